@@ -1,0 +1,2 @@
+//! The comparison.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The thermocline command.
+fn main() {}

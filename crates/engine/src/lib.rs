@@ -1,0 +1,5 @@
+//! Thermocline: an embedded LSM key-value store over any number of storage tiers.
+
+mod error;
+
+pub use error::{Error, ErrorKind, Result};
