@@ -5,6 +5,23 @@
 //! in a test, written to a log, shown to an operator or sent to another node.
 //! The vocabulary is that of ARCHITECTURE.md: one word for one idea.
 
+pub mod codec;
+pub mod cuts;
+pub mod edit;
+pub mod job;
 pub mod key;
+pub mod range;
+pub mod table;
+pub mod tier;
+pub mod version;
+pub mod view;
 
+pub use cuts::Cuts;
+pub use edit::{Change, Edit};
+pub use job::{Job, Reason};
 pub use key::{Kind, SeqNo};
+pub use range::KeyRange;
+pub use table::{Compression, Extent, ObjectId, TableId, TableMeta};
+pub use tier::{DeviceProfile, TierId, TierState};
+pub use version::{Keyspace, KeyspaceId, Level, Part, Run, RunId, Slot, Version};
+pub use view::View;

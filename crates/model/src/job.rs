@@ -1,0 +1,164 @@
+//! Jobs: plain data saying what to do next, and why.
+
+use serde::{Deserialize, Serialize};
+
+use crate::range::KeyRange;
+use crate::table::TableId;
+use crate::tier::TierId;
+use crate::version::{KeyspaceId, Slot};
+
+/// Why a job was planned: a rule and the numbers it compared.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Reason {
+    /// The rule's name, such as `level-full`.
+    pub rule: String,
+    /// What it compared, each number with its name and unit.
+    pub numbers: Vec<(String, f64)>,
+}
+
+impl Reason {
+    /// A reason without numbers.
+    #[must_use]
+    pub fn new(rule: &str) -> Reason {
+        Reason {
+            rule: rule.to_string(),
+            numbers: Vec::new(),
+        }
+    }
+
+    /// Adds a number.
+    #[must_use]
+    pub fn with(mut self, name: &str, number: f64) -> Reason {
+        self.numbers.push((name.to_string(), number));
+        self
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.rule)?;
+        for (i, (name, number)) in self.numbers.iter().enumerate() {
+            let open = if i == 0 { " (" } else { ", " };
+            write!(f, "{open}{name} {}", (number * 1000.0).round() / 1000.0)?;
+        }
+        if self.numbers.is_empty() {
+            Ok(())
+        } else {
+            f.write_str(")")
+        }
+    }
+}
+
+/// What to do next.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Job {
+    /// Write the sealed memtables of a part into one run of its newest level.
+    Flush(Flush),
+    /// Merge tables into new ones. A table that overlaps nothing is moved
+    /// without being rewritten.
+    Merge(Merge),
+    /// Copy a table's data to another tier.
+    Relocate(Relocate),
+}
+
+/// See [`Job::Flush`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Flush {
+    /// In which keyspace.
+    pub keyspace: KeyspaceId,
+    /// The part.
+    pub part: u32,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// See [`Job::Merge`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Merge {
+    /// In which keyspace.
+    pub keyspace: KeyspaceId,
+    /// The tables merged, in any order; their place in the version gives
+    /// recency.
+    pub inputs: Vec<TableId>,
+    /// Where the outputs go: into the one run of this slot if it has one, else
+    /// into a new run.
+    pub output: Slot,
+    /// Where the outputs should be cut, in bytes of data.
+    pub table_bytes: u64,
+    /// Rewrite even tables that overlap nothing (a manual compaction that
+    /// should drop deletes).
+    pub rewrite: bool,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// See [`Job::Relocate`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Relocate {
+    /// In which keyspace.
+    pub keyspace: KeyspaceId,
+    /// The table.
+    pub table: TableId,
+    /// Where its data goes.
+    pub to: TierId,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl Job {
+    /// Why it was planned.
+    #[must_use]
+    pub fn reason(&self) -> &Reason {
+        match self {
+            Job::Flush(job) => &job.reason,
+            Job::Merge(job) => &job.reason,
+            Job::Relocate(job) => &job.reason,
+        }
+    }
+
+    /// In which keyspace it works.
+    #[must_use]
+    pub fn keyspace(&self) -> KeyspaceId {
+        match self {
+            Job::Flush(job) => job.keyspace,
+            Job::Merge(job) => job.keyspace,
+            Job::Relocate(job) => job.keyspace,
+        }
+    }
+
+    /// A word for messages: `flush`, `merge` or `relocate`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Job::Flush(_) => "flush",
+            Job::Merge(_) => "merge",
+            Job::Relocate(_) => "relocate",
+        }
+    }
+}
+
+/// Where a new table's bytes should go.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Layout {
+    /// The tier of the meta extent.
+    pub meta: TierId,
+    /// The tier of the data extents.
+    pub data: TierId,
+    /// The rule that says so.
+    pub rule: &'static str,
+}
+
+/// What a placer knows of a table about to be written.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NewTable {
+    /// In which keyspace.
+    pub keyspace: KeyspaceId,
+    /// In which slot it will lie.
+    pub slot: Slot,
+    /// The keys it may hold, if known.
+    pub range: Option<KeyRange>,
+    /// About how many bytes it will have.
+    pub size_bytes: u64,
+    /// The tables it is made from.
+    pub parents: Vec<TableId>,
+}

@@ -1,0 +1,242 @@
+//! A version: an immutable picture of what lies where.
+//!
+//! Recency, which invariant I1 protects, is position: within a keyspace, first
+//! the newest level of each part (parts do not overlap), then the levels in
+//! order; within a level, runs newest first; within a run, tables do not
+//! overlap. Of two tables that overlap, the one that comes earlier holds the
+//! newer entries.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cuts::Cuts;
+use crate::key::SeqNo;
+use crate::range::KeyRange;
+use crate::table::{TableId, TableMeta};
+
+/// A keyspace's number. Never reused within a store; 0 is the default one.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct KeyspaceId(pub u32);
+
+impl KeyspaceId {
+    /// The keyspace that every store has.
+    pub const DEFAULT: KeyspaceId = KeyspaceId(0);
+}
+
+impl std::fmt::Display for KeyspaceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A run's number. Never reused within a store.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct RunId(pub u64);
+
+/// Tables in key order that do not overlap. Never empty in a version.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// Its number.
+    pub id: RunId,
+    /// The tables, ascending.
+    pub tables: Vec<Arc<TableMeta>>,
+}
+
+impl Run {
+    /// The tables that may hold keys of `[start, end)`, `None` being unbounded.
+    #[must_use]
+    pub fn overlapping_bounds(
+        &self,
+        start: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> &[Arc<TableMeta>] {
+        let from = start.map_or(0, |s| {
+            self.tables.partition_point(|t| t.range.ends_before(s))
+        });
+        let to = end.map_or(self.tables.len(), |e| {
+            self.tables.partition_point(|t| &*t.range.start < e)
+        });
+        &self.tables[from..to.max(from)]
+    }
+
+    /// The tables that overlap `range`.
+    #[must_use]
+    pub fn overlapping(&self, range: &KeyRange) -> &[Arc<TableMeta>] {
+        let from = self.tables.partition_point(|t| t.range.is_before(range));
+        let to = self.tables.partition_point(|t| !range.is_before(&t.range));
+        &self.tables[from..to.max(from)]
+    }
+
+    /// Bytes of all tables.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.tables.iter().map(|t| t.size_bytes()).sum()
+    }
+}
+
+/// Runs, newest first. A strict level has at most one.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Level {
+    /// The runs, newest first.
+    pub runs: Vec<Run>,
+}
+
+impl Level {
+    /// Bytes of all tables.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.runs.iter().map(Run::size_bytes).sum()
+    }
+
+    /// All tables, newest run first.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableMeta>> {
+        self.runs.iter().flat_map(|r| &r.tables)
+    }
+
+    /// The number of tables.
+    #[must_use]
+    pub fn table_count(&self) -> usize {
+        self.runs.iter().map(|r| r.tables.len()).sum()
+    }
+}
+
+/// A part's own newest level and how far its memtables have reached tables.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Part {
+    /// Every entry of this part up to this number is in tables.
+    pub flushed: SeqNo,
+    /// What was flushed and not yet merged further down.
+    pub newest: Level,
+}
+
+/// One place for runs within a keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Slot {
+    /// The newest level of a part.
+    Newest(u32),
+    /// A level below the parts: 0 is the first of them.
+    Level(u32),
+}
+
+impl std::fmt::Display for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Slot::Newest(part) => write!(f, "L0.{part}"),
+            Slot::Level(level) => write!(f, "L{}", level + 1),
+        }
+    }
+}
+
+/// Most levels below the newest ones.
+pub const LEVELS_MAX: usize = 16;
+
+/// A namespace of keys with its own parts and levels.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Keyspace {
+    /// Its number.
+    pub id: KeyspaceId,
+    /// Its name.
+    pub name: String,
+    /// The boundaries between its parts.
+    pub cuts: Cuts,
+    /// As many as the cuts make.
+    pub parts: Vec<Part>,
+    /// The levels below the parts, newest first.
+    pub levels: Vec<Level>,
+}
+
+impl Keyspace {
+    /// An empty keyspace.
+    #[must_use]
+    pub fn new(id: KeyspaceId, name: &str, cuts: Cuts) -> Keyspace {
+        let parts = vec![Part::default(); cuts.parts()];
+        Keyspace {
+            id,
+            name: name.to_string(),
+            cuts,
+            parts,
+            levels: Vec::new(),
+        }
+    }
+
+    /// The level at `slot`, if it exists.
+    #[must_use]
+    pub fn level(&self, slot: Slot) -> Option<&Level> {
+        match slot {
+            Slot::Newest(part) => self.parts.get(part as usize).map(|p| &p.newest),
+            Slot::Level(level) => self.levels.get(level as usize),
+        }
+    }
+
+    /// Every slot that exists, newest first.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
+        let parts = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
+        let levels = u32::try_from(self.levels.len()).unwrap_or(u32::MAX);
+        (0..parts)
+            .map(Slot::Newest)
+            .chain((0..levels).map(Slot::Level))
+    }
+
+    /// Every table with the slot and run it lies in, newest first.
+    pub fn tables(&self) -> impl Iterator<Item = (Slot, RunId, &Arc<TableMeta>)> {
+        self.slots().flat_map(move |slot| {
+            let runs = self.level(slot).map_or(&[][..], |l| &l.runs);
+            runs.iter()
+                .flat_map(move |r| r.tables.iter().map(move |t| (slot, r.id, t)))
+        })
+    }
+
+    /// Where the table lies, if it is here.
+    #[must_use]
+    pub fn find(&self, table: TableId) -> Option<(Slot, RunId, &Arc<TableMeta>)> {
+        self.tables().find(|(_, _, t)| t.id == table)
+    }
+
+    /// Bytes of all tables.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.tables().map(|(_, _, t)| t.size_bytes()).sum()
+    }
+}
+
+/// An immutable picture of the whole store.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Version {
+    /// The keyspaces by number.
+    pub keyspaces: BTreeMap<KeyspaceId, Arc<Keyspace>>,
+    /// The next number for a table, an object, a run or a log segment: they
+    /// share one counter, so that a number in a message names one thing.
+    pub next_id: u64,
+    /// The next number for a keyspace.
+    pub next_keyspace: u32,
+    /// Log segments below this number are not needed.
+    pub log_floor: u64,
+    /// Every entry up to this number was committed before this version.
+    pub last_seq: SeqNo,
+}
+
+impl Version {
+    /// A version without keyspaces.
+    #[must_use]
+    pub fn empty() -> Version {
+        Version {
+            next_id: 1,
+            ..Version::default()
+        }
+    }
+
+    /// Every table of every keyspace.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableMeta>> {
+        self.keyspaces
+            .values()
+            .flat_map(|k| k.tables().map(|(_, _, t)| t))
+    }
+}

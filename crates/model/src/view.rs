@@ -1,0 +1,84 @@
+//! The view: the read-only data a policy may see.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::table::TableId;
+use crate::tier::TierState;
+use crate::version::{KeyspaceId, Slot, Version};
+
+/// How often a table was used, as its heat tracker tells it. Rates are per
+/// second over the tracker's own window; totals count since the table was
+/// opened.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct TableHeat {
+    /// Point reads that looked into the table (past its key range).
+    pub probes: u64,
+    /// Point reads that found their key there.
+    pub hits: u64,
+    /// Blocks read from the device.
+    pub block_reads: u64,
+    /// Scans that passed over it.
+    pub scans: u64,
+}
+
+/// The memtables of one part.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct PartLoad {
+    /// Bytes in the memtable that takes writes.
+    pub active_bytes: u64,
+    /// Sealed memtables that wait for a flush.
+    pub sealed: usize,
+    /// Bytes in these.
+    pub sealed_bytes: u64,
+    /// Whether a flush of this part is running.
+    pub flushing: bool,
+    /// The oldest log segment that one of its memtables needs; `None` when all
+    /// are empty.
+    pub oldest_segment: Option<u64>,
+}
+
+/// The shape options that planners go by. One set serves a whole store.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ShapeOptions {
+    /// Data bytes at which a merge cuts its outputs.
+    pub table_bytes: u64,
+    /// Runs in a part's newest level at which they are merged down.
+    pub newest_runs_merge: usize,
+    /// Bytes of the first level below; each further one is `level_ratio` times
+    /// as large.
+    pub first_level_bytes: u64,
+    /// See `first_level_bytes`.
+    pub level_ratio: u64,
+    /// Bytes of sealed memtables at which they are flushed.
+    pub flush_bytes: u64,
+    /// Log bytes at which the part that holds the oldest segment is flushed.
+    pub log_bytes_max: u64,
+    /// Of a tier's capacity, the share that placement fills, from 0 to 1.
+    pub tier_fill_share: f64,
+}
+
+/// What a policy sees.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// What lies where.
+    pub version: &'a Version,
+    /// The tiers, fast to cheap.
+    pub tiers: &'a [TierState],
+    /// Heat by table; a table not listed was not used.
+    pub heat: &'a BTreeMap<TableId, TableHeat>,
+    /// The memtables of each part.
+    pub memtables: &'a BTreeMap<(KeyspaceId, u32), PartLoad>,
+    /// Tables that a running job reads or replaces: no new job may name them.
+    pub busy: &'a BTreeSet<TableId>,
+    /// Slots that running merges write to, with the keyspace and the key range
+    /// they cover: no new merge into the same slot may overlap.
+    pub busy_outputs: &'a [(KeyspaceId, Slot, crate::range::KeyRange)],
+    /// Bytes of log segments not yet deleted.
+    pub log_bytes: u64,
+    /// The lowest and the current log segment.
+    pub log_segments: (u64, u64),
+    /// The shape options.
+    pub shape: &'a ShapeOptions,
+    /// Now, in microseconds since the Unix epoch.
+    pub now_us: u64,
+}
