@@ -1,0 +1,300 @@
+//! Write batches: what the log records and what reaches the memtables.
+//!
+//! A batch is kept in its log encoding from the start, so committing it copies
+//! bytes once. Each operation is: kind byte (0 delete, 1 put, 2 range delete),
+//! keyspace number if bit 7 of the kind byte is set (LEB128; otherwise the
+//! default keyspace), key (length, bytes), and for puts the value, for range
+//! deletes the end key (length, bytes). Described in `docs/formats/log.md`.
+
+use thermocline_model::key::{KEY_BYTES_MAX, Kind, VALUE_BYTES_MAX};
+use thermocline_model::version::KeyspaceId;
+
+use crate::db::Keyspace;
+use crate::error::{Error, Result};
+
+/// Most bytes one batch may take in the log.
+pub const BATCH_BYTES_MAX: usize = 1 << 30;
+
+const HAS_KEYSPACE: u8 = 0x80;
+
+/// Writes that take effect together or not at all.
+///
+/// ```
+/// use thermocline::WriteBatch;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"left", b"90")?;
+/// batch.put(b"right", b"110")?;
+/// batch.delete(b"pending")?;
+/// assert_eq!(batch.len(), 3);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct WriteBatch {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> WriteBatch {
+        WriteBatch::default()
+    }
+
+    /// Sets `key` to `value` in the default keyspace.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::InvalidArgument`] when the key is empty or longer
+    /// than 64 KiB, the value longer than 512 MiB, or the batch would exceed
+    /// 1 GiB. The batch is then unchanged.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.push(KeyspaceId::DEFAULT, Kind::Put, key, value)
+    }
+
+    /// Deletes `key` from the default keyspace.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.push(KeyspaceId::DEFAULT, Kind::Delete, key, b"")
+    }
+
+    /// Deletes every key from `start` (inclusive) to `end` (exclusive) from the
+    /// default keyspace.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`], and when `start` is not before `end`.
+    pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
+        self.push(KeyspaceId::DEFAULT, Kind::RangeDelete, start, end)
+    }
+
+    /// Sets `key` to `value` in `keyspace`.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`].
+    pub fn put_in(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        self.push(keyspace.id(), Kind::Put, key, value)
+    }
+
+    /// Deletes `key` from `keyspace`.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put`].
+    pub fn delete_in(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        self.push(keyspace.id(), Kind::Delete, key, b"")
+    }
+
+    /// Deletes every key from `start` (inclusive) to `end` (exclusive) from
+    /// `keyspace`.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::delete_range`].
+    pub fn delete_range_in(&mut self, keyspace: &Keyspace, start: &[u8], end: &[u8]) -> Result<()> {
+        self.push(keyspace.id(), Kind::RangeDelete, start, end)
+    }
+
+    /// The number of operations.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes it takes in the log.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Removes all operations, keeping the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.count = 0;
+    }
+
+    pub(crate) fn encoded(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn push(&mut self, keyspace: KeyspaceId, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+        check_key(key)?;
+        match kind {
+            Kind::Put => check_value(value)?,
+            Kind::Delete => {}
+            Kind::RangeDelete => {
+                check_key(value)?;
+                if key >= value {
+                    return Err(Error::invalid("range delete: start is not before end")
+                        .expected("start < end", format!("{} and {}", key.escape_ascii(), value.escape_ascii())));
+                }
+            }
+        }
+        let total = self.bytes.len() + key.len() + value.len() + 32;
+        if total > BATCH_BYTES_MAX {
+            return Err(Error::invalid("batch size in bytes")
+                .expected(format!("at most {BATCH_BYTES_MAX}"), total));
+        }
+        if keyspace == KeyspaceId::DEFAULT {
+            self.bytes.push(kind as u8);
+        } else {
+            self.bytes.push(kind as u8 | HAS_KEYSPACE);
+            put_length(&mut self.bytes, keyspace.0 as usize);
+        }
+        put_length(&mut self.bytes, key.len());
+        self.bytes.extend_from_slice(key);
+        if kind != Kind::Delete {
+            put_length(&mut self.bytes, value.len());
+            self.bytes.extend_from_slice(value);
+        }
+        self.count += 1;
+        Ok(())
+    }
+}
+
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    if key.is_empty() {
+        return Err(Error::invalid("key is empty"));
+    }
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::invalid("key length in bytes").expected(format!("at most {KEY_BYTES_MAX}"), key.len()));
+    }
+    Ok(())
+}
+
+fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(Error::invalid("value length in bytes")
+            .expected(format!("at most {VALUE_BYTES_MAX}"), value.len()));
+    }
+    Ok(())
+}
+
+#[inline]
+fn put_length(bytes: &mut Vec<u8>, mut n: usize) {
+    while n >= 0x80 {
+        bytes.push((n as u8) | 0x80);
+        n >>= 7;
+    }
+    bytes.push(n as u8);
+}
+
+/// One operation of an encoded batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Operation<'a> {
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) kind: Kind,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+/// The operations of an encoded batch, in order. Ends early, with an error in
+/// words, where the bytes make no sense.
+pub(crate) struct Operations<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Operations<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Operations<'a> {
+        Operations { rest: bytes }
+    }
+
+    fn length(&mut self) -> Option<usize> {
+        let mut n = 0usize;
+        for shift in (0..35).step_by(7) {
+            let (&byte, rest) = self.rest.split_first()?;
+            self.rest = rest;
+            n |= usize::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(n);
+            }
+        }
+        None
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let n = self.length()?;
+        let (bytes, rest) = self.rest.split_at_checked(n)?;
+        self.rest = rest;
+        Some(bytes)
+    }
+
+    fn operation(&mut self) -> Option<Operation<'a>> {
+        let (&first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        let kind = Kind::from_byte(first & !HAS_KEYSPACE)?;
+        let keyspace = if first & HAS_KEYSPACE == 0 {
+            KeyspaceId::DEFAULT
+        } else {
+            KeyspaceId(u32::try_from(self.length()?).ok()?)
+        };
+        let key = self.bytes()?;
+        let value = if kind == Kind::Delete { &[][..] } else { self.bytes()? };
+        let lawful = !key.is_empty()
+            && key.len() <= KEY_BYTES_MAX
+            && value.len() <= VALUE_BYTES_MAX
+            && (kind != Kind::RangeDelete || key < value);
+        lawful.then_some(Operation { keyspace, kind, key, value })
+    }
+}
+
+impl<'a> Iterator for Operations<'a> {
+    type Item = Result<Operation<'a>, &'static str>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let operation = self.operation();
+        if operation.is_none() {
+            self.rest = &[];
+        }
+        Some(operation.ok_or("the bytes are not a batch"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_reads_back_in_order() {
+        let mut batch = WriteBatch::new();
+        batch.put(b"k", b"v").unwrap();
+        batch.push(KeyspaceId(300), Kind::Delete, b"gone", b"").unwrap();
+        batch.delete_range(b"a", b"b").unwrap();
+        let read: Vec<_> = Operations::new(batch.encoded()).map(Result::unwrap).collect();
+        assert_eq!(read.len(), batch.len());
+        assert_eq!(read[0].value, b"v");
+        assert_eq!(read[1], Operation { keyspace: KeyspaceId(300), kind: Kind::Delete, key: b"gone", value: b"" });
+        assert_eq!((read[2].kind, read[2].key, read[2].value), (Kind::RangeDelete, &b"a"[..], &b"b"[..]));
+    }
+
+    #[test]
+    fn what_is_refused_leaves_the_batch_unchanged() {
+        let mut batch = WriteBatch::new();
+        assert!(batch.put(b"", b"v").is_err());
+        assert!(batch.put(&vec![0; KEY_BYTES_MAX + 1], b"v").is_err());
+        assert!(batch.delete_range(b"b", b"b").is_err());
+        assert!(batch.is_empty() && batch.size_bytes() == 0);
+        assert!(batch.put(&vec![0; KEY_BYTES_MAX], b"").is_ok());
+    }
+
+    #[test]
+    fn garbage_is_an_error_not_a_panic() {
+        let mut seed = 7u64;
+        for _ in 0..2000 {
+            let mut bytes = Vec::new();
+            for _ in 0..seed % 40 {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                bytes.push((seed >> 33) as u8);
+            }
+            seed = seed.wrapping_add(1);
+            let _ = Operations::new(&bytes).count();
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Bulk load: sorted entries become tables directly.
+//!
+//! The tables are written with no effect on readers. [`BulkLoad::finish`] then
+//! gives the whole load one sequence number and commits it: the load takes
+//! effect at once, as if everything had been written at that moment. The
+//! number is not in the tables, which were written before it was known, but in
+//! the manifest, which says that it holds for every entry of such a table.
+//!
+//! Where nothing overlaps the load it goes straight to the last level;
+//! otherwise it becomes the newest run, after the memtables it overlaps have
+//! been flushed (I1).
+
+use std::sync::Arc;
+
+use thermocline_model::cover::Cover;
+use thermocline_model::edit::{Change, Edit};
+use thermocline_model::key::{Kind, SeqNo};
+use thermocline_model::table::TableMeta;
+use thermocline_model::tier::TierId;
+use thermocline_model::version::{RunId, Slot};
+
+use crate::batch::{BATCH_BYTES_MAX, check_key};
+use crate::db::Handle;
+use crate::engine::{Engine, Space};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::output::{Outputs, Target};
+
+/// A bulk load in progress. Dropped before it is finished, it leaves nothing.
+pub struct BulkLoad {
+    /// Declared before the handle, so dropped before it.
+    outputs: Option<Outputs<'static>>,
+    space: Arc<Space>,
+    handle: Arc<Handle>,
+    last: Vec<u8>,
+    next_cut: usize,
+}
+
+impl std::fmt::Debug for BulkLoad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BulkLoad").field("keyspace", &self.space.name).finish_non_exhaustive()
+    }
+}
+
+impl BulkLoad {
+    pub(crate) fn new(handle: Arc<Handle>, space: Arc<Space>) -> Result<BulkLoad> {
+        handle.engine.check_writable()?;
+        space.check_open()?;
+        let mut load = BulkLoad { outputs: None, space, handle, last: Vec::new(), next_cut: 0 };
+        load.begin(TierId(0));
+        Ok(load)
+    }
+
+    fn begin(&mut self, first_tier: TierId) {
+        let target = Target {
+            keyspace: self.space.id,
+            slot: self.slot(),
+            table_bytes: self.handle.engine.options.table_bytes,
+            parents: Vec::new(),
+            first_tier,
+            background: false,
+        };
+        self.outputs = Some(Outputs::new(Arc::clone(&self.handle.engine), target, Cover::default()));
+    }
+
+    /// Where the tables will most likely lie: the last level.
+    fn slot(&self) -> Slot {
+        let engine = &self.handle.engine;
+        let version = Arc::clone(&engine.versions.lock().current);
+        let levels = version.keyspaces.get(&self.space.id).map_or(0, |k| k.levels.len());
+        Slot::Level((levels.max(1) - 1) as u32)
+    }
+
+    /// Adds an entry. Keys must ascend strictly.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] when the key is out of bounds or not
+    /// behind the last one, or the value too long; [`ErrorKind::NoSpace`] and
+    /// [`ErrorKind::Io`] from the device: the load is then void.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        check_key(key)?;
+        if value.len() > BATCH_BYTES_MAX / 2 {
+            return Err(Error::invalid("value length in bytes").expected(format!("at most {}", BATCH_BYTES_MAX / 2), value.len()));
+        }
+        if !self.last.is_empty() && key <= &*self.last {
+            return Err(Error::invalid("bulk load: keys must ascend strictly")
+                .expected(format!("a key behind {}", self.last.escape_ascii()), key.escape_ascii()));
+        }
+        let Some(outputs) = &mut self.outputs else { return Err(void()) };
+        let view = self.space.view.load();
+        let bounds = view.cuts.bounds();
+        let crossed = bounds[self.next_cut..].partition_point(|b| &**b <= key);
+        if crossed > 0 || outputs.is_full() {
+            // A table of a part's newest level may not reach into another part.
+            self.next_cut += crossed;
+            outputs.cut(key)?;
+        }
+        let added = outputs.add(key, SeqNo(1), Kind::Put, value);
+        if added.is_err() {
+            self.outputs = None;
+        }
+        added?;
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        Ok(())
+    }
+
+    /// Makes the load take effect, durably. Gives the number of entries.
+    ///
+    /// # Errors
+    /// Those of flushing what overlaps the load, and of writing the manifest.
+    /// The load then has no effect.
+    pub fn finish(mut self) -> Result<u64> {
+        let Some(mut outputs) = self.outputs.take() else { return Err(void()) };
+        let tables = outputs.finish()?;
+        let Some((first, last)) = tables.first().zip(tables.last()) else { return Ok(0) };
+        let hull = first.range.hull(&last.range);
+        let engine = Arc::clone(&self.handle.engine);
+        let entries = tables.iter().map(|t| t.entries).sum();
+        let bytes: u64 = tables.iter().map(|t| t.size_bytes()).sum();
+
+        // No writes from here on: the load must be newer than every entry in
+        // the memtables and older than every later write.
+        let mut commit = engine.commit.lock();
+        engine.check_writable()?;
+        self.space.check_open()?;
+        engine.wait_published(&commit);
+        let in_memory = |view: &crate::engine::ReadView| {
+            view.parts.iter().flat_map(|p| p.memtables()).any(|m| {
+                let table = &m.table;
+                let points = table.smallest_key().zip(table.largest_key());
+                points.is_some_and(|(a, b)| !hull.ends_before(a) && b >= &*hull.start)
+                    || !table.range_deletes().clip(Some(&hull.start), None).is_empty()
+            })
+        };
+        if in_memory(&self.space.view.load()) {
+            engine.seal(&mut commit, &self.space, |_| true);
+            engine.flush_sealed(&self.space)?;
+        }
+        let seq = commit.next_seq;
+        let log = commit.log.as_mut().ok_or_else(void)?;
+        log.skip_to(seq.next())?;
+
+        let tables: Vec<Arc<TableMeta>> =
+            tables.iter().map(|t| Arc::new(TableMeta { seq_min: seq, seq_max: seq, ..(**t).clone() })).collect();
+        // Merges may finish while we look, so look and commit until it fits.
+        let mut tries = 0;
+        loop {
+            let edit = self.edit(&engine, &tables);
+            let opened = engine.open_outputs(&tables)?;
+            engine.published.store(seq.0, std::sync::atomic::Ordering::Release);
+            match engine.commit_edit(edit, opened, &mut |_, _| {}) {
+                Ok(()) => break,
+                Err(e) if e.kind() == ErrorKind::InvalidArgument && tries < 10 => tries += 1,
+                Err(e) => {
+                    commit.next_seq = seq.next();
+                    return Err(e);
+                }
+            }
+        }
+        commit.next_seq = seq.next();
+        drop(commit);
+        outputs.keep();
+        engine.counters.bulk_bytes.add(bytes);
+        engine.wake();
+        Ok(entries)
+    }
+
+    /// The edit that puts `tables` where they belong now.
+    fn edit(&self, engine: &Engine, tables: &[Arc<TableMeta>]) -> Edit {
+        let version = Arc::clone(&engine.versions.lock().current);
+        let mut edit = Edit::default();
+        let Some(keyspace) = version.keyspaces.get(&self.space.id) else { return edit };
+        let overlaps = |t: &TableMeta| tables.iter().any(|new| new.range.overlaps(&t.range));
+        let alone = !keyspace.tables().any(|(_, _, t)| overlaps(t));
+        let run = RunId(engine.new_id());
+        for table in tables {
+            let slot = if alone { self.slot() } else { Slot::Newest(keyspace.cuts.part_of(&table.range.start) as u32) };
+            let existing = keyspace.level(slot).and_then(|l| l.runs.first()).filter(|_| alone);
+            edit.changes.push(Change::AddTable {
+                keyspace: self.space.id,
+                slot,
+                run: existing.map_or(run, |r| r.id),
+                behind: None,
+                table: Arc::clone(table),
+            });
+        }
+        edit
+    }
+}
+
+fn void() -> Error {
+    Error::new(ErrorKind::Closed, "the bulk load failed earlier and is void")
+}

@@ -1,0 +1,206 @@
+//! Flush, settle and compaction on demand.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use thermocline_model::job::{Flush, Job, Merge, Reason};
+use thermocline_model::table::TableMeta;
+use thermocline_model::version::{Keyspace, KeyspaceId, Slot};
+
+use crate::engine::{Engine, Space};
+use crate::error::Result;
+use crate::step::Planned;
+
+/// How long to wait for a busy table before looking again.
+const BUSY_WAIT: Duration = Duration::from_millis(20);
+
+impl Engine {
+    /// Flushes every memtable, of one keyspace or of all.
+    pub(crate) fn flush_all(&self, only: Option<KeyspaceId>) -> Result<()> {
+        self.check_writable()?;
+        self.seal_all(only);
+        for space in self.spaces.load().values() {
+            if only.is_none_or(|id| id == space.id) {
+                self.flush_sealed(space)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Flushes the sealed memtables of `space`, waiting for flushes that run.
+    pub(crate) fn flush_sealed(&self, space: &Space) -> Result<()> {
+        let parts = space.view.load().parts.len();
+        for part in 0..parts as u32 {
+            loop {
+                let sealed = space.view.load().parts[part as usize].sealed.len();
+                if sealed == 0 || space.dropped.load(Ordering::Acquire) {
+                    break;
+                }
+                self.check_writable()?;
+                let job = Job::Flush(Flush {
+                    keyspace: space.id,
+                    part,
+                    reason: Reason::new("on-demand").with("sealed memtables", sealed as f64),
+                });
+                let begun = {
+                    let mut scheduler = self.scheduler.lock();
+                    let busy = scheduler.flushing.contains(&(space.id, part));
+                    if busy {
+                        self.done.wait_for(&mut scheduler, BUSY_WAIT);
+                        None
+                    } else {
+                        Some(self.begin(&mut scheduler, job))
+                    }
+                };
+                if let Some(planned) = begun {
+                    self.run(planned)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until no background work is wanted.
+    pub(crate) fn settle(&self) -> Result<()> {
+        loop {
+            self.check_writable()?;
+            let errors = self.counters.job_errors.get();
+            if self.step()? {
+                continue;
+            }
+            let mut scheduler = self.scheduler.lock();
+            if scheduler.running == 0 && !self.has_flushable() {
+                return Ok(());
+            }
+            self.done.wait_for(&mut scheduler, BUSY_WAIT);
+            drop(scheduler);
+            if self.counters.job_errors.get() > errors
+                && let Some(error) = self.counters.last_full_error()
+            {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Whether some part holds enough sealed memtables to be flushed soon.
+    fn has_flushable(&self) -> bool {
+        let limit = self.options.shape().flush_bytes;
+        self.spaces.load().values().any(|space| {
+            space.view.load().parts.iter().any(|p| {
+                p.sealed.iter().map(|m| m.table.size_bytes() as u64).sum::<u64>() >= limit
+            })
+        })
+    }
+}
+
+/// See [`crate::Keyspace::compact_range`].
+pub(crate) fn compact_range(engine: &Engine, space: &Arc<Space>, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
+    if let (Some(s), Some(e)) = (start, end)
+        && s > e
+    {
+        return Err(crate::Error::invalid("compact range: start lies behind end"));
+    }
+    engine.flush_all(Some(space.id))?;
+    // Each round moves the newest slot that overlaps one step down.
+    let mut slot = 0;
+    loop {
+        engine.check_writable()?;
+        space.check_open()?;
+        let planned = {
+            let mut scheduler = engine.scheduler.lock();
+            let version = Arc::clone(&engine.versions.lock().current);
+            let Some(keyspace) = version.keyspaces.get(&space.id) else { return Ok(()) };
+            match next(keyspace, start, end, &mut slot) {
+                None => return Ok(()),
+                Some(merge) => {
+                    let busy = merge.inputs.iter().any(|id| scheduler.busy.contains(id))
+                        || scheduler.busy_outputs.iter().any(|(k, s, _)| *k == space.id && *s == merge.output);
+                    if busy {
+                        engine.done.wait_for(&mut scheduler, BUSY_WAIT);
+                        None
+                    } else {
+                        Some((engine.begin(&mut scheduler, Job::Merge(merge)), slot))
+                    }
+                }
+            }
+        };
+        if let Some((planned, at)) = planned {
+            run(engine, planned)?;
+            slot = at + 1;
+        }
+    }
+}
+
+fn run(engine: &Engine, planned: Planned) -> Result<()> {
+    engine.run(planned)
+}
+
+/// The next merge of a manual compaction, from the slots at `slot` on: every
+/// overlapping table of one slot with those of the next level it overlaps; at
+/// last the last level by itself, so that its deletes go.
+fn next(keyspace: &Keyspace, start: Option<&[u8]>, end: Option<&[u8]>, slot: &mut usize) -> Option<Merge> {
+    let slots: Vec<Slot> = keyspace.slots().collect();
+    let parts = keyspace.parts.len();
+    let last_level = keyspace.levels.iter().rposition(|l| !l.runs.is_empty());
+    while *slot <= slots.len() {
+        let from = *slots.get(*slot)?;
+        let level = keyspace.level(from)?;
+        let output = match from {
+            Slot::Newest(_) => {
+                let first = keyspace.levels.iter().position(|l| !l.runs.is_empty());
+                Slot::Level(first.unwrap_or(0) as u32)
+            }
+            Slot::Level(at) if Some(at as usize) == last_level => Slot::Level(at),
+            Slot::Level(at) => Slot::Level(at + 1),
+        };
+        let mut chosen: Vec<&Arc<TableMeta>> =
+            level.tables().filter(|t| t.range.overlaps_bounds(start, end)).collect();
+        let rewrite = output == from;
+        let droppable = |t: &TableMeta| t.deletes > 0 || t.range_deletes > 0 || t.dead_bytes > 0;
+        if rewrite {
+            chosen.retain(|t| droppable(t));
+        }
+        if chosen.is_empty() {
+            *slot += 1;
+            continue;
+        }
+        // Everything of the newest level that overlaps comes along, or a newer
+        // entry would stay above an older one that passed it: which is lawful,
+        // but would leave the range in two places.
+        if *slot < parts || !rewrite {
+            grow(keyspace, from, output, &mut chosen);
+        }
+        let inputs: BTreeSet<_> = chosen.iter().map(|t| t.id).collect();
+        return Some(Merge {
+            keyspace: keyspace.id,
+            inputs: inputs.into_iter().collect(),
+            output,
+            table_bytes: u64::MAX,
+            rewrite,
+            reason: Reason::new("on-demand"),
+        });
+    }
+    None
+}
+
+/// Adds tables of `from` and `output` until nothing outside overlaps.
+fn grow<'a>(keyspace: &'a Keyspace, from: Slot, output: Slot, chosen: &mut Vec<&'a Arc<TableMeta>>) {
+    loop {
+        let Some(hull) = chosen.iter().map(|t| t.range.clone()).reduce(|a, b| a.hull(&b)) else { return };
+        let before = chosen.len();
+        for slot in [from, output] {
+            let strict = matches!(slot, Slot::Level(_));
+            for table in keyspace.level(slot).into_iter().flat_map(|l| l.tables()) {
+                let known = chosen.iter().any(|t| t.id == table.id);
+                if !known && table.range.overlaps(&hull) && (slot == output || !strict) {
+                    chosen.push(table);
+                }
+            }
+        }
+        if chosen.len() == before {
+            return;
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! The engine: everything that the handles, the verbs and the background
+//! threads share.
+//!
+//! Lock order, outermost first: `commit` (the write path), `versions` (the
+//! manifest and the current version), `Space::change` (one keyspace's view),
+//! `snapshots`, `scheduler`. Reads take none of them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+use thermocline_model::check;
+use thermocline_model::cuts::Cuts;
+use thermocline_model::edit::{Change, Edit};
+use thermocline_model::key::{Prefix, SeqNo};
+use thermocline_model::table::TableId;
+use thermocline_model::tier::{TierId, TierState};
+use thermocline_model::version::{KeyspaceId, Version};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{LogSyncer, LocalLog};
+use crate::memory::{ArenaPool, Memtable, MemtableOptions};
+use crate::options::{Options, Tier};
+use crate::stats::{Counters, TierCounters};
+use crate::step::Scheduler;
+use crate::store::{Environment, IoBudget, Lock, ObjectKind, ObjectName, Store};
+use crate::version::manifest::{self, Header, Manifest};
+use crate::version::tree::{OpenTable, TableHome, Tree};
+
+/// Range deletes in one memtable beyond which it is sealed: they are kept in
+/// a list that is copied for each new one.
+pub(crate) const RANGE_DELETES_MAX: usize = 512;
+
+/// A memtable with what the log and the flush must know of it.
+#[derive(Debug)]
+pub(crate) struct LiveMemtable {
+    pub(crate) table: Arc<Memtable>,
+    /// The oldest log segment with an entry of it; `u64::MAX` while empty.
+    pub(crate) oldest_segment: AtomicU64,
+    /// The newest entry that was assigned to it.
+    pub(crate) last_seq: AtomicU64,
+    /// Writers that were assigned entries and have not inserted them yet.
+    pub(crate) pending: AtomicUsize,
+}
+
+impl LiveMemtable {
+    fn new(options: &Options, prefix: Prefix, pool: &Arc<ArenaPool>) -> Arc<LiveMemtable> {
+        let table = Memtable::new(MemtableOptions {
+            capacity_bytes: options.memtable_capacity(),
+            prefix,
+            filter: true,
+            pool: Arc::clone(pool),
+        });
+        Arc::new(LiveMemtable {
+            table: Arc::new(table),
+            oldest_segment: AtomicU64::new(u64::MAX),
+            last_seq: AtomicU64::new(0),
+            pending: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.oldest_segment.load(Ordering::Acquire) == u64::MAX
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.table.is_full() || self.table.range_deletes().len() >= RANGE_DELETES_MAX
+    }
+}
+
+/// The memtables of a part as reads see them.
+#[derive(Clone, Debug)]
+pub(crate) struct PartView {
+    pub(crate) active: Arc<LiveMemtable>,
+    /// Newest first.
+    pub(crate) sealed: Vec<Arc<LiveMemtable>>,
+}
+
+impl PartView {
+    /// All memtables, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<LiveMemtable>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+}
+
+/// Everything a read needs of a keyspace: an immutable picture.
+#[derive(Debug)]
+pub(crate) struct ReadView {
+    pub(crate) cuts: Arc<Cuts>,
+    pub(crate) parts: Vec<PartView>,
+    pub(crate) tree: Arc<Tree>,
+}
+
+/// A keyspace in memory.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) id: KeyspaceId,
+    pub(crate) name: String,
+    pub(crate) view: ArcSwap<ReadView>,
+    pub(crate) dropped: AtomicBool,
+    change: Mutex<()>,
+}
+
+impl Space {
+    /// Replaces the view by what `next` makes of it.
+    pub(crate) fn update(&self, next: impl FnOnce(&ReadView) -> ReadView) {
+        let _guard = self.change.lock();
+        let view = next(&self.view.load());
+        self.view.store(Arc::new(view));
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, format!("keyspace {:?} was dropped", self.name)));
+        }
+        Ok(())
+    }
+}
+
+/// A tier in use.
+#[derive(Debug)]
+pub(crate) struct TierInUse {
+    pub(crate) id: TierId,
+    pub(crate) spec: Tier,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) budget: Arc<IoBudget>,
+    pub(crate) counters: TierCounters,
+    /// Held as long as the store is open; none when it is open read-only.
+    pub(crate) _lock: Option<Box<dyn Lock>>,
+}
+
+/// The manifest and the version in force.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    /// None when the store is open read-only.
+    pub(crate) manifest: Option<Manifest>,
+    pub(crate) current: Arc<Version>,
+    pub(crate) tables: HashMap<TableId, Arc<OpenTable>>,
+}
+
+/// The state of the write path, under one mutex.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    /// None when the store is open read-only.
+    pub(crate) log: Option<LocalLog>,
+    pub(crate) next_seq: SeqNo,
+}
+
+pub(crate) type Spaces = BTreeMap<KeyspaceId, Arc<Space>>;
+
+/// See the module's documentation.
+pub(crate) struct Engine {
+    pub(crate) options: Options,
+    pub(crate) environment: Environment,
+    pub(crate) tiers: Vec<TierInUse>,
+    pub(crate) home: Arc<TableHome>,
+    pub(crate) arenas: Arc<ArenaPool>,
+    pub(crate) commit: Mutex<Commit>,
+    pub(crate) syncer: Option<Arc<LogSyncer>>,
+    /// Every entry up to this number is in the memtables: what reads see.
+    pub(crate) published: AtomicU64,
+    /// The segment that takes appends, and the bytes of all segments.
+    pub(crate) log_segment: AtomicU64,
+    pub(crate) log_bytes: AtomicU64,
+    pub(crate) versions: Mutex<Versions>,
+    pub(crate) spaces: ArcSwap<Spaces>,
+    pub(crate) snapshots: Mutex<BTreeMap<SeqNo, usize>>,
+    pub(crate) scheduler: Mutex<Scheduler>,
+    /// Signalled when there may be work, and when a job has ended.
+    pub(crate) work: Condvar,
+    pub(crate) done: Condvar,
+    pub(crate) next_id: AtomicU64,
+    pub(crate) counters: Counters,
+    pub(crate) poisoned: Mutex<Option<Error>>,
+    pub(crate) is_poisoned: AtomicBool,
+    pub(crate) closing: AtomicBool,
+    pub(crate) recovery: crate::stats::Recovery,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("directory", &self.directory()).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Where log and manifest lie.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.options.tiers[0].path().to_path_buf()
+    }
+
+    /// A number that was never used before.
+    pub(crate) fn new_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn space(&self, id: KeyspaceId) -> Option<Arc<Space>> {
+        self.spaces.load().get(&id).cloned()
+    }
+
+    pub(crate) fn new_memtable(&self, prefix: Prefix) -> Arc<LiveMemtable> {
+        LiveMemtable::new(&self.options, prefix, &self.arenas)
+    }
+
+    /// A keyspace in memory with empty memtables.
+    pub(crate) fn new_space(
+        options: &Options,
+        arenas: &Arc<ArenaPool>,
+        keyspace: &thermocline_model::Keyspace,
+        tree: Arc<Tree>,
+    ) -> Arc<Space> {
+        let part = |_| PartView {
+            active: LiveMemtable::new(options, Prefix::default(), arenas),
+            sealed: Vec::new(),
+        };
+        Arc::new(Space {
+            id: keyspace.id,
+            name: keyspace.name.clone(),
+            view: ArcSwap::from_pointee(ReadView {
+                cuts: Arc::new(keyspace.cuts.clone()),
+                parts: keyspace.parts.iter().map(part).collect(),
+                tree,
+            }),
+            dropped: AtomicBool::new(false),
+            change: Mutex::new(()),
+        })
+    }
+
+    /// Stops all writes for good: something could not be made durable (I5).
+    pub(crate) fn poison(&self, error: &Error) {
+        let mut poisoned = self.poisoned.lock();
+        if poisoned.is_none() {
+            *poisoned = Some(error.clone());
+        }
+        self.is_poisoned.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn check_poisoned(&self) -> Result<()> {
+        if !self.is_poisoned.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let why = self.poisoned.lock().as_ref().map(ToString::to_string);
+        Err(Error::new(ErrorKind::Poisoned, why.unwrap_or_default()))
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::invalid("the store is open for reading only"));
+        }
+        if self.closing.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the store is closing"));
+        }
+        self.check_poisoned()
+    }
+
+    /// The one door through which every change of the version goes: applies
+    /// `edit`, checks the invariants, records it in the manifest, and lets
+    /// reads see it. `view` may change a keyspace's memtables in the same step.
+    ///
+    /// `Ensures:` on an error nothing has changed.
+    pub(crate) fn commit_edit(
+        &self,
+        mut edit: Edit,
+        opened: Vec<Arc<OpenTable>>,
+        view: &mut dyn FnMut(KeyspaceId, &mut Vec<PartView>),
+    ) -> Result<()> {
+        self.check_poisoned()?;
+        let mut versions = self.versions.lock();
+        edit.changes.push(Change::SetCounters {
+            next_id: self.next_id.load(Ordering::Relaxed),
+            next_keyspace: versions.current.next_keyspace,
+            last_seq: SeqNo(self.published.load(Ordering::Acquire)),
+        });
+        let next = edit.apply(&versions.current).map_err(Error::invalid)?;
+        if let Err(broken) = check::check_edit(&versions.current, &edit, &next) {
+            // A policy or a job asked for what would lose data: refuse it.
+            debug_assert!(false, "{broken}");
+            return Err(Error::invalid(format!("refused edit: {broken}")));
+        }
+        let manifest = versions.manifest.as_mut();
+        let manifest = manifest.ok_or_else(|| Error::invalid("the store is open for reading only"))?;
+        if let Err(e) = manifest.append(&edit) {
+            if e.kind() == ErrorKind::Poisoned {
+                self.poison(&e);
+            }
+            return Err(e);
+        }
+        let wants_compaction = manifest.wants_compaction();
+        let next = Arc::new(next);
+        self.install(&mut versions, &edit, &next, opened, view)?;
+        if wants_compaction {
+            // Not part of this edit: a failure costs only space.
+            if let Err(e) = self.compact_manifest(&mut versions) {
+                if e.kind() == ErrorKind::Poisoned {
+                    self.poison(&e);
+                }
+                self.counters.background_error(&e);
+            }
+        }
+        Ok(())
+    }
+
+    fn install(
+        &self,
+        versions: &mut Versions,
+        edit: &Edit,
+        next: &Arc<Version>,
+        opened: Vec<Arc<OpenTable>>,
+        view: &mut dyn FnMut(KeyspaceId, &mut Vec<PartView>),
+    ) -> Result<()> {
+        let before = Arc::clone(&versions.current);
+        let mut gone = Vec::new();
+        for change in &edit.changes {
+            let replaced = match change {
+                Change::RemoveTable { table, .. } => versions.tables.get(table),
+                Change::ReplaceTable { table, .. } => versions.tables.get(&table.id),
+                _ => None,
+            };
+            gone.extend(replaced.cloned());
+        }
+        for open in opened {
+            versions.tables.insert(open.meta.id, open);
+        }
+        let mut spaces = (**self.spaces.load()).clone();
+        for (id, space) in &*self.spaces.load() {
+            if !next.keyspaces.contains_key(id) {
+                space.dropped.store(true, Ordering::Release);
+                spaces.remove(id);
+                gone.extend(space.view.load().tree.tables().cloned());
+            }
+        }
+        for (id, keyspace) in &next.keyspaces {
+            let unchanged = before.keyspaces.get(id).is_some_and(|b| Arc::ptr_eq(b, keyspace));
+            if unchanged && spaces.contains_key(id) {
+                continue;
+            }
+            let tree = Arc::new(Tree::build(keyspace, &self.home, &mut versions.tables)?);
+            match spaces.get(id) {
+                Some(space) => space.update(|old| {
+                    let mut parts = old.parts.clone();
+                    view(*id, &mut parts);
+                    ReadView { cuts: Arc::clone(&old.cuts), parts, tree: Arc::clone(&tree) }
+                }),
+                None => {
+                    let space = Self::new_space(&self.options, &self.arenas, keyspace, tree);
+                    spaces.insert(*id, space);
+                }
+            }
+        }
+        versions.current = Arc::clone(next);
+        let live: std::collections::HashSet<TableId> = next.tables().map(|t| t.id).collect();
+        for old in gone {
+            let keep = versions.tables.get(&old.meta.id).filter(|_| live.contains(&old.meta.id));
+            old.retire(keep.map(|k| &**k));
+            if keep.is_none() {
+                versions.tables.remove(&old.meta.id);
+            }
+        }
+        self.spaces.store(Arc::new(spaces));
+        Ok(())
+    }
+
+    /// Begins a new manifest with the current version and swaps it in.
+    fn compact_manifest(&self, versions: &mut Versions) -> Result<()> {
+        let Some(old) = versions.manifest.as_ref() else { return Ok(()) };
+        let directory = self.directory();
+        let number = self.new_id();
+        let mut version = (*versions.current).clone();
+        version.next_id = version.next_id.max(number + 1);
+        let header = Header { number, ..old.header().clone() };
+        let old_path = old.path().to_path_buf();
+        let mut new = Manifest::create(&self.environment, &directory, header, &version)?;
+        new.settle()?;
+        if let Err(e) = manifest::install(&self.environment, &directory, number) {
+            // Which of the two is in force after a crash is unknown, and only
+            // one of them would get the next edit.
+            let poison = Error::new(ErrorKind::Poisoned, format!("swapping manifests failed: {e}"));
+            return Err(poison);
+        }
+        versions.manifest = Some(new);
+        versions.current = Arc::new(version);
+        let _ = self.environment.file_system.unlink(&old_path);
+        Ok(())
+    }
+
+    /// The lowest log segment that some memtable still needs.
+    pub(crate) fn log_floor(&self, without: &[Arc<LiveMemtable>]) -> u64 {
+        // Read first: a memtable that gets its first entry from here on gets
+        // it in this segment or a later one.
+        let mut floor = self.log_segment.load(Ordering::Acquire);
+        for space in self.spaces.load().values() {
+            for part in &space.view.load().parts {
+                for memtable in part.memtables() {
+                    if !without.iter().any(|w| Arc::ptr_eq(w, memtable)) {
+                        floor = floor.min(memtable.oldest_segment.load(Ordering::Acquire));
+                    }
+                }
+            }
+        }
+        floor
+    }
+
+    /// Deletes log segments that the version in force does not need.
+    pub(crate) fn trim_log(&self) {
+        let floor = self.versions.lock().current.log_floor;
+        let mut commit = self.commit.lock();
+        if let Some(log) = commit.log.as_mut() {
+            if let Err(e) = log.delete_before(floor) {
+                self.counters.background_error(&e);
+            }
+            self.log_bytes.store(log.size_bytes(), Ordering::Relaxed);
+        }
+    }
+
+    /// Deletes objects that no version and no reader names any more (I4).
+    pub(crate) fn bury(&self) {
+        for (store, name) in self.home.graveyard.take() {
+            if let Err(e) = store.delete(name) {
+                self.counters.background_error(&e);
+                self.home.graveyard.put(store, name);
+                break;
+            }
+        }
+    }
+
+    /// What placement may know of the tiers now.
+    pub(crate) fn tier_states(&self) -> Vec<TierState> {
+        let state = |tier: &TierInUse| {
+            let state = tier.store.state().unwrap_or_default();
+            let device = state.used_bytes + state.free_bytes;
+            TierState {
+                id: tier.id,
+                name: tier.spec.name().to_string(),
+                used_bytes: state.used_bytes,
+                capacity_bytes: tier.spec.capacity().unwrap_or(device),
+                device_free_bytes: state.free_bytes,
+                reserve_bytes: if tier.id.0 == 0 { self.options.reserve_bytes } else { 0 },
+                price_usd_gb_month: tier.spec.price(),
+                profile: tier.spec.device_profile(),
+            }
+        };
+        self.tiers.iter().map(state).collect()
+    }
+
+    /// The sequence numbers that readers hold, ascending, and the newest one
+    /// that anything sealed by now can carry.
+    pub(crate) fn held_snapshots(&self) -> Vec<SeqNo> {
+        self.snapshots.lock().keys().copied().collect()
+    }
+
+    /// Deletes an object that no version ever named.
+    pub(crate) fn discard(&self, tier: TierId, id: u64, kind: ObjectKind) {
+        if let Some(tier) = self.tiers.get(tier.0 as usize) {
+            let _ = tier.store.delete(ObjectName { id, kind });
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Flush: the sealed memtables of a part become one run of its newest level.
+//!
+//! `Ensures:` after the commit every entry of the part up to the newest flushed
+//! one is in durable tables, and the manifest says so, so that the log segments
+//! that only they needed can go (I3).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thermocline_model::cover::Cover;
+use thermocline_model::edit::{Change, Edit};
+use thermocline_model::job::Flush;
+use thermocline_model::key::SeqNo;
+use thermocline_model::version::{RunId, Slot};
+
+use super::output::{Outputs, Target, spilling};
+use super::survive::Survivors;
+use super::Done;
+use crate::engine::{Engine, LiveMemtable};
+use crate::error::Result;
+use crate::merge::{MergeCursor, Source};
+
+impl Engine {
+    pub(crate) fn run_flush(&self, job: &Flush) -> Result<Done> {
+        let Some(space) = self.space(job.keyspace) else { return Ok(Done::nothing()) };
+        let part = job.part as usize;
+        let sealed: Vec<Arc<LiveMemtable>> = match space.view.load().parts.get(part) {
+            Some(part) => part.sealed.clone(),
+            None => return Ok(Done::nothing()),
+        };
+        if sealed.is_empty() {
+            return Ok(Done::nothing());
+        }
+        let last = sealed.iter().map(|m| m.last_seq.load(Ordering::Acquire)).max().unwrap_or(0);
+        // Writers that were assigned entries are about to insert and publish
+        // them; the snapshots must be read after that (see `Survivors`).
+        while sealed.iter().any(|m| m.pending.load(Ordering::Acquire) > 0) || self.visible().0 < last {
+            self.check_poisoned()?;
+            std::thread::yield_now();
+        }
+        let bytes_in = sealed.iter().map(|m| m.table.size_bytes() as u64).sum();
+        let done = spilling(self, |first_tier| {
+            let target = Target {
+                keyspace: job.keyspace,
+                slot: Slot::Newest(job.part),
+                table_bytes: self.options.table_bytes,
+                parents: Vec::new(),
+                first_tier,
+                background: true,
+            };
+            self.flush_into(job, &space, &sealed, SeqNo(last), target)
+        })?;
+        self.counters.flushes.add(1);
+        self.counters.flushed_bytes.add(done.bytes_out);
+        self.trim_log();
+        Ok(Done { bytes_in, ..done })
+    }
+
+    fn flush_into(
+        &self,
+        job: &Flush,
+        space: &crate::engine::Space,
+        sealed: &[Arc<LiveMemtable>],
+        last: SeqNo,
+        target: Target,
+    ) -> Result<Done> {
+        let covers: Vec<_> = sealed.iter().map(|m| m.table.range_deletes()).collect();
+        let cover = Cover::merge(covers.iter().map(|c| &**c));
+        let snapshots = self.held_snapshots();
+        let mut survivors = Survivors::new(snapshots, &cover, None);
+        let kept_cover = survivors.cover_to_write(&cover);
+        let mut outputs = Outputs::new(self, target, kept_cover);
+        let sources = sealed.iter().map(|m| Source::Memory(m.table.cursor())).collect();
+        let mut merged = MergeCursor::new(sources);
+        merged.seek_first()?;
+        while merged.valid() {
+            let key = merged.key();
+            if survivors.keeps(key, merged.seq(), merged.kind()) {
+                if survivors.is_new_key() && outputs.is_full() {
+                    outputs.cut(key)?;
+                }
+                outputs.add(key, merged.seq(), merged.kind(), merged.value())?;
+            }
+            merged.next()?;
+        }
+        let tables = outputs.finish()?;
+        let run = RunId(self.new_id());
+        let mut edit = Edit::default();
+        for table in &tables {
+            edit.changes.push(Change::AddTable {
+                keyspace: job.keyspace,
+                slot: Slot::Newest(job.part),
+                run,
+                behind: None,
+                table: Arc::clone(table),
+            });
+        }
+        edit.changes.push(Change::SetFlushed { keyspace: job.keyspace, part: job.part, flushed: last });
+        edit.changes.push(Change::SetLogFloor { segment: self.log_floor(sealed) });
+        let opened = self.open_outputs(&tables)?;
+        if space.dropped.load(Ordering::Acquire) {
+            return Ok(Done::nothing());
+        }
+        self.commit_edit(edit, opened, &mut |keyspace, parts| {
+            if keyspace == job.keyspace
+                && let Some(part) = parts.get_mut(job.part as usize)
+            {
+                part.sealed.retain(|m| !sealed.iter().any(|s| Arc::ptr_eq(s, m)));
+            }
+        })?;
+        outputs.keep();
+        let bytes_out = tables.iter().map(|t| t.size_bytes()).sum();
+        let what = format!("{} memtables into {} tables of L0.{}", sealed.len(), tables.len(), job.part);
+        Ok(Done { what, bytes_in: 0, bytes_out })
+    }
+}

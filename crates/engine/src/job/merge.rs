@@ -1,0 +1,361 @@
+//! Merge: tables become new tables one slot further on.
+//!
+//! A table that overlaps no other input is moved without being rewritten; of
+//! the others, a block that overlaps nothing is copied without being decoded.
+//! A large merge is split by key into sub-ranges that run side by side.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thermocline_model::cover::Cover;
+use thermocline_model::edit::{Change, Edit};
+use thermocline_model::job::Merge;
+use thermocline_model::key::SeqNo;
+use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::tier::TierId;
+use thermocline_model::version::{Keyspace, RunId, Slot};
+
+use super::Done;
+use super::below::Below;
+use super::output::{Outputs, Target, spilling};
+use super::survive::Survivors;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::merge::{MergeCursor, RunCursor, Source};
+use crate::table::ReadMode;
+use crate::version::tree::{OpenTable, RunTables};
+
+/// Bytes of input that make a sub-range worth a thread of its own.
+const SUBRANGE_BYTES_MIN: u64 = 16 << 20;
+/// How many bytes of input are paid for at once from the background budget.
+const BUDGET_STEP_BYTES: u64 = 1 << 20;
+
+/// The inputs by place, newest first.
+type Inputs = BTreeMap<(usize, usize), Vec<Arc<OpenTable>>>;
+
+/// One stretch of the key space, `[low, high)`.
+#[derive(Clone, Debug)]
+struct Stretch {
+    low: Option<Box<[u8]>>,
+    high: Option<Box<[u8]>>,
+}
+
+impl Engine {
+    pub(crate) fn run_merge(&self, job: &Merge) -> Result<Done> {
+        let (version, known) = {
+            let versions = self.versions.lock();
+            let known: Option<Vec<_>> = job.inputs.iter().map(|id| versions.tables.get(id).cloned()).collect();
+            (Arc::clone(&versions.current), known)
+        };
+        let keyspace = version.keyspaces.get(&job.keyspace);
+        let (Some(keyspace), Some(known)) = (keyspace, known) else { return Ok(Done::nothing()) };
+        let Some(inputs) = placed(keyspace, &known) else { return Ok(Done::nothing()) };
+
+        let (moved, merged) = split_moved(job, keyspace, inputs);
+        let bytes_in = merged.values().flatten().map(|t| t.meta.size_bytes()).sum();
+        let below = below(keyspace, job, &merged);
+        let snapshots = self.held_snapshots();
+        let stretches = self.stretches(&merged);
+        let done = spilling(self, |first_tier| {
+            self.merge_into(job, keyspace, &moved, &merged, &below, &snapshots, &stretches, first_tier)
+        })?;
+        self.counters.merges.add(1);
+        self.counters.tables_moved.add(moved.len() as u64);
+        self.counters.merge_in_bytes.add(bytes_in);
+        self.counters.merge_out_bytes.add(done.bytes_out);
+        for table in merged.values().flatten() {
+            if let Some(tier) = self.tiers.get(table.meta.tier().0 as usize) {
+                tier.counters.merge_read_bytes.add(table.meta.size_bytes());
+            }
+        }
+        Ok(Done { bytes_in, ..done })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one plan, used in one place")]
+    fn merge_into(
+        &self,
+        job: &Merge,
+        keyspace: &Keyspace,
+        moved: &[Arc<OpenTable>],
+        merged: &Inputs,
+        below: &[Vec<Arc<TableMeta>>],
+        snapshots: &[SeqNo],
+        stretches: &[Stretch],
+        first_tier: TierId,
+    ) -> Result<Done> {
+        let mut covers = Vec::new();
+        for table in merged.values().flatten().filter(|t| t.meta.range_deletes > 0) {
+            covers.push(Arc::clone(table.table()?.cover()));
+        }
+        let cover = Cover::merge(covers.iter().map(|c| &**c));
+        let target = Target {
+            keyspace: job.keyspace,
+            slot: job.output,
+            table_bytes: job.table_bytes,
+            parents: job.inputs.clone(),
+            first_tier,
+            background: true,
+        };
+        let run_one = |stretch: &Stretch| -> Result<(Outputs<'_>, Vec<Arc<TableMeta>>)> {
+            let clipped = cover.clip(stretch.low.as_deref(), stretch.high.as_deref());
+            let below = Below::new(below.to_vec());
+            let survivors = Survivors::new(snapshots.to_vec(), &clipped, Some(below));
+            let mut outputs = Outputs::new(self, target.clone(), survivors.cover_to_write(&clipped));
+            self.merge_stretch(merged, stretch, survivors, &mut outputs)?;
+            let tables = outputs.finish()?;
+            Ok((outputs, tables))
+        };
+        let mut results = Vec::new();
+        if merged.is_empty() {
+            // Everything is moved.
+        } else if let [only] = stretches {
+            results.push(run_one(only)?);
+        } else {
+            let ran: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = stretches.iter().map(|s| scope.spawn(|| run_one(s))).collect();
+                threads.into_iter().map(|t| t.join()).collect()
+            });
+            for result in ran {
+                match result {
+                    Ok(result) => results.push(result?),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+        }
+
+        let mut edit = Edit::default();
+        for table in moved.iter().chain(merged.values().flatten()) {
+            edit.changes.push(Change::RemoveTable { keyspace: job.keyspace, table: table.meta.id });
+        }
+        let existing = keyspace.level(job.output).and_then(|l| l.runs.first());
+        let run = existing.map_or_else(|| RunId(self.new_id()), |r| r.id);
+        let new: Vec<Arc<TableMeta>> = results.iter().flat_map(|(_, tables)| tables.iter().cloned()).collect();
+        for table in moved.iter().map(|t| &t.meta).chain(&new) {
+            edit.changes.push(Change::AddTable {
+                keyspace: job.keyspace,
+                slot: job.output,
+                run,
+                behind: None,
+                table: Arc::clone(table),
+            });
+        }
+        let opened = self.open_outputs(&new)?;
+        if edit.changes.is_empty() {
+            return Ok(Done::nothing());
+        }
+        self.commit_edit(edit, opened, &mut |_, _| {})?;
+        for (outputs, _) in results {
+            outputs.keep();
+        }
+        let count = merged.values().map(Vec::len).sum::<usize>();
+        let what = format!("{count} tables into {} of {}, {} moved", new.len(), job.output, moved.len());
+        Ok(Done { what, bytes_in: 0, bytes_out: new.iter().map(|t| t.size_bytes()).sum() })
+    }
+
+    /// Merges what lies in `stretch` into `outputs`.
+    fn merge_stretch(
+        &self,
+        inputs: &Inputs,
+        stretch: &Stretch,
+        mut survivors: Survivors<'_>,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<()> {
+        let sources = inputs.values().map(|tables| {
+            let overlapping = tables.iter().filter(|t| {
+                t.meta.range.overlaps_bounds(stretch.low.as_deref(), stretch.high.as_deref())
+            });
+            let run = RunTables::new(overlapping.cloned().collect());
+            Source::Run(RunCursor::new(Arc::new(run), ReadMode::merge()))
+        });
+        let mut cursor = MergeCursor::new(sources.collect());
+        match &stretch.low {
+            Some(low) => cursor.seek(low, SeqNo::MAX)?,
+            None => cursor.seek_first()?,
+        }
+        let budget = inputs.values().flatten().map(|t| t.meta.tier()).max().and_then(|t| self.tiers.get(t.0 as usize));
+        let mut unpaid = 0;
+        while cursor.valid() {
+            let key = cursor.key();
+            if stretch.high.as_deref().is_some_and(|high| key >= high) {
+                break;
+            }
+            if unpaid >= BUDGET_STEP_BYTES {
+                if let Some(tier) = budget {
+                    tier.budget.take(unpaid);
+                }
+                unpaid = 0;
+                if self.closing.load(Ordering::Relaxed) {
+                    return Err(crate::Error::new(crate::ErrorKind::Closed, "the store is closing"));
+                }
+            }
+            if let Some(copied) = self.copy_block(&mut cursor, stretch, &mut survivors, outputs)? {
+                unpaid += copied;
+                continue;
+            }
+            let key = cursor.key();
+            let value = cursor.value();
+            unpaid += (key.len() + value.len()) as u64;
+            let (seq, kind) = (cursor.seq(), cursor.kind());
+            if survivors.keeps(key, seq, kind) {
+                if survivors.is_new_key() && outputs.is_full() {
+                    outputs.cut(key)?;
+                }
+                outputs.add(key, seq, kind, value)?;
+            }
+            cursor.next()?;
+        }
+        Ok(())
+    }
+
+    /// If the cursor stands at the start of a block that overlaps nothing and
+    /// loses nothing, copies it whole and moves behind it. Gives its bytes.
+    #[inline]
+    fn copy_block(
+        &self,
+        cursor: &mut MergeCursor,
+        stretch: &Stretch,
+        survivors: &mut Survivors<'_>,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<Option<u64>> {
+        let Some(disk) = cursor.top().disk() else { return Ok(None) };
+        if !disk.at_block_start() {
+            return Ok(None);
+        }
+        let Some(block) = disk.copyable_block() else { return Ok(None) };
+        let table = Arc::clone(disk.table());
+        let last = block.last_key_bound;
+        let limit = |key: &[u8]| last < key;
+        if cursor.second().is_some_and(|s| !limit(s.key()))
+            || stretch.high.as_deref().is_some_and(|high| !limit(high))
+            || !survivors.passes_block(disk.key(), last)
+        {
+            return Ok(None);
+        }
+        let tier = outputs.tier()?;
+        let spec = &self.tiers[tier.0 as usize].spec;
+        if block.compression != spec.block_compression() || block.raw_bytes < spec.block_size() / 2 {
+            return Ok(None);
+        }
+        if outputs.is_full() {
+            let key = disk.key().to_vec();
+            outputs.cut(&key)?;
+        }
+        let (index, last) = (block.index, last.to_vec());
+        let stored = table.read_block_stored(index)?;
+        outputs.add_block(&table, index, &stored)?;
+        survivors.passed_block(&last);
+        self.counters.blocks_copied.add(1);
+        let skipped = cursor.top_mut().skip_block();
+        cursor.resettle(skipped)?;
+        Ok(Some(stored.len() as u64))
+    }
+
+    /// Where to split a merge so that threads can share it.
+    fn stretches(&self, inputs: &Inputs) -> Vec<Stretch> {
+        let whole = vec![Stretch { low: None, high: None }];
+        let total: u64 = inputs.values().flatten().map(|t| t.meta.data_bytes()).sum();
+        // One thread is left for flushes.
+        let threads = self.options.background_threads.saturating_sub(1) as u64;
+        let count = threads.min(total / SUBRANGE_BYTES_MIN);
+        if count < 2 {
+            return whole;
+        }
+        let mut starts: Vec<(&[u8], u64)> =
+            inputs.values().flatten().map(|t| (&*t.meta.range.start, t.meta.data_bytes())).collect();
+        starts.sort_unstable();
+        let mut cuts: Vec<Box<[u8]>> = Vec::new();
+        let mut passed = 0;
+        for (start, bytes) in starts {
+            let due = total * (cuts.len() as u64 + 1) / count;
+            if passed >= due && cuts.len() as u64 + 1 < count && cuts.last().is_none_or(|c| **c < *start) {
+                cuts.push(start.into());
+            }
+            passed += bytes;
+        }
+        let mut low = None;
+        let mut stretches = Vec::new();
+        for cut in cuts {
+            stretches.push(Stretch { low: low.replace(cut.clone()), high: Some(cut) });
+        }
+        stretches.push(Stretch { low, high: None });
+        stretches
+    }
+
+    /// Opens new tables before a version names them: what cannot be opened
+    /// must not be committed.
+    pub(crate) fn open_outputs(&self, tables: &[Arc<TableMeta>]) -> Result<Vec<Arc<OpenTable>>> {
+        let open = |meta: &Arc<TableMeta>| -> Result<Arc<OpenTable>> {
+            let open = OpenTable::new(Arc::clone(meta), &self.home, None)?;
+            open.table()?;
+            Ok(Arc::new(open))
+        };
+        tables.iter().map(open).collect()
+    }
+}
+
+/// The inputs by slot and run, or `None` when one of them is not in the
+/// keyspace any more.
+fn placed(keyspace: &Keyspace, tables: &[Arc<OpenTable>]) -> Option<Inputs> {
+    let mut inputs = Inputs::new();
+    let mut found = 0;
+    let wanted: BTreeMap<TableId, &Arc<OpenTable>> = tables.iter().map(|t| (t.meta.id, t)).collect();
+    for (at, slot) in keyspace.slots().enumerate() {
+        let runs = keyspace.level(slot).map_or(&[][..], |l| &l.runs);
+        for (run_at, run) in runs.iter().enumerate() {
+            for table in &run.tables {
+                if let Some(open) = wanted.get(&table.id) {
+                    inputs.entry((at, run_at)).or_default().push(Arc::clone(open));
+                    found += 1;
+                }
+            }
+        }
+    }
+    (found == wanted.len()).then_some(inputs)
+}
+
+/// Sets apart the inputs that overlap no other input: those of other slots are
+/// moved, those of the output slot stay where they are.
+fn split_moved(job: &Merge, keyspace: &Keyspace, inputs: Inputs) -> (Vec<Arc<OpenTable>>, Inputs) {
+    if job.rewrite {
+        return (Vec::new(), inputs);
+    }
+    let all: Vec<_> = inputs.values().flatten().cloned().collect();
+    let alone = |table: &OpenTable| {
+        all.iter().all(|t| t.meta.id == table.meta.id || !t.meta.range.overlaps(&table.meta.range))
+    };
+    let in_output = |table: &OpenTable| keyspace.find(table.meta.id).is_some_and(|(slot, ..)| slot == job.output);
+    let mut moved = Vec::new();
+    let mut merged = Inputs::new();
+    for (place, tables) in inputs {
+        for table in tables {
+            if !alone(&table) {
+                merged.entry(place).or_default().push(table);
+            } else if !in_output(&table) {
+                moved.push(table);
+            }
+        }
+    }
+    (moved, merged)
+}
+
+/// The tables outside the merge that may hold entries older than its inputs:
+/// everything from the newest input's place on.
+fn below(keyspace: &Keyspace, job: &Merge, merged: &Inputs) -> Vec<Vec<Arc<TableMeta>>> {
+    let Some(&(first, _)) = merged.keys().next() else { return Vec::new() };
+    let mut runs = Vec::new();
+    for slot in keyspace.slots().skip(first) {
+        // The newest levels of other parts hold other keys.
+        let other_part = matches!(slot, Slot::Newest(_)) && keyspace.slots().nth(first) != Some(slot);
+        if other_part {
+            continue;
+        }
+        for run in keyspace.level(slot).map_or(&[][..], |l| &l.runs) {
+            let tables: Vec<_> = run.tables.iter().filter(|t| !job.inputs.contains(&t.id)).cloned().collect();
+            if !tables.is_empty() {
+                runs.push(tables);
+            }
+        }
+    }
+    runs
+}

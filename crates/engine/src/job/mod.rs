@@ -1,0 +1,24 @@
+//! Jobs: what the background does. Each takes plain data from a planner, does
+//! its I/O without holding a lock, and ends in one edit.
+
+mod below;
+mod flush;
+mod merge;
+pub(crate) mod output;
+mod relocate;
+mod survive;
+
+/// What a job did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) what: String,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+}
+
+impl Done {
+    /// The plan was out of date.
+    pub(crate) fn nothing() -> Done {
+        Done { what: "nothing left to do".to_string(), ..Done::default() }
+    }
+}

@@ -1,0 +1,286 @@
+//! What flush, merge and bulk load share: writing a stream of entries into
+//! tables on the tiers that the placer names.
+//!
+//! A table is cut only between two user keys, so the tables of a run never
+//! share one. Range deletes are cut along with the tables. If a tier turns out
+//! to be full the caller starts again with a cheaper one ([`spilling`]).
+
+use std::sync::Arc;
+
+use thermocline_model::cover::Cover;
+use thermocline_model::job::NewTable;
+use thermocline_model::key::{Kind, SeqNo};
+use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
+use thermocline_model::tier::TierId;
+use thermocline_model::version::{KeyspaceId, Slot};
+
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{ObjectKind, ObjectName, ObjectWriter, Store};
+use crate::table::{Table, TableWriter, TableWriterOptions};
+
+/// Where and how a job writes its tables.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) slot: Slot,
+    /// Data bytes at which a table is cut.
+    pub(crate) table_bytes: u64,
+    pub(crate) parents: Vec<TableId>,
+    /// No data on tiers before this one: they are full.
+    pub(crate) first_tier: TierId,
+    /// Whether table writing is paid from the tiers' background budgets.
+    pub(crate) background: bool,
+}
+
+/// Runs `job` with ever cheaper tiers until its output fits somewhere.
+pub(crate) fn spilling<T>(engine: &Engine, mut job: impl FnMut(TierId) -> Result<T>) -> Result<T> {
+    let mut first_tier = TierId(0);
+    loop {
+        match job(first_tier) {
+            Err(e) if e.kind() == ErrorKind::NoSpace && (first_tier.0 as usize) + 1 < engine.tiers.len() => {
+                engine.tiers[first_tier.0 as usize].counters.spills.add(1);
+                first_tier = TierId(first_tier.0 + 1);
+            }
+            other => return other,
+        }
+    }
+}
+
+struct Current {
+    writer: TableWriter,
+    id: TableId,
+    data_object: u64,
+    meta_object: u64,
+    data_tier: TierId,
+    meta_tier: TierId,
+    /// Range deletes from here on belong to this table; none means from the
+    /// beginning.
+    low: Option<Box<[u8]>>,
+}
+
+/// Tables being written. Dropped before [`Outputs::finish`], it deletes them.
+pub(crate) struct Outputs<'a> {
+    engine: &'a Engine,
+    target: Target,
+    cover: Cover,
+    current: Option<Current>,
+    /// Where the next table's range deletes begin.
+    low: Option<Box<[u8]>>,
+    finished: Vec<Arc<TableMeta>>,
+    disarmed: bool,
+}
+
+impl<'a> Outputs<'a> {
+    /// `cover` holds the range deletes to be written along with the entries.
+    pub(crate) fn new(engine: &'a Engine, target: Target, cover: Cover) -> Outputs<'a> {
+        Outputs { engine, target, cover, current: None, low: None, finished: Vec::new(), disarmed: false }
+    }
+
+    /// Whether the table being written has reached its size: the next user key
+    /// should begin a new one.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.current.as_ref().is_some_and(|c| c.writer.data_bytes() >= self.target.table_bytes)
+    }
+
+    /// Ends the current table; `next` is the first key of the next one.
+    pub(crate) fn cut(&mut self, next: &[u8]) -> Result<()> {
+        self.end(Some(next))
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
+        if self.current.is_none() {
+            self.begin()?;
+        }
+        match &mut self.current {
+            Some(current) => current.writer.add(key, seq, kind, value),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies a whole block of `from` without decoding it.
+    pub(crate) fn add_block(&mut self, from: &Table, block: usize, stored: &[u8]) -> Result<()> {
+        if self.current.is_none() {
+            self.begin()?;
+        }
+        match &mut self.current {
+            Some(current) => current.writer.add_block_raw(from, block, stored),
+            None => Ok(()),
+        }
+    }
+
+    /// The tier that the next bytes go to.
+    pub(crate) fn tier(&mut self) -> Result<TierId> {
+        if self.current.is_none() {
+            self.begin()?;
+        }
+        Ok(self.current.as_ref().map_or(self.target.first_tier, |c| c.data_tier))
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        let engine = self.engine;
+        let layout = engine.place(&NewTable {
+            keyspace: self.target.keyspace,
+            slot: self.target.slot,
+            range: None,
+            size_bytes: self.target.table_bytes,
+            parents: self.target.parents.clone(),
+        });
+        let last_tier = TierId(engine.tiers.len() as u32 - 1);
+        let data_tier = layout.data.max(self.target.first_tier).min(last_tier);
+        let meta_tier = layout.meta.max(self.target.first_tier.min(data_tier));
+        let tier = &engine.tiers[data_tier.0 as usize];
+        let data_object = engine.new_id();
+        let id = TableId(engine.new_id());
+        let data = self.create(data_tier, data_object, ObjectKind::Data)?;
+        let options = TableWriterOptions {
+            block_bytes: tier.spec.block_size(),
+            restart_interval: engine.options.restart_interval,
+            compression: tier.spec.block_compression(),
+            filter_bits_per_key: engine.options.filter_bits_per_key,
+            created_us: engine.environment.clock.now_micros(),
+        };
+        self.current = Some(Current {
+            writer: TableWriter::new(id, options, data),
+            id,
+            data_object,
+            meta_object: engine.new_id(),
+            data_tier,
+            meta_tier,
+            low: self.low.take(),
+        });
+        Ok(())
+    }
+
+    fn create(&self, tier: TierId, id: u64, kind: ObjectKind) -> Result<Box<dyn ObjectWriter>> {
+        let tier = &self.engine.tiers[tier.0 as usize];
+        let writer = tier.store.create(ObjectName { id, kind })?;
+        Ok(if self.target.background {
+            Box::new(Budgeted { writer, budget: Arc::clone(&tier.budget) })
+        } else {
+            writer
+        })
+    }
+
+    fn end(&mut self, next: Option<&[u8]>) -> Result<()> {
+        if self.current.is_none() {
+            // Range deletes without an entry still need a table.
+            if self.cover.clip(self.low.as_deref(), next).is_empty() {
+                return Ok(());
+            }
+            self.begin()?;
+        }
+        let Some(mut current) = self.current.take() else { return Ok(()) };
+        let cover = self.cover.clip(current.low.as_deref(), next);
+        self.low = next.map(Into::into);
+        if !cover.is_empty() {
+            current.writer.add_range_deletes(&cover);
+        }
+        let discard = |engine: &Engine| {
+            engine.discard(current.data_tier, current.data_object, ObjectKind::Data);
+            engine.discard(current.meta_tier, current.meta_object, ObjectKind::Meta);
+        };
+        if current.writer.is_empty() {
+            discard(self.engine);
+            return Ok(());
+        }
+        let written = self
+            .create(current.meta_tier, current.meta_object, ObjectKind::Meta)
+            .and_then(|meta| current.writer.finish(meta));
+        let written = match written {
+            Ok(written) => written,
+            Err(e) => {
+                discard(self.engine);
+                return Err(e);
+            }
+        };
+        let extent = |tier, object, length, checksum| Extent { tier, object: ObjectId(object), offset: 0, length, checksum };
+        let mut data = Vec::new();
+        if written.data_bytes > 0 {
+            data.push(extent(current.data_tier, current.data_object, written.data_bytes, written.data_checksum));
+        } else {
+            self.engine.discard(current.data_tier, current.data_object, ObjectKind::Data);
+        }
+        self.engine.tiers[current.data_tier.0 as usize].counters.written_bytes.add(written.data_bytes);
+        self.engine.tiers[current.meta_tier.0 as usize].counters.written_bytes.add(written.meta_bytes);
+        self.finished.push(Arc::new(TableMeta {
+            id: current.id,
+            range: written.range,
+            seq_min: written.seq_min,
+            seq_max: written.seq_max,
+            entries: written.entries,
+            deletes: written.deletes,
+            range_deletes: written.range_deletes,
+            raw_bytes: written.raw_bytes,
+            dead_bytes: 0,
+            created_us: written.created_us,
+            meta: extent(current.meta_tier, current.meta_object, written.meta_bytes, written.meta_checksum),
+            data,
+        }));
+        Ok(())
+    }
+
+    /// Ends the last table and gives all of them. They are durable, but no
+    /// version names them yet: [`Outputs::keep`] after the commit, or they are
+    /// deleted.
+    pub(crate) fn finish(&mut self) -> Result<Vec<Arc<TableMeta>>> {
+        self.end(None)?;
+        Ok(self.finished.clone())
+    }
+
+    /// A commit names the tables now.
+    pub(crate) fn keep(mut self) {
+        self.disarmed = true;
+    }
+}
+
+impl Drop for Outputs<'_> {
+    fn drop(&mut self) {
+        if self.disarmed {
+            return;
+        }
+        if let Some(current) = self.current.take() {
+            drop(current.writer);
+            self.engine.discard(current.data_tier, current.data_object, ObjectKind::Data);
+        }
+        for table in &self.finished {
+            self.engine.discard(table.meta.tier, table.meta.object.0, ObjectKind::Meta);
+            for extent in &table.data {
+                self.engine.discard(extent.tier, extent.object.0, ObjectKind::Data);
+            }
+        }
+    }
+}
+
+/// A writer that pays for its bytes from a tier's background budget.
+struct Budgeted {
+    writer: Box<dyn ObjectWriter>,
+    budget: Arc<crate::store::IoBudget>,
+}
+
+impl ObjectWriter for Budgeted {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.budget.take(bytes.len() as u64);
+        self.writer.append(bytes)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.writer.size_bytes()
+    }
+
+    fn persist(&mut self) -> Result<()> {
+        self.writer.persist()
+    }
+
+    fn abandon(self: Box<Self>) {
+        self.writer.abandon();
+    }
+}
+
+/// Opens an object of `tier` for reading, or says which is missing.
+pub(crate) fn store_of(engine: &Engine, tier: TierId) -> Result<&Arc<dyn Store>> {
+    let tier = engine.tiers.get(tier.0 as usize);
+    tier.map(|t| &t.store).ok_or_else(|| Error::invalid("tier does not exist"))
+}

@@ -1,0 +1,103 @@
+//! Relocate: a table's data goes to another tier.
+//!
+//! Copy, check, persist, persist the directory, one edit of the manifest; the
+//! old object goes when the last reader has left. A crash at any step leaves
+//! either the old place in force and an orphan that the next open sweeps, or
+//! the new place in force and the old object as the orphan. The copy is
+//! compared with the extent's checksum on the way, so damage at the source is
+//! reported and never carried along.
+
+use std::sync::Arc;
+
+use thermocline_model::edit::{Change, Edit};
+use thermocline_model::job::Relocate;
+use thermocline_model::table::{Extent, ObjectId, TableMeta};
+use thermocline_model::tier::TierId;
+
+use super::Done;
+use super::output::store_of;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::store::{Advice, ObjectKind, ObjectName};
+use crate::version::tree::OpenTable;
+
+const COPY_BYTES: usize = 1 << 20;
+
+impl Engine {
+    pub(crate) fn run_relocate(&self, job: &Relocate) -> Result<Done> {
+        let table = self.versions.lock().tables.get(&job.table).cloned();
+        let Some(table) = table else { return Ok(Done::nothing()) };
+        if table.meta.data.iter().all(|e| e.tier == job.to) {
+            return Ok(Done::nothing());
+        }
+        let mut copied = Copied { engine: self, objects: Vec::new(), keep: false };
+        let mut data = Vec::with_capacity(table.meta.data.len());
+        for extent in &table.meta.data {
+            data.push(if extent.tier == job.to { *extent } else { copied.copy(extent, job.to)? });
+        }
+        let bytes = data.iter().map(|e| e.length).sum();
+        let meta = Arc::new(TableMeta { data, ..(*table.meta).clone() });
+        let open = OpenTable::new(Arc::clone(&meta), &self.home, Some(&table))?;
+        open.table()?;
+        let edit = Edit::of(Change::ReplaceTable { keyspace: job.keyspace, table: meta });
+        self.commit_edit(edit, vec![Arc::new(open)], &mut |_, _| {})?;
+        copied.keep = true;
+        self.counters.relocations.add(1);
+        self.counters.relocated_bytes.add(bytes);
+        let to = &self.tiers[job.to.0 as usize];
+        to.counters.relocated_in_bytes.add(bytes);
+        to.counters.written_bytes.add(bytes);
+        let from = self.tiers.get(table.meta.tier().0 as usize).map_or("?", |t| t.spec.name());
+        let what = format!("table {} from {from} to {}", job.table, to.spec.name());
+        Ok(Done { what, bytes_in: bytes, bytes_out: bytes })
+    }
+}
+
+/// Copies that no version names yet: deleted unless kept.
+struct Copied<'a> {
+    engine: &'a Engine,
+    objects: Vec<(TierId, u64)>,
+    keep: bool,
+}
+
+impl Copied<'_> {
+    fn copy(&mut self, extent: &Extent, to: TierId) -> Result<Extent> {
+        let engine = self.engine;
+        let name = ObjectName { id: extent.object.0, kind: ObjectKind::Data };
+        let source = store_of(engine, extent.tier)?.open(name)?;
+        let object = engine.new_id();
+        let mut writer = store_of(engine, to)?.create(ObjectName { id: object, kind: ObjectKind::Data })?;
+        self.objects.push((to, object));
+        source.advise(extent.offset, extent.length, Advice::Sequential);
+        let mut buffer = vec![0; COPY_BYTES.min(extent.length as usize)];
+        let mut checksum = 0;
+        let mut done = 0;
+        while done < extent.length {
+            let n = buffer.len().min((extent.length - done) as usize);
+            engine.tiers[extent.tier.0 as usize].budget.take(n as u64);
+            engine.tiers[to.0 as usize].budget.take(n as u64);
+            source.read_at(extent.offset + done, &mut buffer[..n])?;
+            checksum = crc32c::crc32c_append(checksum, &buffer[..n]);
+            writer.append(&buffer[..n])?;
+            done += n as u64;
+        }
+        if checksum != extent.checksum {
+            return Err(Error::corruption("data extent")
+                .at(source.path())
+                .offset(extent.offset)
+                .expected(format!("checksum {:08x}", extent.checksum), format!("{checksum:08x}")));
+        }
+        writer.persist()?;
+        Ok(Extent { tier: to, object: ObjectId(object), offset: 0, ..*extent })
+    }
+}
+
+impl Drop for Copied<'_> {
+    fn drop(&mut self) {
+        if !self.keep {
+            for &(tier, object) in &self.objects {
+                self.engine.discard(tier, object, ObjectKind::Data);
+            }
+        }
+    }
+}

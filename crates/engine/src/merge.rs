@@ -1,0 +1,417 @@
+//! The k-way merge of cursors: one ordered stream of entries out of memtables
+//! and runs, in both directions. Scans and merge jobs both stand on it.
+//!
+//! Sources are kept sorted by their current entry in a small array. Advancing
+//! moves the first source back to where it belongs, which costs one comparison
+//! while one source stays in front, as it mostly does.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use thermocline_model::key::{Kind, SeqNo};
+
+use crate::error::Result;
+use crate::memory::MemtableCursor;
+use crate::slice::Slice;
+use crate::table::{ReadMode, TableCursor};
+use crate::version::tree::RunTables;
+
+/// A cursor over the tables of one run, in order.
+pub(crate) struct RunCursor {
+    run: Arc<RunTables>,
+    mode: ReadMode,
+    /// The table that `cursor` is of.
+    index: usize,
+    cursor: Option<TableCursor>,
+}
+
+impl RunCursor {
+    pub(crate) fn new(run: Arc<RunTables>, mode: ReadMode) -> RunCursor {
+        RunCursor { run, mode, index: 0, cursor: None }
+    }
+
+    fn enter(&mut self, index: usize) -> Result<&mut TableCursor> {
+        if self.index != index || self.cursor.is_none() {
+            self.cursor = Some(self.run.tables[index].table()?.cursor(self.mode));
+            self.index = index;
+        }
+        // Cannot fail: set right above.
+        Ok(self.cursor.as_mut().expect("cursor was just set"))
+    }
+
+    fn valid(&self) -> bool {
+        self.cursor.as_ref().is_some_and(TableCursor::valid)
+    }
+
+    fn skip_empty_forward(&mut self) -> Result<()> {
+        while !self.valid() && self.index + 1 < self.run.tables.len() {
+            let next = self.index + 1;
+            self.enter(next)?.seek_first()?;
+        }
+        Ok(())
+    }
+
+    fn skip_empty_backward(&mut self) -> Result<()> {
+        while !self.valid() && self.index > 0 {
+            let previous = self.index - 1;
+            self.enter(previous)?.seek_last()?;
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        let index = self.run.first_not_before(key);
+        if index == self.run.tables.len() {
+            self.cursor = None;
+            self.index = index.saturating_sub(1);
+            return Ok(());
+        }
+        self.enter(index)?.seek(key, seq)?;
+        self.skip_empty_forward()
+    }
+
+    fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        let after = self.run.tables.partition_point(|t| &*t.meta.range.start <= key);
+        let Some(index) = after.checked_sub(1) else {
+            self.cursor = None;
+            self.index = 0;
+            return Ok(());
+        };
+        self.enter(index)?.seek_before(key, seq)?;
+        self.skip_empty_backward()
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        if self.run.tables.is_empty() {
+            return Ok(());
+        }
+        self.enter(0)?.seek_first()?;
+        self.skip_empty_forward()
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        let Some(last) = self.run.tables.len().checked_sub(1) else { return Ok(()) };
+        self.enter(last)?.seek_last()?;
+        self.skip_empty_backward()
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.next()?;
+            if cursor.valid() {
+                return Ok(());
+            }
+        }
+        self.skip_empty_forward()
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.prev()?;
+            if cursor.valid() {
+                return Ok(());
+            }
+        }
+        self.skip_empty_backward()
+    }
+}
+
+/// One input of a merge.
+#[expect(clippy::large_enum_variant, reason = "a handful of them live in one vector")]
+pub(crate) enum Source {
+    Memory(MemtableCursor),
+    Run(RunCursor),
+    Table(TableCursor),
+}
+
+macro_rules! each {
+    ($self:expr, $cursor:ident => $memory:expr, $disk:expr) => {
+        match $self {
+            Source::Memory($cursor) => $memory,
+            Source::Run(run) => match &mut run.cursor {
+                Some($cursor) => $disk,
+                None => unreachable!("an invalid cursor is never asked for its entry"),
+            },
+            Source::Table($cursor) => $disk,
+        }
+    };
+}
+
+impl Source {
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        match self {
+            Source::Memory(c) => c.valid(),
+            Source::Run(c) => c.valid(),
+            Source::Table(c) => c.valid(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn disk(&self) -> Option<&TableCursor> {
+        match self {
+            Source::Memory(_) => None,
+            Source::Run(c) => c.cursor.as_ref(),
+            Source::Table(c) => Some(c),
+        }
+    }
+
+    /// Requires: valid.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        match self {
+            Source::Memory(c) => c.key(),
+            other => other.disk().map_or(&[], TableCursor::key),
+        }
+    }
+
+    /// Requires: valid.
+    #[inline]
+    pub(crate) fn seq(&self) -> SeqNo {
+        match self {
+            Source::Memory(c) => c.seq(),
+            other => other.disk().map_or(SeqNo::ZERO, TableCursor::seq),
+        }
+    }
+
+    /// Requires: valid.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Source::Memory(c) => c.kind(),
+            other => other.disk().map_or(Kind::Delete, TableCursor::kind),
+        }
+    }
+
+    /// Requires: valid.
+    #[inline]
+    pub(crate) fn value(&self) -> &[u8] {
+        match self {
+            Source::Memory(c) => c.value(),
+            other => other.disk().map_or(&[], TableCursor::value),
+        }
+    }
+
+    /// Requires: valid.
+    pub(crate) fn value_slice(&mut self) -> Slice {
+        each!(self, c => Slice::memory(c.value_ref()), Slice::block(c.value_slice()))
+    }
+
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<()> {
+        match self {
+            Source::Memory(c) => {
+                c.next();
+                Ok(())
+            }
+            Source::Run(c) => c.next(),
+            Source::Table(c) => c.next(),
+        }
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        match self {
+            Source::Memory(c) => {
+                c.prev();
+                Ok(())
+            }
+            Source::Run(c) => c.prev(),
+            Source::Table(c) => c.prev(),
+        }
+    }
+
+    pub(crate) fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        match self {
+            Source::Memory(c) => {
+                c.seek(key, seq);
+                Ok(())
+            }
+            Source::Run(c) => c.seek(key, seq),
+            Source::Table(c) => c.seek(key, seq),
+        }
+    }
+
+    fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        match self {
+            Source::Memory(c) => {
+                c.seek_before(key, seq);
+                Ok(())
+            }
+            Source::Run(c) => c.seek_before(key, seq),
+            Source::Table(c) => c.seek_before(key, seq),
+        }
+    }
+
+    pub(crate) fn seek_first(&mut self) -> Result<()> {
+        match self {
+            Source::Memory(c) => {
+                c.seek_first();
+                Ok(())
+            }
+            Source::Run(c) => c.seek_first(),
+            Source::Table(c) => c.seek_first(),
+        }
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        match self {
+            Source::Memory(c) => {
+                c.seek_last();
+                Ok(())
+            }
+            Source::Run(c) => c.seek_last(),
+            Source::Table(c) => c.seek_last(),
+        }
+    }
+}
+
+/// The merge of several sources. Of two equal entries (the log was replayed
+/// over a flush that had already happened) the earlier source's comes first.
+pub(crate) struct MergeCursor {
+    sources: Vec<Source>,
+    /// The valid sources, the one whose turn it is first.
+    order: Vec<u32>,
+    forward: bool,
+}
+
+impl MergeCursor {
+    pub(crate) fn new(sources: Vec<Source>) -> MergeCursor {
+        let order = Vec::with_capacity(sources.len());
+        MergeCursor { sources, order, forward: true }
+    }
+
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        !self.order.is_empty()
+    }
+
+    /// The source whose turn it is. Requires: valid.
+    #[inline]
+    pub(crate) fn top(&self) -> &Source {
+        &self.sources[self.order[0] as usize]
+    }
+
+    /// See [`MergeCursor::top`].
+    #[inline]
+    pub(crate) fn top_mut(&mut self) -> &mut Source {
+        &mut self.sources[self.order[0] as usize]
+    }
+
+    /// The source whose turn comes after the first one's.
+    #[inline]
+    pub(crate) fn second(&self) -> Option<&Source> {
+        self.order.get(1).map(|&i| &self.sources[i as usize])
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        self.top().key()
+    }
+
+    #[inline]
+    pub(crate) fn seq(&self) -> SeqNo {
+        self.top().seq()
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        self.top().kind()
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> &[u8] {
+        self.top().value()
+    }
+
+    pub(crate) fn value_slice(&mut self) -> Slice {
+        self.top_mut().value_slice()
+    }
+
+    pub(crate) fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        self.all(true, |s| s.seek(key, seq))
+    }
+
+    pub(crate) fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        self.all(false, |s| s.seek_before(key, seq))
+    }
+
+    pub(crate) fn seek_first(&mut self) -> Result<()> {
+        self.all(true, Source::seek_first)
+    }
+
+    pub(crate) fn seek_last(&mut self) -> Result<()> {
+        self.all(false, Source::seek_last)
+    }
+
+    fn all(&mut self, forward: bool, mut seek: impl FnMut(&mut Source) -> Result<()>) -> Result<()> {
+        self.forward = forward;
+        self.order.clear();
+        for i in 0..self.sources.len() {
+            if let Err(e) = seek(&mut self.sources[i]) {
+                self.order.clear();
+                return Err(e);
+            }
+            if self.sources[i].valid() {
+                self.order.push(i as u32);
+                self.settle_last();
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the last of `order` forward to where it belongs.
+    fn settle_last(&mut self) {
+        let mut at = self.order.len() - 1;
+        while at > 0 && self.before(self.order[at], self.order[at - 1]) {
+            self.order.swap(at, at - 1);
+            at -= 1;
+        }
+    }
+
+    #[inline]
+    fn before(&self, a: u32, b: u32) -> bool {
+        let (x, y) = (&self.sources[a as usize], &self.sources[b as usize]);
+        let by_entry = x.key().cmp(y.key()).then_with(|| y.seq().cmp(&x.seq())).then_with(|| a.cmp(&b));
+        by_entry == if self.forward { Ordering::Less } else { Ordering::Greater }
+    }
+
+    /// To the next entry. Requires: valid, and the last move was forward.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<()> {
+        debug_assert!(self.forward);
+        let moved = self.top_mut().next();
+        self.resettle(moved)
+    }
+
+    /// To the previous entry. Requires: valid, and the last move was backward.
+    #[inline]
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        debug_assert!(!self.forward);
+        let moved = self.top_mut().prev();
+        self.resettle(moved)
+    }
+
+    /// After the first source moved: puts it where it belongs.
+    #[inline]
+    pub(crate) fn resettle(&mut self, moved: Result<()>) -> Result<()> {
+        if let Err(e) = moved {
+            self.order.clear();
+            return Err(e);
+        }
+        let first = self.order[0];
+        if !self.sources[first as usize].valid() {
+            self.order.remove(0);
+            return Ok(());
+        }
+        let mut at = 0;
+        while at + 1 < self.order.len() && self.before(self.order[at + 1], first) {
+            self.order[at] = self.order[at + 1];
+            at += 1;
+        }
+        self.order[at] = first;
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! What happens to a point read: memtables, then runs from new to old, until
+//! an entry of the key is found.
+//!
+//! Recency is position (I1), so the first visible entry found is the newest
+//! one, and range deletes met on the way down are newer than everything below
+//! them. No lock is taken.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thermocline_model::key::{Kind, SeqNo};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::batch::check_key;
+use crate::engine::{Engine, ReadView, Space};
+use crate::error::Result;
+use crate::memory::Memtable;
+use crate::slice::Slice;
+
+impl Engine {
+    /// The newest value of `key` that `snapshot` sees; none means the newest.
+    pub(crate) fn get(&self, space: &Space, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Slice>> {
+        check_key(key)?;
+        space.check_open()?;
+        // The view before the number: what the view lacks is newer than it,
+        // and reading without that is as good as reading a moment earlier.
+        let view = space.view.load();
+        let snapshot = snapshot.unwrap_or_else(|| self.visible());
+        self.get_in(&view, key, xxh3_64(key), snapshot)
+    }
+
+    /// The number up to which everything is visible.
+    #[inline]
+    pub(crate) fn visible(&self) -> SeqNo {
+        SeqNo(self.published.load(Ordering::Acquire))
+    }
+
+    /// A view and a number that belong together: everything up to the number
+    /// is in the view, and nothing that the number sees was dropped from it.
+    pub(crate) fn consistent_view(&self, space: &Space, snapshot: Option<SeqNo>) -> (Arc<ReadView>, SeqNo) {
+        loop {
+            let view = space.view.load_full();
+            let Some(snapshot) = snapshot else {
+                let seq = self.visible();
+                if Arc::ptr_eq(&view, &space.view.load()) {
+                    return (view, seq);
+                }
+                continue;
+            };
+            return (view, snapshot);
+        }
+    }
+
+    pub(crate) fn get_in(&self, view: &ReadView, key: &[u8], hash: u64, snapshot: SeqNo) -> Result<Option<Slice>> {
+        let part = view.cuts.part_of(key);
+        let memtables = &view.parts[part];
+        let mut cover = SeqNo::ZERO;
+        for memtable in memtables.memtables() {
+            let memtable = &memtable.table;
+            if let Some(seq) = memtable.cover(key, snapshot) {
+                cover = cover.max(seq);
+            }
+            if let Some(hit) = memtable.get(key, hash, snapshot) {
+                self.counters.memtable_hits.add(1);
+                let live = hit.kind == Kind::Put && hit.seq > cover;
+                return Ok(live.then(|| Slice::memory(Memtable::pin(memtable, hit.value))));
+            }
+        }
+        for run in view.tree.runs_for(part) {
+            let Some(open) = run.find(key) else { continue };
+            let table = open.table()?;
+            if open.meta.range_deletes > 0
+                && let Some(seq) = table.cover().newest(key, snapshot)
+            {
+                cover = cover.max(seq);
+            }
+            if cover > open.meta.seq_max {
+                // Everything in this table is deleted; so is all below, but
+                // only as far as it is older, which the next table will tell.
+                continue;
+            }
+            if let Some(hit) = table.get(key, hash, snapshot)? {
+                self.counters.tier_hit(open.meta.tier());
+                let live = hit.kind == Kind::Put && hit.seq > cover;
+                return Ok(live.then(|| Slice::block(hit.value)));
+            }
+        }
+        self.counters.misses.add(1);
+        Ok(None)
+    }
+
+    /// Many point reads against one snapshot. Blocks that are not cached are
+    /// announced to the operating system first, so that the device works on
+    /// all of them at once.
+    pub(crate) fn multi_get(
+        &self,
+        space: &Space,
+        keys: &[&[u8]],
+        snapshot: Option<SeqNo>,
+    ) -> Result<Vec<Option<Slice>>> {
+        for key in keys {
+            check_key(key)?;
+        }
+        space.check_open()?;
+        let (view, snapshot) = self.consistent_view(space, snapshot);
+        let mut order: Vec<(usize, u64)> =
+            keys.iter().enumerate().map(|(i, key)| (i, xxh3_64(key))).collect();
+        // Neighbours share blocks.
+        order.sort_unstable_by_key(|&(i, _)| keys[i]);
+        if keys.len() > 1 {
+            for &(i, hash) in &order {
+                self.announce(&view, keys[i], hash, snapshot)?;
+            }
+        }
+        let mut values = vec![None; keys.len()];
+        for (i, hash) in order {
+            values[i] = self.get_in(&view, keys[i], hash, snapshot)?;
+        }
+        Ok(values)
+    }
+
+    /// Starts reading the first block that may hold `key`.
+    fn announce(&self, view: &ReadView, key: &[u8], hash: u64, snapshot: SeqNo) -> Result<()> {
+        let part = view.cuts.part_of(key);
+        let hit = view.parts[part].memtables().any(|m| m.table.get(key, hash, snapshot).is_some());
+        if hit {
+            return Ok(());
+        }
+        for run in view.tree.runs_for(part) {
+            if let Some(open) = run.find(key)
+                && open.table()?.announce(key, hash, snapshot)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

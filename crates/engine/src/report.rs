@@ -1,0 +1,181 @@
+//! What the store says of itself.
+
+use std::sync::Arc;
+
+use thermocline_model::tier::TierId;
+use thermocline_model::version::Slot;
+
+use crate::engine::{Engine, Space};
+use crate::error::{Error, Result};
+use crate::stats::{KeyspaceStats, LevelStats, Stats, TableInfo, TierStats};
+
+/// Bytes that prices are given for.
+const GB: f64 = 1e9;
+
+pub(crate) fn stats(engine: &Engine) -> Stats {
+    let (version, tables, manifest_bytes) = {
+        let versions = engine.versions.lock();
+        let tables: Vec<_> = versions.tables.values().cloned().collect();
+        (Arc::clone(&versions.current), tables, versions.manifest.as_ref().map_or(0, |m| m.size_bytes()))
+    };
+    let states = engine.tier_states();
+    let tiers: Vec<TierStats> = engine.tiers.iter().zip(&states).map(|(tier, state)| {
+        let here = |id: TierId| id == tier.id;
+        TierStats {
+            name: state.name.clone(),
+            path: tier.spec.path().to_path_buf(),
+            capacity_bytes: state.capacity_bytes,
+            used_bytes: state.used_bytes,
+            meta_bytes: tables.iter().filter(|t| here(t.meta.meta.tier)).map(|t| t.meta.meta.length).sum(),
+            device_free_bytes: state.device_free_bytes,
+            tables: tables.iter().filter(|t| here(t.meta.tier())).count() as u64,
+            price_usd_gb_month: state.price_usd_gb_month,
+            price_usd_month: state.price_usd_gb_month * state.used_bytes as f64 / GB,
+            hits: engine.counters.tier_hits(tier.id),
+            block_reads: tables.iter().filter(|t| here(t.meta.tier())).map(|t| t.counters.heat().block_reads).sum(),
+            written_bytes: tier.counters.written_bytes.get(),
+            relocated_in_bytes: tier.counters.relocated_in_bytes.get(),
+            spills: tier.counters.spills.get(),
+            direct_io: tier.store.is_direct(),
+        }
+    }).collect();
+
+    let mut keyspaces = Vec::new();
+    let (mut all_bytes, mut last_bytes) = (0u64, 0u64);
+    for keyspace in version.keyspaces.values() {
+        let mut levels = Vec::new();
+        let mut last = 0;
+        for slot in keyspace.slots() {
+            let Some(level) = keyspace.level(slot).filter(|l| !l.runs.is_empty()) else { continue };
+            let mut tier_bytes = vec![0; tiers.len()];
+            let mut hits = 0;
+            for table in level.tables() {
+                for extent in &table.data {
+                    if let Some(bytes) = tier_bytes.get_mut(extent.tier.0 as usize) {
+                        *bytes += extent.length;
+                    }
+                }
+                hits += tables.iter().find(|t| t.meta.id == table.id).map_or(0, |t| t.counters.heat().hits);
+            }
+            let bytes = level.size_bytes();
+            all_bytes += bytes;
+            last = bytes;
+            levels.push(LevelStats {
+                slot: slot.to_string(),
+                runs: level.runs.len() as u64,
+                tables: level.table_count() as u64,
+                bytes,
+                entries: level.tables().map(|t| t.entries).sum(),
+                tier_bytes,
+                hits,
+            });
+        }
+        last_bytes += last;
+        keyspaces.push(KeyspaceStats { name: keyspace.name.clone(), parts: keyspace.parts.len() as u64, levels });
+    }
+
+    let (mut memtables, mut memtable_bytes) = (0, 0);
+    for space in engine.spaces.load().values() {
+        for memtable in space.view.load().parts.iter().flat_map(|p| p.memtables()) {
+            memtables += 1;
+            memtable_bytes += memtable.table.size_bytes() as u64;
+        }
+    }
+    let (log_segments, log_bytes) = {
+        let commit = engine.commit.lock();
+        commit.log.as_ref().map_or((0, 0), |l| (l.segments() as u64, l.size_bytes()))
+    };
+    let c = &engine.counters;
+    let cache = engine.home.context.cache();
+    let written = c.written_bytes.get();
+    let to_tables = c.flushed_bytes.get() + c.merge_out_bytes.get();
+    Stats {
+        price_usd_month: tiers.iter().map(|t| t.price_usd_month).sum(),
+        tiers,
+        keyspaces,
+        memtable_bytes,
+        memtables,
+        cache_bytes: cache.used_bytes(),
+        cache_hits: cache.hits(),
+        cache_misses: cache.misses(),
+        pinned_meta_bytes: tables.iter().map(|t| t.pinned_bytes()).sum(),
+        log_segments,
+        log_bytes,
+        manifest_bytes,
+        writes: c.writes.get(),
+        written_bytes: written,
+        failed_writes: c.failed_writes.get(),
+        memtable_hits: c.memtable_hits.get(),
+        misses: c.misses.get(),
+        scans: c.scans.get(),
+        slowdowns: c.slowdowns.get(),
+        stall_us: c.stall_micros.get(),
+        brake_ns_per_byte: c.brake.load(std::sync::atomic::Ordering::Relaxed),
+        flushes: c.flushes.get(),
+        flushed_bytes: c.flushed_bytes.get(),
+        merges: c.merges.get(),
+        merge_in_bytes: c.merge_in_bytes.get(),
+        merge_out_bytes: c.merge_out_bytes.get(),
+        tables_moved: c.tables_moved.get(),
+        blocks_copied: c.blocks_copied.get(),
+        relocations: c.relocations.get(),
+        relocated_bytes: c.relocated_bytes.get(),
+        bulk_bytes: c.bulk_bytes.get(),
+        write_amplification: ratio(to_tables, written),
+        space_amplification: ratio(all_bytes, last_bytes),
+        job_errors: c.job_errors.get(),
+        last_error: c.last_error(),
+        recovery: engine.recovery.clone(),
+    }
+}
+
+fn ratio(a: u64, b: u64) -> f64 {
+    if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
+pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
+    let versions = engine.versions.lock();
+    let tier = |id: TierId| engine.tiers.get(id.0 as usize).map_or_else(String::new, |t| t.spec.name().to_string());
+    let mut infos = Vec::new();
+    for keyspace in versions.current.keyspaces.values() {
+        for (slot, _, table) in keyspace.tables() {
+            let heat = versions.tables.get(&table.id).map(|t| t.counters.heat()).unwrap_or_default();
+            infos.push(TableInfo {
+                id: table.id.0,
+                keyspace: keyspace.name.clone(),
+                slot: slot.to_string(),
+                tier: tier(table.tier()),
+                meta_tier: tier(table.meta.tier),
+                range: table.range.to_string(),
+                data_bytes: table.data_bytes(),
+                meta_bytes: table.meta.length,
+                entries: table.entries,
+                deletes: table.deletes,
+                range_deletes: table.range_deletes,
+                probes: heat.probes,
+                hits: heat.hits,
+                block_reads: heat.block_reads,
+                created_us: table.created_us,
+            });
+        }
+    }
+    infos
+}
+
+pub(crate) fn approximate_size(space: &Space, start: &[u8], end: &[u8]) -> Result<u64> {
+    if start > end {
+        return Err(Error::invalid("approximate size: start lies behind end"));
+    }
+    let view = space.view.load();
+    let mut bytes = 0;
+    for open in view.tree.tables().filter(|t| t.meta.range.overlaps_bounds(Some(start), Some(end))) {
+        let table = open.table()?;
+        bytes += table.approximate_offset(end).saturating_sub(table.approximate_offset(start));
+    }
+    Ok(bytes)
+}
+
+/// A slot for messages.
+pub(crate) fn slot_name(slot: Slot) -> String {
+    slot.to_string()
+}

@@ -1,0 +1,458 @@
+//! Iterators: what is visible of a keyspace at one moment, in key order, in
+//! both directions.
+//!
+//! An iterator holds a view, so flushes, merges and deletions that happen
+//! while it lives change nothing for it. Moving forward, the cursor stands on
+//! the entry shown; moving backward, it stands before all versions of the key
+//! shown, which are then remembered here.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use thermocline_model::cover::Cover;
+use thermocline_model::key::{Kind, SeqNo};
+
+use crate::engine::{Engine, ReadView, Space};
+use crate::error::{Error, Result};
+use crate::merge::{MergeCursor, RunCursor, Source};
+use crate::slice::Slice;
+use crate::table::ReadMode;
+
+/// Values up to this many bytes are copied when an iterator must remember
+/// one; longer ones are pinned.
+const COPIED_BYTES_MAX: usize = 1024;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Not on an entry.
+    Off,
+    /// On an entry; the cursor stands on it.
+    Forward,
+    /// On an entry; the cursor stands before its key.
+    Backward,
+}
+
+/// An iterator over a keyspace, or a part of it, as it was when the iterator
+/// was made. A new iterator stands on nothing: seek first.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// for key in ["a", "b", "c"] {
+///     db.put(key.as_bytes(), b"")?;
+/// }
+/// let mut iter = db.iter()?;
+/// iter.seek(b"b")?;
+/// assert!(iter.valid() && iter.key() == b"b");
+/// iter.prev()?;
+/// assert!(iter.valid() && iter.key() == b"a");
+/// iter.prev()?;
+/// assert!(!iter.valid());
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+pub struct Iter {
+    cursor: MergeCursor,
+    covers: Vec<Arc<Cover>>,
+    snapshot: SeqNo,
+    lower: Option<Box<[u8]>>,
+    upper: Option<Box<[u8]>>,
+    state: State,
+    /// Forward: the last key passed, all versions of which are done with.
+    /// Backward: the key shown.
+    key: Vec<u8>,
+    has_key: bool,
+    value: Vec<u8>,
+    pinned: Option<Slice>,
+    engine: Arc<Engine>,
+    _view: Arc<ReadView>,
+}
+
+impl std::fmt::Debug for Iter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Iter").field("snapshot", &self.snapshot).field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// The smallest key that is greater than every key with this prefix; `None`
+/// when there is none.
+fn after_prefix(prefix: &[u8]) -> Option<Box<[u8]>> {
+    let keep = prefix.iter().rposition(|&b| b != 0xff)?;
+    let mut end = prefix[..=keep].to_vec();
+    end[keep] += 1;
+    Some(end.into())
+}
+
+/// The key right behind `key`.
+fn successor(key: &[u8]) -> Box<[u8]> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next.into()
+}
+
+impl Iter {
+    pub(crate) fn over_prefix(engine: &Arc<Engine>, space: &Space, snapshot: Option<SeqNo>, prefix: &[u8]) -> Result<Iter> {
+        let lower = (!prefix.is_empty()).then(|| prefix.into());
+        Iter::bounded(engine, space, snapshot, lower, after_prefix(prefix))
+    }
+
+    pub(crate) fn over(
+        engine: &Arc<Engine>,
+        space: &Space,
+        snapshot: Option<SeqNo>,
+        start: Bound<&[u8]>,
+        end: Bound<&[u8]>,
+    ) -> Result<Iter> {
+        let lower = match start {
+            Bound::Included(key) => Some(key.into()),
+            Bound::Excluded(key) => Some(successor(key)),
+            Bound::Unbounded => None,
+        };
+        let upper = match end {
+            Bound::Included(key) => Some(successor(key)),
+            Bound::Excluded(key) => Some(key.into()),
+            Bound::Unbounded => None,
+        };
+        if let (Some(l), Some(u)) = (&lower, &upper)
+            && l > u
+        {
+            return Err(Error::invalid("range: start lies behind end"));
+        }
+        Iter::bounded(engine, space, snapshot, lower, upper)
+    }
+
+    fn bounded(
+        engine: &Arc<Engine>,
+        space: &Space,
+        snapshot: Option<SeqNo>,
+        lower: Option<Box<[u8]>>,
+        upper: Option<Box<[u8]>>,
+    ) -> Result<Iter> {
+        space.check_open()?;
+        let (view, snapshot) = engine.consistent_view(space, snapshot);
+        let (low, high) = (lower.as_deref(), upper.as_deref());
+        let mut sources = Vec::new();
+        let mut covers = Vec::new();
+        let mode = ReadMode::scan();
+        let first = low.map_or(0, |k| view.cuts.part_of(k));
+        let last = high.map_or(view.parts.len() - 1, |k| view.cuts.part_of(k));
+        for (index, part) in view.parts.iter().enumerate().take(last + 1).skip(first) {
+            for memtable in part.memtables().filter(|m| !m.is_empty()) {
+                sources.push(Source::Memory(memtable.table.cursor()));
+                if memtable.table.has_range_deletes() {
+                    covers.push(memtable.table.range_deletes());
+                }
+            }
+            for run in view.tree.parts.get(index).into_iter().flatten() {
+                sources.push(Source::Run(RunCursor::new(Arc::clone(run), mode)));
+                covers.extend(run.covers(low, high)?);
+            }
+        }
+        for run in view.tree.levels.iter().flatten() {
+            sources.push(Source::Run(RunCursor::new(Arc::clone(run), mode)));
+            covers.extend(run.covers(low, high)?);
+        }
+        engine.counters.scans.add(1);
+        Ok(Iter {
+            cursor: MergeCursor::new(sources),
+            covers,
+            snapshot,
+            lower,
+            upper,
+            state: State::Off,
+            key: Vec::new(),
+            has_key: false,
+            value: Vec::new(),
+            pinned: None,
+            engine: Arc::clone(engine),
+            _view: view,
+        })
+    }
+
+    /// Whether it stands on an entry.
+    #[inline]
+    #[must_use]
+    pub fn valid(&self) -> bool {
+        self.state != State::Off
+    }
+
+    /// The key it stands on; empty when it stands on none.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        match self.state {
+            State::Forward => self.cursor.key(),
+            State::Backward => &self.key,
+            State::Off => &[],
+        }
+    }
+
+    /// The value it stands on; empty when it stands on none.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        match (self.state, &self.pinned) {
+            (State::Forward, _) => self.cursor.value(),
+            (State::Backward, Some(pinned)) => pinned,
+            (State::Backward, None) => &self.value,
+            (State::Off, _) => &[],
+        }
+    }
+
+    /// To the first key at or behind `key`.
+    ///
+    /// # Errors
+    /// Those of reading a table. The iterator then stands on nothing.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.leave();
+        let from = match &self.lower {
+            Some(lower) if key < &**lower => lower.clone(),
+            _ => return self.seek_forward(key),
+        };
+        self.seek_forward(&from)
+    }
+
+    fn seek_forward(&mut self, key: &[u8]) -> Result<()> {
+        self.cursor.seek(key, self.snapshot)?;
+        self.find_next()
+    }
+
+    /// To the last key at or before `key`.
+    ///
+    /// # Errors
+    /// As [`Iter::seek`].
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.leave();
+        if self.upper.as_deref().is_some_and(|upper| key >= upper) {
+            return self.seek_to_last();
+        }
+        // Sequence numbers begin at 1, so this lies behind every version.
+        self.cursor.seek_before(key, SeqNo::ZERO)?;
+        self.find_prev()
+    }
+
+    /// To the first key.
+    ///
+    /// # Errors
+    /// As [`Iter::seek`].
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.leave();
+        match &self.lower {
+            Some(lower) => {
+                let lower = lower.clone();
+                self.seek_forward(&lower)
+            }
+            None => {
+                self.cursor.seek_first()?;
+                self.find_next()
+            }
+        }
+    }
+
+    /// To the last key.
+    ///
+    /// # Errors
+    /// As [`Iter::seek`].
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.leave();
+        match &self.upper {
+            Some(upper) => self.cursor.seek_before(upper, SeqNo::MAX)?,
+            None => self.cursor.seek_last()?,
+        }
+        self.find_prev()
+    }
+
+    /// To the next key. Off the end, or standing on nothing, it stays on
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Iter::seek`].
+    #[inline]
+    pub fn next(&mut self) -> Result<()> {
+        match self.state {
+            State::Off => return Ok(()),
+            State::Forward => {
+                self.key.clear();
+                self.key.extend_from_slice(self.cursor.key());
+                self.has_key = true;
+                self.state = State::Off;
+                self.cursor.next()?;
+            }
+            State::Backward => {
+                self.state = State::Off;
+                self.cursor.seek(&self.key, SeqNo::ZERO)?;
+            }
+        }
+        self.find_next()
+    }
+
+    /// To the previous key. Off the start, or standing on nothing, it stays on
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Iter::seek`].
+    #[inline]
+    pub fn prev(&mut self) -> Result<()> {
+        match self.state {
+            State::Off => return Ok(()),
+            State::Backward => self.state = State::Off,
+            State::Forward => {
+                self.state = State::Off;
+                self.key.clear();
+                self.key.extend_from_slice(self.cursor.key());
+                self.cursor.seek_before(&self.key, SeqNo::MAX)?;
+            }
+        }
+        self.find_prev()
+    }
+
+    /// The rest of the entries, forward, as an ordinary iterator. Starts at the
+    /// first key when it stands on nothing.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"k", b"v")?;
+    /// for entry in db.iter()?.forward() {
+    ///     let (key, value) = entry?;
+    ///     assert_eq!((&key[..], &value[..]), (&b"k"[..], &b"v"[..]));
+    /// }
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn forward(self) -> Entries {
+        Entries { iter: self, forward: true, begun: false }
+    }
+
+    /// The rest of the entries, backward. Starts at the last key when it
+    /// stands on nothing.
+    #[must_use]
+    pub fn backward(self) -> Entries {
+        Entries { iter: self, forward: false, begun: false }
+    }
+
+    fn leave(&mut self) {
+        self.state = State::Off;
+        self.has_key = false;
+    }
+
+    fn covered(&self, key: &[u8], seq: SeqNo) -> bool {
+        self.covers.iter().any(|c| c.newest(key, self.snapshot).is_some_and(|s| s > seq))
+    }
+
+    /// From the cursor's entry to the first one to show.
+    #[inline]
+    fn find_next(&mut self) -> Result<()> {
+        while self.cursor.valid() {
+            let top = self.cursor.top();
+            let key = top.key();
+            if self.upper.as_deref().is_some_and(|upper| key >= upper) {
+                return Ok(());
+            }
+            let seq = top.seq();
+            let passed = self.has_key && key == self.key;
+            if seq > self.snapshot || passed {
+                self.cursor.next()?;
+                continue;
+            }
+            if top.kind() == Kind::Put && (self.covers.is_empty() || !self.covered(key, seq)) {
+                self.state = State::Forward;
+                return Ok(());
+            }
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.has_key = true;
+            self.cursor.next()?;
+        }
+        Ok(())
+    }
+
+    /// From the cursor's entry backward to the first key to show.
+    #[inline]
+    fn find_prev(&mut self) -> Result<()> {
+        while self.cursor.valid() {
+            let key = self.cursor.key();
+            if self.lower.as_deref().is_some_and(|lower| key < lower) {
+                return Ok(());
+            }
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            let mut newest = None;
+            // Versions come oldest first; the last visible one counts.
+            while self.cursor.valid() && self.cursor.key() == self.key {
+                let top = self.cursor.top();
+                let seq = top.seq();
+                if seq <= self.snapshot {
+                    newest = Some((seq, top.kind()));
+                    if top.kind() == Kind::Put {
+                        self.remember();
+                    }
+                }
+                self.cursor.prev()?;
+            }
+            if let Some((seq, Kind::Put)) = newest
+                && (self.covers.is_empty() || !self.covered(&self.key, seq))
+            {
+                self.state = State::Backward;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self) {
+        if self.cursor.value().len() > COPIED_BYTES_MAX {
+            self.pinned = Some(self.cursor.value_slice());
+        } else {
+            self.pinned = None;
+            self.value.clear();
+            self.value.extend_from_slice(self.cursor.value());
+        }
+    }
+}
+
+impl Drop for Iter {
+    fn drop(&mut self) {
+        self.engine.note_reader_left();
+    }
+}
+
+/// See [`Iter::forward`] and [`Iter::backward`].
+#[derive(Debug)]
+pub struct Entries {
+    iter: Iter,
+    forward: bool,
+    begun: bool,
+}
+
+impl Iterator for Entries {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let moved = match (self.begun, self.forward) {
+            (false, _) if self.iter.valid() => Ok(()),
+            (false, true) => self.iter.seek_to_first(),
+            (false, false) => self.iter.seek_to_last(),
+            (true, true) => self.iter.next(),
+            (true, false) => self.iter.prev(),
+        };
+        self.begun = true;
+        match moved {
+            Err(e) => Some(Err(e)),
+            Ok(()) => self.iter.valid().then(|| Ok((self.iter.key().to_vec(), self.iter.value().to_vec()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_skips_trailing_ff() {
+        assert_eq!(after_prefix(b"ab"), Some(b"ac".as_slice().into()));
+        assert_eq!(after_prefix(b"a\xff\xff"), Some(b"b".as_slice().into()));
+        assert_eq!(after_prefix(b"\xff\xff"), None);
+        assert_eq!(after_prefix(b""), None);
+    }
+}

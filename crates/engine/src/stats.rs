@@ -1,0 +1,424 @@
+//! Counters, and the statistics made from them.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use thermocline_model::job::Reason;
+use thermocline_model::tier::{TIERS_MAX, TierId};
+
+use crate::error::Error;
+
+const SHARDS: usize = 8;
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Shard(AtomicU64);
+
+/// A counter that threads raise without disturbing each other.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    shards: [Shard; SHARDS],
+}
+
+/// The shard of this thread.
+fn shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+    }
+    MINE.with(|&mine| mine)
+}
+
+impl Counter {
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.shards[shard()].0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.shards.iter().map(|s| s.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// What one tier did since the store was opened.
+#[derive(Debug, Default)]
+pub(crate) struct TierCounters {
+    pub(crate) written_bytes: Counter,
+    pub(crate) merge_read_bytes: Counter,
+    pub(crate) relocated_in_bytes: Counter,
+    pub(crate) spills: Counter,
+}
+
+/// Everything counted since the store was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) writes: Counter,
+    pub(crate) written_bytes: Counter,
+    pub(crate) failed_writes: Counter,
+    pub(crate) scans: Counter,
+    pub(crate) memtable_hits: Counter,
+    pub(crate) misses: Counter,
+    tier_hits: [Counter; TIERS_MAX],
+    pub(crate) slowdowns: Counter,
+    pub(crate) stall_micros: Counter,
+    pub(crate) flushes: Counter,
+    pub(crate) flushed_bytes: Counter,
+    pub(crate) merges: Counter,
+    pub(crate) merge_in_bytes: Counter,
+    pub(crate) merge_out_bytes: Counter,
+    pub(crate) tables_moved: Counter,
+    pub(crate) blocks_copied: Counter,
+    pub(crate) relocations: Counter,
+    pub(crate) relocated_bytes: Counter,
+    pub(crate) bulk_bytes: Counter,
+    pub(crate) job_errors: Counter,
+    /// Nanoseconds a writer owes per byte; `u64::MAX` means stop.
+    pub(crate) brake: AtomicU64,
+    pub(crate) brake_debt_ns: AtomicU64,
+    last_error: Mutex<Option<String>>,
+    events: Mutex<VecDeque<Event>>,
+}
+
+/// Events kept in memory.
+const EVENTS_MAX: usize = 4096;
+
+impl Counters {
+    #[inline]
+    pub(crate) fn tier_hit(&self, tier: TierId) {
+        if let Some(counter) = self.tier_hits.get(tier.0 as usize) {
+            counter.add(1);
+        }
+    }
+
+    pub(crate) fn tier_hits(&self, tier: TierId) -> u64 {
+        self.tier_hits.get(tier.0 as usize).map_or(0, Counter::get)
+    }
+
+    pub(crate) fn background_error(&self, error: &Error) {
+        self.job_errors.add(1);
+        *self.last_error.lock() = Some(error.to_string());
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().clone()
+    }
+
+    pub(crate) fn push_event(&self, event: Event) {
+        let mut events = self.events.lock();
+        if events.len() == EVENTS_MAX {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    pub(crate) fn events(&self, last: usize) -> Vec<Event> {
+        let events = self.events.lock();
+        events.iter().skip(events.len().saturating_sub(last)).cloned().collect()
+    }
+}
+
+/// One background job that has ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// When it began, in microseconds since the Unix epoch.
+    pub started_us: u64,
+    /// How long it took, in microseconds.
+    pub took_us: u64,
+    /// `flush`, `merge` or `relocate`.
+    pub job: &'static str,
+    /// In which keyspace.
+    pub keyspace: String,
+    /// What it did, in words: inputs, outputs, places.
+    pub what: String,
+    /// Why it was planned.
+    pub reason: Reason,
+    /// Bytes read.
+    pub bytes_in: u64,
+    /// Bytes written.
+    pub bytes_out: u64,
+    /// The error, if it failed.
+    pub error: Option<String>,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {} because {}", self.job, self.keyspace, self.what, self.reason)?;
+        match &self.error {
+            None => write!(f, ", {} B in, {} B out, {} us", self.bytes_in, self.bytes_out, self.took_us),
+            Some(error) => write!(f, ", failed: {error}"),
+        }
+    }
+}
+
+/// What the last opening found in the log.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Recovery {
+    /// Log records replayed.
+    pub records: u64,
+    /// Entries replayed that had not reached tables.
+    pub entries: u64,
+    /// Log bytes read.
+    pub bytes: u64,
+    /// Bytes of a torn tail that were dropped: writes that were never
+    /// acknowledged at device durability, from after the last crash's gap.
+    pub torn_bytes: u64,
+    /// Bytes of a torn last edit of the manifest that were dropped.
+    pub torn_manifest_bytes: u64,
+    /// Objects deleted that no version named.
+    pub orphans: u64,
+}
+
+/// The state and history of a store since it was opened.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// The tiers, fast to cheap.
+    pub tiers: Vec<TierStats>,
+    /// The keyspaces.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// Bytes of memtables, sealed ones included.
+    pub memtable_bytes: u64,
+    /// The number of memtables.
+    pub memtables: u64,
+    /// Bytes in the block cache.
+    pub cache_bytes: u64,
+    /// Block reads answered by the cache.
+    pub cache_hits: u64,
+    /// Block reads that went to a device.
+    pub cache_misses: u64,
+    /// Bytes of table metadata held in memory.
+    pub pinned_meta_bytes: u64,
+    /// Log segments.
+    pub log_segments: u64,
+    /// Their bytes.
+    pub log_bytes: u64,
+    /// Bytes of the manifest.
+    pub manifest_bytes: u64,
+    /// Entries written.
+    pub writes: u64,
+    /// Their log bytes.
+    pub written_bytes: u64,
+    /// Writes refused by the log.
+    pub failed_writes: u64,
+    /// Point reads answered by a memtable.
+    pub memtable_hits: u64,
+    /// Point reads of keys that are nowhere.
+    pub misses: u64,
+    /// Iterators made.
+    pub scans: u64,
+    /// Writes slowed down or stopped because the background fell behind.
+    pub slowdowns: u64,
+    /// Microseconds that writers spent so.
+    pub stall_us: u64,
+    /// Nanoseconds per byte that writers are slowed by now; none when not at
+    /// all, `u64::MAX` when writes are stopped.
+    pub brake_ns_per_byte: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Bytes written by them.
+    pub flushed_bytes: u64,
+    /// Merges.
+    pub merges: u64,
+    /// Bytes read by them.
+    pub merge_in_bytes: u64,
+    /// Bytes written by them.
+    pub merge_out_bytes: u64,
+    /// Tables that a merge moved without rewriting them.
+    pub tables_moved: u64,
+    /// Blocks that a merge copied without decoding them.
+    pub blocks_copied: u64,
+    /// Relocations.
+    pub relocations: u64,
+    /// Bytes written by them.
+    pub relocated_bytes: u64,
+    /// Bytes of tables built by bulk loads.
+    pub bulk_bytes: u64,
+    /// Bytes written to tables for each byte written by the user.
+    pub write_amplification: f64,
+    /// Bytes on the tiers for each byte of live data, as far as known: table
+    /// bytes over bytes in the last level of each keyspace.
+    pub space_amplification: f64,
+    /// Price of the bytes on all tiers, in USD per month.
+    pub price_usd_month: f64,
+    /// Background jobs that failed, and were or will be tried again.
+    pub job_errors: u64,
+    /// The last of their errors.
+    pub last_error: Option<String>,
+    /// What the opening found.
+    pub recovery: Recovery,
+}
+
+/// One tier. See [`Stats`].
+#[derive(Clone, Debug, Serialize)]
+pub struct TierStats {
+    /// Its name.
+    pub name: String,
+    /// Its directory.
+    pub path: PathBuf,
+    /// Bytes it may hold.
+    pub capacity_bytes: u64,
+    /// Bytes of objects on it.
+    pub used_bytes: u64,
+    /// Of these, table metadata.
+    pub meta_bytes: u64,
+    /// Bytes free on its device.
+    pub device_free_bytes: u64,
+    /// Tables whose data lies here.
+    pub tables: u64,
+    /// Price in USD per 10^9 bytes and month.
+    pub price_usd_gb_month: f64,
+    /// Price of the bytes used, in USD per month.
+    pub price_usd_month: f64,
+    /// Point reads answered by a table that lies here.
+    pub hits: u64,
+    /// Blocks read from the device for point reads and scans.
+    pub block_reads: u64,
+    /// Bytes written by flushes, merges, relocations and bulk loads.
+    pub written_bytes: u64,
+    /// Bytes that relocations brought here.
+    pub relocated_in_bytes: u64,
+    /// Tables that should have gone here, but the tier was full.
+    pub spills: u64,
+    /// Whether direct I/O is in use.
+    pub direct_io: bool,
+}
+
+/// One keyspace. See [`Stats`].
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyspaceStats {
+    /// Its name.
+    pub name: String,
+    /// Its number of parts.
+    pub parts: u64,
+    /// Its levels, newest first, empty ones left out.
+    pub levels: Vec<LevelStats>,
+}
+
+/// One level, or the newest level of one part. See [`Stats`].
+#[derive(Clone, Debug, Serialize)]
+pub struct LevelStats {
+    /// `L0.p` for the newest level of part `p`, else `L1`, `L2`, ...
+    pub slot: String,
+    /// Runs.
+    pub runs: u64,
+    /// Tables.
+    pub tables: u64,
+    /// Bytes of data and metadata.
+    pub bytes: u64,
+    /// Entries, deletes included.
+    pub entries: u64,
+    /// Bytes of data by tier.
+    pub tier_bytes: Vec<u64>,
+    /// Point reads answered here.
+    pub hits: u64,
+}
+
+/// One table as `tables` lists it.
+#[derive(Clone, Debug, Serialize)]
+pub struct TableInfo {
+    /// Its number.
+    pub id: u64,
+    /// Its keyspace.
+    pub keyspace: String,
+    /// Where it lies in the order of recency.
+    pub slot: String,
+    /// The tier of its data.
+    pub tier: String,
+    /// The tier of its metadata.
+    pub meta_tier: String,
+    /// Its key range, escaped.
+    pub range: String,
+    /// Bytes of data.
+    pub data_bytes: u64,
+    /// Bytes of metadata.
+    pub meta_bytes: u64,
+    /// Entries.
+    pub entries: u64,
+    /// Of these, deletes.
+    pub deletes: u64,
+    /// Range deletes.
+    pub range_deletes: u64,
+    /// Point reads that looked into it.
+    pub probes: u64,
+    /// Point reads that it answered.
+    pub hits: u64,
+    /// Blocks read from the device.
+    pub block_reads: u64,
+    /// When it was written, in microseconds since the Unix epoch.
+    pub created_us: u64,
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "tier          used     capacity  tables       hits  block reads    written  USD/month")?;
+        for t in &self.tiers {
+            writeln!(
+                f,
+                "{:<10} {:>9} {:>11} {:>7} {:>10} {:>12} {:>10} {:>10.4}",
+                t.name,
+                size(t.used_bytes),
+                size(t.capacity_bytes),
+                t.tables,
+                t.hits,
+                t.block_reads,
+                size(t.written_bytes),
+                t.price_usd_month
+            )?;
+            if t.spills > 0 {
+                writeln!(f, "           warning: {} tables spilled to a cheaper tier: {} was full", t.spills, t.name)?;
+            }
+        }
+        for k in &self.keyspaces {
+            writeln!(f, "\nkeyspace {} ({} parts)", k.name, k.parts)?;
+            writeln!(f, "level   runs  tables      bytes     entries       hits  bytes by tier")?;
+            for l in &k.levels {
+                let by_tier: Vec<String> = l.tier_bytes.iter().map(|&b| size(b)).collect();
+                writeln!(
+                    f,
+                    "{:<7} {:>4} {:>7} {:>10} {:>11} {:>10}  {}",
+                    l.slot,
+                    l.runs,
+                    l.tables,
+                    size(l.bytes),
+                    l.entries,
+                    l.hits,
+                    by_tier.join(" | ")
+                )?;
+            }
+        }
+        writeln!(f, "\nwrites {} ({}), {} from memtables, {} of absent keys, scans {}",
+            self.writes, size(self.written_bytes), self.memtable_hits, self.misses, self.scans)?;
+        writeln!(f, "memtables {} ({}), block cache {} ({} hits, {} misses), pinned metadata {}",
+            self.memtables, size(self.memtable_bytes), size(self.cache_bytes), self.cache_hits,
+            self.cache_misses, size(self.pinned_meta_bytes))?;
+        writeln!(f, "log {} segments ({}), manifest {}", self.log_segments, size(self.log_bytes), size(self.manifest_bytes))?;
+        writeln!(f, "flushes {} ({}), merges {} ({} in, {} out), tables moved {}, blocks copied {}, relocations {} ({})",
+            self.flushes, size(self.flushed_bytes), self.merges, size(self.merge_in_bytes),
+            size(self.merge_out_bytes), self.tables_moved, self.blocks_copied, self.relocations, size(self.relocated_bytes))?;
+        writeln!(f, "write amplification {:.2}, space amplification {:.2}, price {:.4} USD a month",
+            self.write_amplification, self.space_amplification, self.price_usd_month)?;
+        write!(f, "stalls: {} writes slowed, {:.3} s in all; job errors {}", self.slowdowns,
+            self.stall_us as f64 / 1e6, self.job_errors)?;
+        if let Some(error) = &self.last_error {
+            write!(f, " (last: {error})")?;
+        }
+        if self.recovery.torn_bytes > 0 {
+            write!(f, "\nthe last crash left a torn log: {} bytes dropped", self.recovery.torn_bytes)?;
+        }
+        Ok(())
+    }
+}

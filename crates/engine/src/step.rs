@@ -1,0 +1,366 @@
+//! Background work: plan one job, run it, again.
+//!
+//! [`Engine::step`] is all there is; the threads loop on it, and with no
+//! threads a test or a stalled writer calls it. Planners see a view and answer
+//! with a job; the tables it names are marked busy while it runs. With two or
+//! more threads one of them only flushes, so that a long merge never keeps
+//! memory from being freed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use thermocline_model::job::{Job, Layout, NewTable};
+use thermocline_model::range::KeyRange;
+use thermocline_model::table::TableId;
+use thermocline_model::tier::TierState;
+use thermocline_model::version::{KeyspaceId, Slot, Version};
+use thermocline_model::view::{PartLoad, ShapeOptions, TableHeat, View};
+use thermocline_policy::Preset;
+
+use crate::engine::Engine;
+use crate::error::{ErrorKind, Result};
+use crate::job::Done;
+use crate::stats::Event;
+
+/// How long an idle thread waits before it looks again.
+const IDLE_WAIT: Duration = Duration::from_millis(500);
+/// How long the background pauses after a job failed.
+const BACKOFF_MICROS: u64 = 200_000;
+/// The share of the write buffer, in percent, at which writers begin to slow.
+const MEMORY_SLOW_PERCENT: u64 = 60;
+/// Nanoseconds per byte just before writes stop.
+const BRAKE_NS_PER_BYTE_MAX: u64 = 200;
+
+/// Which jobs a caller of `step` takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Any,
+    FlushOnly,
+    NoFlush,
+}
+
+/// What is planned and running.
+pub(crate) struct Scheduler {
+    pub(crate) preset: Preset,
+    pub(crate) busy: BTreeSet<TableId>,
+    pub(crate) busy_outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
+    pub(crate) flushing: BTreeSet<(KeyspaceId, u32)>,
+    pub(crate) running: usize,
+    /// No job before this moment: one has just failed.
+    not_before_us: u64,
+    /// Jobs are held back while a checkpoint or bulk load needs the version to
+    /// stand still.
+    pub(crate) paused: usize,
+}
+
+impl std::fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scheduler").field("busy", &self.busy).field("running", &self.running).finish_non_exhaustive()
+    }
+}
+
+impl Scheduler {
+    pub(crate) fn new(preset: Preset) -> Scheduler {
+        Scheduler {
+            preset,
+            busy: BTreeSet::new(),
+            busy_outputs: Vec::new(),
+            flushing: BTreeSet::new(),
+            running: 0,
+            not_before_us: 0,
+            paused: 0,
+        }
+    }
+}
+
+/// A job whose tables are marked busy.
+pub(crate) struct Planned {
+    pub(crate) job: Job,
+    /// What a merge covers in its output slot.
+    hull: Option<KeyRange>,
+}
+
+/// Owned data behind a [`View`].
+pub(crate) struct Scene {
+    version: Arc<Version>,
+    tiers: Vec<TierState>,
+    heat: BTreeMap<TableId, TableHeat>,
+    memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
+    log_bytes: u64,
+    log_segments: (u64, u64),
+    shape: ShapeOptions,
+    now_us: u64,
+}
+
+impl Scene {
+    pub(crate) fn view<'a>(
+        &'a self,
+        busy: &'a BTreeSet<TableId>,
+        busy_outputs: &'a [(KeyspaceId, Slot, KeyRange)],
+    ) -> View<'a> {
+        View {
+            version: &self.version,
+            tiers: &self.tiers,
+            heat: &self.heat,
+            memtables: &self.memtables,
+            busy,
+            busy_outputs,
+            log_bytes: self.log_bytes,
+            log_segments: self.log_segments,
+            shape: &self.shape,
+            now_us: self.now_us,
+        }
+    }
+}
+
+impl Engine {
+    /// What policies may see now.
+    pub(crate) fn scene(&self, flushing: &BTreeSet<(KeyspaceId, u32)>) -> Scene {
+        let (version, heat) = {
+            let versions = self.versions.lock();
+            let heat = versions.tables.values().map(|t| (t.meta.id, t.counters.heat()));
+            (Arc::clone(&versions.current), heat.collect())
+        };
+        let mut memtables = BTreeMap::new();
+        for (&id, space) in &**self.spaces.load() {
+            for (part, index) in space.view.load().parts.iter().zip(0u32..) {
+                let oldest = part.memtables().map(|m| m.oldest_segment.load(Ordering::Acquire)).min();
+                memtables.insert((id, index), PartLoad {
+                    active_bytes: part.active.table.size_bytes() as u64,
+                    sealed: part.sealed.len(),
+                    sealed_bytes: part.sealed.iter().map(|m| m.table.size_bytes() as u64).sum(),
+                    flushing: flushing.contains(&(id, index)),
+                    oldest_segment: oldest.filter(|&s| s != u64::MAX),
+                });
+            }
+        }
+        Scene {
+            log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
+            version,
+            tiers: self.tier_states(),
+            heat,
+            memtables,
+            log_bytes: self.log_bytes.load(Ordering::Relaxed),
+            shape: self.options.shape(),
+            now_us: self.environment.clock.now_micros(),
+        }
+    }
+
+    /// Where a new table goes.
+    pub(crate) fn place(&self, new: &NewTable) -> Layout {
+        let scene = self.scene(&BTreeSet::new());
+        let placer = Arc::clone(&self.scheduler.lock().preset.placer);
+        placer.place(&scene.view(&BTreeSet::new(), &[]), new)
+    }
+
+    /// Plans and runs one job. Says whether there was one.
+    pub(crate) fn step(&self) -> Result<bool> {
+        self.step_as(Role::Any)
+    }
+
+    pub(crate) fn step_as(&self, role: Role) -> Result<bool> {
+        self.bury();
+        let Some(planned) = self.plan(role) else {
+            self.update_brake();
+            return Ok(false);
+        };
+        self.run(planned).map(|()| true)
+    }
+
+    /// The next job, its tables marked busy.
+    fn plan(&self, role: Role) -> Option<Planned> {
+        if self.options.read_only || self.is_poisoned.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut scheduler = self.scheduler.lock();
+        if scheduler.paused > 0 || self.environment.clock.now_micros() < scheduler.not_before_us {
+            return None;
+        }
+        let scene = self.scene(&scheduler.flushing);
+        let Scheduler { preset, busy, busy_outputs, .. } = &mut *scheduler;
+        let view = scene.view(busy, busy_outputs);
+        let job = match role {
+            Role::FlushOnly => preset.flush.plan(&view),
+            Role::NoFlush => preset.planners.iter_mut().find_map(|p| p.plan(&view)),
+            Role::Any => preset.flush.plan(&view).or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
+        }?;
+        Some(self.begin(&mut scheduler, job))
+    }
+
+    /// Marks what `job` works on as busy.
+    pub(crate) fn begin(&self, scheduler: &mut Scheduler, job: Job) -> Planned {
+        scheduler.running += 1;
+        let mut hull = None;
+        match &job {
+            Job::Flush(flush) => {
+                scheduler.flushing.insert((flush.keyspace, flush.part));
+            }
+            Job::Merge(merge) => {
+                scheduler.busy.extend(&merge.inputs);
+                let versions = self.versions.lock();
+                let inputs = merge.inputs.iter().filter_map(|id| versions.tables.get(id));
+                hull = inputs.map(|t| t.meta.range.clone()).reduce(|a, b| a.hull(&b));
+                scheduler.busy_outputs.extend(hull.clone().map(|h| (merge.keyspace, merge.output, h)));
+            }
+            Job::Relocate(relocate) => {
+                scheduler.busy.insert(relocate.table);
+            }
+        }
+        Planned { job, hull }
+    }
+
+    /// Runs a job that was begun, and ends it.
+    pub(crate) fn run(&self, planned: Planned) -> Result<()> {
+        let Planned { job, hull } = planned;
+        let job = &job;
+        let started_us = self.environment.clock.now_micros();
+        let result = match job {
+            Job::Flush(flush) => self.run_flush(flush),
+            Job::Merge(merge) => self.run_merge(merge),
+            Job::Relocate(relocate) => self.run_relocate(relocate),
+        };
+        {
+            let mut scheduler = self.scheduler.lock();
+            scheduler.running -= 1;
+            match job {
+                Job::Flush(flush) => {
+                    scheduler.flushing.remove(&(flush.keyspace, flush.part));
+                }
+                Job::Merge(merge) => {
+                    for id in &merge.inputs {
+                        scheduler.busy.remove(id);
+                    }
+                    let at = scheduler.busy_outputs.iter().position(|(keyspace, slot, range)| {
+                        *keyspace == merge.keyspace && *slot == merge.output && Some(range) == hull.as_ref()
+                    });
+                    if let Some(at) = at {
+                        scheduler.busy_outputs.swap_remove(at);
+                    }
+                }
+                Job::Relocate(relocate) => {
+                    scheduler.busy.remove(&relocate.table);
+                }
+            }
+            if result.is_err() {
+                scheduler.not_before_us = self.environment.clock.now_micros() + BACKOFF_MICROS;
+            }
+        }
+        self.note(job, started_us, &result);
+        self.update_brake();
+        self.unload_cold_tables();
+        self.work.notify_all();
+        self.done.notify_all();
+        result.map(drop)
+    }
+
+    fn note(&self, job: &Job, started_us: u64, result: &Result<Done>) {
+        if let Err(e) = result {
+            if e.kind() == ErrorKind::Poisoned {
+                self.poison(e);
+            }
+            if e.kind() != ErrorKind::Closed {
+                self.counters.background_error(e);
+            }
+        }
+        let done = result.as_ref().ok().cloned().unwrap_or_default();
+        self.counters.push_event(Event {
+            started_us,
+            took_us: self.environment.clock.now_micros().saturating_sub(started_us),
+            job: job.name(),
+            keyspace: self.space(job.keyspace()).map_or_else(String::new, |s| s.name.clone()),
+            what: done.what,
+            reason: job.reason().clone(),
+            bytes_in: done.bytes_in,
+            bytes_out: done.bytes_out,
+            error: result.as_ref().err().map(ToString::to_string),
+        });
+    }
+
+    /// Tells sleeping threads that there may be work.
+    pub(crate) fn wake(&self) {
+        self.work.notify_all();
+    }
+
+    /// A reader is gone, and with it perhaps the last hold on some objects.
+    pub(crate) fn note_reader_left(&self) {
+        if !self.home.graveyard.is_empty() {
+            self.wake();
+        }
+    }
+
+    /// The loop of a background thread.
+    pub(crate) fn work_until_closed(&self, role: Role) {
+        while !self.closing.load(Ordering::Acquire) {
+            let worked = self.step_as(role).unwrap_or(false);
+            if !worked {
+                let mut scheduler = self.scheduler.lock();
+                if !self.closing.load(Ordering::Acquire) {
+                    self.work.wait_for(&mut scheduler, IDLE_WAIT);
+                }
+            }
+        }
+    }
+
+    /// Waits a moment for a job to end; fails with the reason when there is no
+    /// hope of room.
+    pub(crate) fn wait_for_room(&self) -> Result<()> {
+        self.wake();
+        {
+            let mut scheduler = self.scheduler.lock();
+            self.done.wait_for(&mut scheduler, Duration::from_millis(10));
+        }
+        let failing = self.environment.clock.now_micros() < self.scheduler.lock().not_before_us;
+        if failing && let Some(error) = self.counters.last_full_error() {
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// How hard writers must brake now: nothing, nanoseconds per byte, or
+    /// `u64::MAX` for stop.
+    pub(crate) fn update_brake(&self) -> u64 {
+        let mut memory = 0u64;
+        let mut newest_runs = 0;
+        for space in self.spaces.load().values() {
+            let view = space.view.load();
+            for part in &view.parts {
+                memory += part.memtables().map(|m| m.table.size_bytes() as u64).sum::<u64>();
+            }
+            newest_runs = view.tree.parts.iter().map(Vec::len).max().unwrap_or(0).max(newest_runs);
+        }
+        let by_memory = brake(memory, self.options.write_buffer_bytes, MEMORY_SLOW_PERCENT);
+        let by_runs = brake(newest_runs as u64, self.options.newest_runs_stop as u64, 50);
+        let brake = by_memory.max(by_runs);
+        self.counters.brake.store(brake, Ordering::Relaxed);
+        brake
+    }
+}
+
+/// Nothing below `slow_percent` of `limit`, stop at the limit, and a cubic rise
+/// in between: gentle at first, so that the background can catch up early.
+fn brake(value: u64, limit: u64, slow_percent: u64) -> u64 {
+    if value >= limit {
+        return u64::MAX;
+    }
+    let slow = limit * slow_percent / 100;
+    if value <= slow {
+        return 0;
+    }
+    let share = (value - slow) as f64 / (limit - slow) as f64;
+    1 + (share.powi(3) * BRAKE_NS_PER_BYTE_MAX as f64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_brake_rises_from_nothing_to_stop() {
+        let steps: Vec<u64> = [0, 50, 60, 70, 80, 90, 99, 100, 200].map(|v| brake(v, 100, 60)).into();
+        assert_eq!(&steps[..3], &[0, 0, 0]);
+        assert!(steps.is_sorted());
+        assert_eq!(&steps[7..], &[u64::MAX, u64::MAX]);
+    }
+}

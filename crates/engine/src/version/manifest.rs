@@ -1,0 +1,384 @@
+//! The manifest: the file that names every table, and the pointer to it.
+//!
+//! A manifest is a list of frames: a header, an edit that makes the version as
+//! it was when the file was begun, and one edit per change since. `CURRENT`
+//! names the manifest in force. A new one takes over in two phases: it is
+//! written and persisted under its own name, then `CURRENT` is replaced by an
+//! atomic rename. Only then is the old one deleted.
+//!
+//! Every edit is persisted before it takes effect, and once it is persisted an
+//! (unsynced) mark follows it. So a damaged frame with anything valid behind
+//! it is damage, and is reported; a damaged frame with nothing behind it is an
+//! edit whose writer died before it took effect, and is dropped.
+//!
+//! A failed persist is final (I5): the manifest is poisoned and takes no more
+//! edits. A failed write (a full device) is not: the next edit overwrites it.
+//!
+//! Byte layout: `docs/formats/manifest.md`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thermocline_model::codec::{Reader, Writer};
+use thermocline_model::edit::Edit;
+use thermocline_model::tier::{TIERS_MAX, TierId};
+use thermocline_model::version::Version;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Access, Create, Environment, File, OpenHow, read_exact_at, write_all_at};
+
+/// The name of the pointer file.
+pub(crate) const CURRENT: &str = "CURRENT";
+const CURRENT_NEW: &str = "CURRENT.new";
+const MAGIC: &[u8; 8] = b"THERMMAN";
+const FORMAT: u64 = 1;
+const FRAME_HEADER: usize = 16;
+/// Largest manifest that is read: far beyond any real one, and a bound on what
+/// a damaged length can ask for.
+const MANIFEST_BYTES_MAX: u64 = 4 << 30;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum FrameKind {
+    Header = 0x7468_6800,
+    Edit = 0x7468_6501,
+    Mark = 0x7468_6d02,
+    Settled = 0x7468_7303,
+}
+
+impl FrameKind {
+    fn from_number(n: u32) -> Option<FrameKind> {
+        [FrameKind::Header, FrameKind::Edit, FrameKind::Mark, FrameKind::Settled]
+            .into_iter()
+            .find(|&k| k as u32 == n)
+    }
+}
+
+/// What a manifest says of its store before any edit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Header {
+    pub(crate) store_id: u128,
+    pub(crate) number: u64,
+    /// How many times the store was opened: what the tiers' identities must
+    /// agree with.
+    pub(crate) generation: u64,
+    pub(crate) tiers: Vec<(TierId, String)>,
+}
+
+impl Header {
+    fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.raw(MAGIC);
+        w.number(FORMAT);
+        w.raw(&self.store_id.to_le_bytes());
+        w.number(self.number);
+        w.number(self.generation);
+        w.length(self.tiers.len());
+        for (id, name) in &self.tiers {
+            w.number(id.0.into());
+            w.bytes(name.as_bytes());
+        }
+        w.finish()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Header, String> {
+        let mut r = Reader::new(bytes);
+        if r.raw(MAGIC.len())? != MAGIC {
+            return Err("bad magic".to_string());
+        }
+        let format = r.number()?;
+        if format != FORMAT {
+            return Err(format!("{UNKNOWN_FORMAT} {format}"));
+        }
+        let mut store_id = [0u8; 16];
+        store_id.copy_from_slice(r.raw(16)?);
+        let (number, generation) = (r.number()?, r.number()?);
+        let count = r.length()?;
+        if count > TIERS_MAX {
+            return Err(format!("{count} tiers"));
+        }
+        let mut tiers = Vec::new();
+        for _ in 0..count {
+            let id = TierId(r.number32()?);
+            let name = String::from_utf8(r.bytes()?.to_vec()).map_err(|e| e.to_string())?;
+            tiers.push((id, name));
+        }
+        r.end()?;
+        Ok(Header { store_id: u128::from_le_bytes(store_id), number, generation, tiers })
+    }
+}
+
+const UNKNOWN_FORMAT: &str = "format version";
+
+/// The file name of manifest `number`.
+pub(crate) fn file_name(number: u64) -> String {
+    format!("MANIFEST-{number:06}")
+}
+
+/// The number in a manifest's file name.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix("MANIFEST-")?.parse().ok()
+}
+
+/// A manifest open for appending.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    header: Header,
+    offset: u64,
+    snapshot_bytes: u64,
+    poisoned: bool,
+}
+
+impl Manifest {
+    /// Writes and persists a new manifest that begins with `version`. It is not
+    /// in force before [`install`].
+    pub(crate) fn create(
+        environment: &Environment,
+        directory: &Path,
+        header: Header,
+        version: &Version,
+    ) -> Result<Manifest> {
+        let path = directory.join(file_name(header.number));
+        let fs = &environment.file_system;
+        let how = OpenHow { access: Access::ReadWrite, create: Create::IfAbsent, direct: false };
+        let file = fs.open(&path, how).map_err(|e| Error::io("creating manifest", &path, e))?;
+        file.set_size(0).map_err(|e| Error::io("creating manifest", &path, e))?;
+        let mut bytes = Vec::new();
+        push_frame(&mut bytes, 0, header.number, FrameKind::Header, &header.encode());
+        push_frame(&mut bytes, 0, header.number, FrameKind::Edit, &Edit::snapshot(version).encode());
+        write_all_at(&*file, &bytes, 0).map_err(|e| Error::io("writing manifest", &path, e))?;
+        file.sync().map_err(|e| Error::io("persisting manifest", &path, e))?;
+        fs.sync_directory(directory).map_err(|e| Error::io("persisting directory", directory, e))?;
+        let snapshot_bytes = bytes.len() as u64;
+        let mut manifest =
+            Manifest { file, path, header, offset: snapshot_bytes, snapshot_bytes, poisoned: false };
+        manifest.mark();
+        Ok(manifest)
+    }
+
+    /// Writes and persists `edit`. On an error nothing has changed, unless the
+    /// error is [`ErrorKind::Poisoned`]: then nobody knows.
+    pub(crate) fn append(&mut self, edit: &Edit) -> Result<()> {
+        self.append_frame(FrameKind::Edit, &edit.encode())?;
+        self.mark();
+        Ok(())
+    }
+
+    /// Records that every tier's identity carries this generation.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.append_frame(FrameKind::Settled, &[])?;
+        self.mark();
+        Ok(())
+    }
+
+    fn append_frame(&mut self, kind: FrameKind, payload: &[u8]) -> Result<()> {
+        if self.poisoned {
+            return Err(Error::new(ErrorKind::Poisoned, "manifest").at(&self.path));
+        }
+        let mut bytes = Vec::with_capacity(payload.len() + FRAME_HEADER + 8);
+        push_frame(&mut bytes, self.offset, self.header.number, kind, payload);
+        if let Err(e) = write_all_at(&*self.file, &bytes, self.offset) {
+            let _ = self.file.set_size(self.offset);
+            return Err(Error::io("writing manifest", &self.path, e));
+        }
+        if let Err(e) = self.file.sync() {
+            self.poisoned = true;
+            return Err(Error::new(ErrorKind::Poisoned, format!("persisting manifest failed: {e}")).at(&self.path));
+        }
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Says that everything before is durable. Losing the mark costs only the
+    /// distinction between damage and a torn tail, so errors are dropped.
+    fn mark(&mut self) {
+        let mut bytes = Vec::with_capacity(FRAME_HEADER);
+        push_frame(&mut bytes, self.offset, self.header.number, FrameKind::Mark, &[]);
+        match write_all_at(&*self.file, &bytes, self.offset) {
+            Ok(()) => self.offset += bytes.len() as u64,
+            Err(_) => drop(self.file.set_size(self.offset)),
+        }
+    }
+
+    /// Whether so much has been appended that a new manifest would be smaller.
+    pub(crate) fn wants_compaction(&self) -> bool {
+        const SLACK_BYTES: u64 = 1 << 20;
+        self.offset > SLACK_BYTES + 4 * self.snapshot_bytes
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.offset
+    }
+}
+
+/// Makes manifest `number` the one in force: the second phase of the swap.
+pub(crate) fn install(environment: &Environment, directory: &Path, number: u64) -> Result<()> {
+    let fs = &environment.file_system;
+    let (new, current) = (directory.join(CURRENT_NEW), directory.join(CURRENT));
+    let how = OpenHow { access: Access::ReadWrite, create: Create::IfAbsent, direct: false };
+    let file = fs.open(&new, how).map_err(|e| Error::io("creating pointer", &new, e))?;
+    let text = current_text(number);
+    let io = |doing, path, result: std::io::Result<()>| result.map_err(|e| Error::io(doing, path, e));
+    io("writing pointer", &new, file.set_size(0))?;
+    io("writing pointer", &new, write_all_at(&*file, text.as_bytes(), 0))?;
+    io("persisting pointer", &new, file.sync())?;
+    io("replacing pointer", &current, fs.rename(&new, &current))?;
+    io("persisting directory", directory, fs.sync_directory(directory))
+}
+
+fn current_text(number: u64) -> String {
+    let name = file_name(number);
+    format!("{name} {:08x}\n", crc32c::crc32c(name.as_bytes()))
+}
+
+/// The number of the manifest in force, or `None` where no store was created.
+pub(crate) fn current(environment: &Environment, directory: &Path) -> Result<Option<u64>> {
+    let path = directory.join(CURRENT);
+    let fs = &environment.file_system;
+    let metadata = fs.metadata(&path).map_err(|e| Error::io("looking for pointer", &path, e))?;
+    let Some(metadata) = metadata else { return Ok(None) };
+    let wrong = |found: String| {
+        Error::corruption("pointer to the manifest").at(&path).expected("a manifest's name and checksum", found)
+    };
+    if metadata.size_bytes > 100 {
+        return Err(wrong(format!("{} bytes", metadata.size_bytes)));
+    }
+    let bytes = read_file(environment, &path)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let number = text.split(' ').next().and_then(number_of);
+    match number {
+        Some(number) if text == current_text(number) => Ok(Some(number)),
+        _ => Err(wrong(text.escape_debug().to_string())),
+    }
+}
+
+fn read_file(environment: &Environment, path: &Path) -> Result<Vec<u8>> {
+    let how = OpenHow { access: Access::Read, create: Create::Never, direct: false };
+    let file = environment.file_system.open(path, how).map_err(|e| Error::io("opening", path, e))?;
+    let size = file.size_bytes().map_err(|e| Error::io("reading size", path, e))?;
+    if size > MANIFEST_BYTES_MAX {
+        return Err(Error::corruption("file size")
+            .at(path)
+            .expected(format!("at most {MANIFEST_BYTES_MAX}"), size));
+    }
+    let mut bytes = vec![0; size as usize];
+    read_exact_at(&*file, &mut bytes, 0).map_err(|e| Error::io("reading", path, e))?;
+    Ok(bytes)
+}
+
+/// A manifest read back.
+#[derive(Debug)]
+pub(crate) struct ReadBack {
+    pub(crate) header: Header,
+    pub(crate) version: Version,
+    /// Whether every tier's identity is known to carry the generation.
+    pub(crate) settled: bool,
+    /// Bytes of a torn last edit that were dropped.
+    pub(crate) torn_bytes: u64,
+}
+
+/// Reads manifest `number`.
+pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> Result<ReadBack> {
+    let path = directory.join(file_name(number));
+    let bytes = read_file(environment, &path)?;
+    let mut header = None;
+    let mut version = Version::empty();
+    let mut settled = false;
+    let mut edits = 0u32;
+    let end = frames(&bytes, number, &path, &mut |offset, kind, payload| {
+        let broken = |what: String| Error::corruption(what).at(&path).offset(offset);
+        match kind {
+            FrameKind::Header => {
+                let read = Header::decode(payload).map_err(|e| {
+                    let unknown = e.starts_with(UNKNOWN_FORMAT);
+                    let kind = if unknown { ErrorKind::Unsupported } else { ErrorKind::Corruption };
+                    Error::new(kind, format!("manifest header: {e}")).at(&path)
+                })?;
+                if read.number != number {
+                    return Err(broken("manifest number".into()).expected(number, read.number));
+                }
+                header = Some(read);
+            }
+            FrameKind::Edit => {
+                let edit = Edit::decode(payload).map_err(&broken)?;
+                version = edit.apply(&version).map_err(&broken)?;
+                edits += 1;
+            }
+            FrameKind::Mark => {}
+            FrameKind::Settled => settled = true,
+        }
+        Ok(())
+    })?;
+    let header = header.filter(|_| edits > 0).ok_or_else(|| {
+        Error::corruption("manifest").at(&path).expected("a header and an edit", format!("{} bytes", bytes.len()))
+    })?;
+    Ok(ReadBack { header, version, settled, torn_bytes: bytes.len() as u64 - end })
+}
+
+/// Calls `visit` with every frame of a manifest and returns where the valid
+/// ones end. A damaged frame with a valid one behind it is an error.
+pub(crate) fn frames(
+    bytes: &[u8],
+    number: u64,
+    path: &Path,
+    visit: &mut dyn FnMut(u64, FrameKind, &[u8]) -> Result<()>,
+) -> Result<u64> {
+    let mut offset = 0usize;
+    while let Some((kind, payload)) = frame_at(bytes, offset, number) {
+        visit(offset as u64, kind, payload)?;
+        offset += frame_len(payload.len());
+    }
+    let behind = (offset..bytes.len()).step_by(8).skip(1).find(|&o| frame_at(bytes, o, number).is_some());
+    if let Some(behind) = behind {
+        return Err(Error::corruption("manifest frame is damaged")
+            .at(path)
+            .offset(offset as u64)
+            .expected("a valid frame", format!("none, though one follows at {behind}")));
+    }
+    Ok(offset as u64)
+}
+
+fn frame_len(payload: usize) -> usize {
+    (FRAME_HEADER + payload).next_multiple_of(8)
+}
+
+fn frame_at(bytes: &[u8], offset: usize, number: u64) -> Option<(FrameKind, &[u8])> {
+    let header = bytes.get(offset..)?.first_chunk::<FRAME_HEADER>()?;
+    let word = |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
+    if word(0) != header_checksum(&header[4..], offset as u64, number) {
+        return None;
+    }
+    let kind = FrameKind::from_number(word(12))?;
+    let payload = bytes.get(offset + FRAME_HEADER..)?.get(..word(8) as usize)?;
+    (crc32c::crc32c(payload) == word(4)).then_some((kind, payload))
+}
+
+fn push_frame(bytes: &mut Vec<u8>, base: u64, number: u64, kind: FrameKind, payload: &[u8]) {
+    let start = bytes.len();
+    let offset = base + start as u64;
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+    bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&(kind as u32).to_le_bytes());
+    let checksum = header_checksum(&bytes[start + 4..], offset, number);
+    bytes[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
+    bytes.extend_from_slice(payload);
+    bytes.resize(start + frame_len(payload.len()), 0);
+}
+
+/// Binds a frame to its manifest and its place in it.
+fn header_checksum(rest: &[u8], offset: u64, number: u64) -> u32 {
+    let crc = crc32c::crc32c(rest);
+    let crc = crc32c::crc32c_append(crc, &offset.to_le_bytes());
+    crc32c::crc32c_append(crc, &number.to_le_bytes())
+}

@@ -1,0 +1,5 @@
+//! Versions on disk and in memory: the manifest that records them, and the
+//! tree of open tables that reads walk.
+
+pub(crate) mod manifest;
+pub(crate) mod tree;

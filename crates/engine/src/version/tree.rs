@@ -1,0 +1,280 @@
+//! The tables of a keyspace as reads see them: levels, runs, open tables.
+//!
+//! The tree mirrors `model::Keyspace` position by position. It is immutable;
+//! a commit builds the next one, taking over the tables that stay. A table
+//! lives as long as some tree or job holds it, and its objects are deleted
+//! when the last holder is gone and a commit has said that they are obsolete
+//! (I4).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use thermocline_model::cover::Cover;
+use thermocline_model::key::{Prefix, SeqNo};
+use thermocline_model::table::{Extent, TableId, TableMeta};
+use thermocline_model::version::{Keyspace, Level, Run};
+
+use crate::error::Result;
+use crate::store::{ObjectKind, ObjectName, Store};
+use crate::table::{Table, TableContext, TableCounters};
+
+/// Objects that nobody names any more, waiting to be deleted.
+#[derive(Debug, Default)]
+pub(crate) struct Graveyard {
+    dead: Mutex<Vec<(Arc<dyn Store>, ObjectName)>>,
+}
+
+impl Graveyard {
+    /// Takes everything that waits.
+    pub(crate) fn take(&self) -> Vec<(Arc<dyn Store>, ObjectName)> {
+        std::mem::take(&mut *self.dead.lock())
+    }
+
+    /// Puts back what could not be deleted.
+    pub(crate) fn put(&self, store: Arc<dyn Store>, name: ObjectName) {
+        self.dead.lock().push((store, name));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dead.lock().is_empty()
+    }
+}
+
+/// One object, shared by the open tables that use it.
+#[derive(Debug)]
+pub(crate) struct Object {
+    store: Arc<dyn Store>,
+    name: ObjectName,
+    obsolete: AtomicBool,
+    graveyard: Arc<Graveyard>,
+}
+
+impl Object {
+    pub(crate) fn new(store: Arc<dyn Store>, name: ObjectName, graveyard: Arc<Graveyard>) -> Arc<Object> {
+        Arc::new(Object { store, name, obsolete: AtomicBool::new(false), graveyard })
+    }
+
+    /// Says that no committed version names it any more.
+    pub(crate) fn retire(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if self.obsolete.load(Ordering::Acquire) {
+            self.graveyard.put(Arc::clone(&self.store), self.name);
+        }
+    }
+}
+
+/// What opening a table needs from its surroundings.
+#[derive(Debug)]
+pub(crate) struct TableHome {
+    /// By tier number.
+    pub(crate) stores: Vec<Arc<dyn Store>>,
+    pub(crate) context: Arc<TableContext>,
+    pub(crate) graveyard: Arc<Graveyard>,
+}
+
+impl TableHome {
+    pub(crate) fn store(&self, extent: &Extent) -> Result<&Arc<dyn Store>> {
+        self.stores.get(extent.tier.0 as usize).ok_or_else(|| {
+            crate::Error::corruption("extent names a tier that does not exist")
+                .expected(format!("below {}", self.stores.len()), extent.tier)
+        })
+    }
+}
+
+/// A table of a version: what the manifest knows of it, and the table itself
+/// once somebody has read from it.
+#[derive(Debug)]
+pub(crate) struct OpenTable {
+    pub(crate) meta: Arc<TableMeta>,
+    pub(crate) counters: Arc<TableCounters>,
+    home: Arc<TableHome>,
+    objects: Vec<Arc<Object>>,
+    loaded: OnceLock<Arc<Table>>,
+}
+
+impl OpenTable {
+    pub(crate) fn new(
+        meta: Arc<TableMeta>,
+        home: &Arc<TableHome>,
+        previous: Option<&OpenTable>,
+    ) -> Result<OpenTable> {
+        let mut objects = Vec::with_capacity(1 + meta.data.len());
+        let kinds = std::iter::once(ObjectKind::Meta).chain(std::iter::repeat(ObjectKind::Data));
+        for (extent, kind) in meta.extents().zip(kinds) {
+            let name = ObjectName { id: extent.object.0, kind };
+            let shared = previous.and_then(|p| p.objects.iter().find(|o| o.name == name));
+            objects.push(match shared {
+                Some(object) => Arc::clone(object),
+                None => {
+                    let store = Arc::clone(home.store(extent)?);
+                    Object::new(store, name, Arc::clone(&home.graveyard))
+                }
+            });
+        }
+        let counters = previous.map_or_else(Arc::default, |p| Arc::clone(&p.counters));
+        Ok(OpenTable { meta, counters, home: Arc::clone(home), objects, loaded: OnceLock::new() })
+    }
+
+    /// The table, opened and its metadata read on first use.
+    #[inline]
+    pub(crate) fn table(&self) -> Result<&Arc<Table>> {
+        match self.loaded.get() {
+            Some(table) => Ok(table),
+            None => self.load(),
+        }
+    }
+
+    #[cold]
+    fn load(&self) -> Result<&Arc<Table>> {
+        let meta = &*self.meta;
+        let open = |extent: &Extent, kind| {
+            self.home.store(extent)?.open(ObjectName { id: extent.object.0, kind })
+        };
+        let meta_reader = open(&meta.meta, ObjectKind::Meta)?;
+        let data = meta.data.iter().map(|e| open(e, ObjectKind::Data)).collect::<Result<Vec<_>>>()?;
+        let context = Arc::clone(&self.home.context);
+        let table = Table::open(meta, meta_reader, data, context, Arc::clone(&self.counters))?;
+        // Two readers may have opened it at once: the first one stays.
+        Ok(self.loaded.get_or_init(|| Arc::new(table)))
+    }
+
+    /// Bytes of metadata held in memory.
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.loaded.get().map_or(0, |t| t.memory_bytes() as u64)
+    }
+
+    /// Retires every object that `keep` does not use as well.
+    pub(crate) fn retire(&self, keep: Option<&OpenTable>) {
+        for object in &self.objects {
+            if !keep.is_some_and(|k| k.objects.iter().any(|o| Arc::ptr_eq(o, object))) {
+                object.retire();
+            }
+        }
+    }
+}
+
+/// Tables in key order that do not overlap.
+#[derive(Debug, Default)]
+pub(crate) struct RunTables {
+    pub(crate) tables: Vec<Arc<OpenTable>>,
+    starts: Vec<u64>,
+    prefix: Prefix,
+    pub(crate) has_range_deletes: bool,
+}
+
+impl RunTables {
+    fn new(tables: Vec<Arc<OpenTable>>) -> RunTables {
+        let prefix = match (tables.first(), tables.last()) {
+            (Some(first), Some(last)) => Prefix::between(&first.meta.range.start, &last.meta.range.end),
+            _ => Prefix::default(),
+        };
+        let starts = tables.iter().map(|t| prefix.of(&t.meta.range.start)).collect();
+        let has_range_deletes = tables.iter().any(|t| t.meta.range_deletes > 0);
+        RunTables { tables, starts, prefix, has_range_deletes }
+    }
+
+    /// The one table that may hold `key`.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<OpenTable>> {
+        let word = self.prefix.of(key);
+        let mut above = self.starts.partition_point(|&s| s <= word);
+        while above > 0 {
+            let table = &self.tables[above - 1];
+            // Only tables whose start ties with the key in its first word can
+            // turn out to start behind it.
+            if self.starts[above - 1] == word && &*table.meta.range.start > key {
+                above -= 1;
+                continue;
+            }
+            return (!table.meta.range.ends_before(key)).then_some(table);
+        }
+        None
+    }
+
+    /// The index of the first table that does not end before `key`.
+    pub(crate) fn first_not_before(&self, key: &[u8]) -> usize {
+        self.tables.partition_point(|t| t.meta.range.ends_before(key))
+    }
+
+    /// The newest range delete that covers `key`.
+    pub(crate) fn cover(&self, key: &[u8], snapshot: SeqNo) -> Result<Option<SeqNo>> {
+        if !self.has_range_deletes {
+            return Ok(None);
+        }
+        match self.find(key) {
+            Some(table) if table.meta.range_deletes > 0 => Ok(table.table()?.cover().newest(key, snapshot)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The range deletes of every table that overlaps `[start, end)`.
+    pub(crate) fn covers(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<Vec<Arc<Cover>>> {
+        if !self.has_range_deletes {
+            return Ok(Vec::new());
+        }
+        let tables = self.tables.iter().filter(|t| t.meta.range_deletes > 0);
+        let tables = tables.filter(|t| t.meta.range.overlaps_bounds(start, end));
+        tables.map(|t| Ok(Arc::clone(t.table()?.cover()))).collect()
+    }
+}
+
+/// Runs, newest first.
+pub(crate) type LevelTables = Vec<Arc<RunTables>>;
+
+/// All tables of a keyspace.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    pub(crate) parts: Vec<LevelTables>,
+    pub(crate) levels: Vec<LevelTables>,
+}
+
+impl Tree {
+    /// The tree of `keyspace`, taking tables from `known` where they are, and
+    /// whole runs from `previous` where nothing changed.
+    pub(crate) fn build(
+        keyspace: &Keyspace,
+        home: &Arc<TableHome>,
+        known: &mut HashMap<TableId, Arc<OpenTable>>,
+    ) -> Result<Tree> {
+        let mut run = |run: &Run| -> Result<Arc<RunTables>> {
+            let mut tables = Vec::with_capacity(run.tables.len());
+            for meta in &run.tables {
+                let open = match known.get(&meta.id) {
+                    Some(open) if Arc::ptr_eq(&open.meta, meta) || *open.meta == **meta => Arc::clone(open),
+                    previous => {
+                        let previous = previous.map(|p| &**p);
+                        let open = Arc::new(OpenTable::new(Arc::clone(meta), home, previous)?);
+                        known.insert(meta.id, Arc::clone(&open));
+                        open
+                    }
+                };
+                tables.push(open);
+            }
+            Ok(Arc::new(RunTables::new(tables)))
+        };
+        let mut level = |level: &Level| level.runs.iter().map(&mut run).collect::<Result<LevelTables>>();
+        Ok(Tree {
+            parts: keyspace.parts.iter().map(|p| level(&p.newest)).collect::<Result<_>>()?,
+            levels: keyspace.levels.iter().map(&mut level).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Every table.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<OpenTable>> {
+        self.parts.iter().chain(&self.levels).flatten().flat_map(|run| &run.tables)
+    }
+
+    /// The runs that may hold `key`, newest first.
+    #[inline]
+    pub(crate) fn runs_for(&self, part: usize) -> impl Iterator<Item = &Arc<RunTables>> {
+        let newest = self.parts.get(part).map_or(&[][..], |l| l);
+        newest.iter().chain(self.levels.iter().flatten())
+    }
+}

@@ -1,0 +1,311 @@
+//! What happens to a write: room, log, memtables, publication, durability.
+//!
+//! Under the commit mutex a writer takes sequence numbers and appends its
+//! record to the log; that is all that is serial. Insertion into the memtables
+//! runs concurrently. Publication, which makes entries visible, happens in
+//! sequence order, so that a reader never sees a later write without an
+//! earlier one. A writer that asked for device durability then waits for a
+//! persist of the log, which concurrent writers share.
+//!
+//! `Ensures:` a batch is one record of the log, so it is whole or absent after
+//! a crash; it is published with one store, so readers see it whole or not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use thermocline_model::key::{Kind, Prefix, SeqNo};
+use thermocline_model::version::KeyspaceId;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::batch::{BATCH_BYTES_MAX, Operations, WriteBatch};
+use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::Durability;
+
+/// How one write is acknowledged.
+///
+/// ```
+/// use thermocline::{Durability, WriteOptions};
+/// let options = WriteOptions::default().durability(Durability::Device);
+/// ```
+#[derive(Clone, Copy, Default, Debug)]
+pub struct WriteOptions {
+    durability: Option<Durability>,
+}
+
+impl WriteOptions {
+    /// What an acknowledgement means. Default: the store's own durability.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> WriteOptions {
+        self.durability = Some(durability);
+        self
+    }
+}
+
+/// The memtables that one batch goes to: nearly always one.
+struct Route {
+    space: Arc<Space>,
+    view: Arc<ReadView>,
+}
+
+impl Engine {
+    /// Commits `batch`.
+    pub(crate) fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<()> {
+        if batch.is_empty() {
+            return self.check_writable();
+        }
+        let payload = batch.encoded();
+        if payload.len() > BATCH_BYTES_MAX {
+            return Err(Error::invalid("batch size in bytes")
+                .expected(format!("at most {BATCH_BYTES_MAX}"), payload.len()));
+        }
+        let checksum = crc32c::crc32c(payload);
+        self.make_room(payload.len())?;
+
+        let mut commit = self.commit.lock();
+        self.check_writable()?;
+        let routes = self.routes(&mut commit, payload)?;
+        let count = batch.len() as u32;
+        let first = commit.next_seq;
+        let last = SeqNo(first.0 + u64::from(count) - 1);
+        if last.0 >= SeqNo::MAX.0 {
+            return Err(Error::new(ErrorKind::Unsupported, "sequence numbers are used up"));
+        }
+        let log = commit.log.as_mut().ok_or_else(|| Error::invalid("the store is open for reading only"))?;
+        if let Err(e) = log.append(first, count, payload, checksum) {
+            if e.kind() == ErrorKind::Poisoned {
+                self.poison(&e);
+            }
+            self.counters.failed_writes.add(1);
+            return Err(e);
+        }
+        let segment = log.segment();
+        if segment != self.log_segment.load(Ordering::Relaxed) {
+            self.log_bytes.store(log.size_bytes(), Ordering::Relaxed);
+        }
+        commit.next_seq = last.next();
+        // Before the mutex is free: a flush that seals these memtables must
+        // know that entries are on their way.
+        for_each_memtable(&routes, payload, &mut |memtable| {
+            memtable.pending.fetch_add(1, Ordering::AcqRel);
+            memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
+            memtable.last_seq.fetch_max(last.0, Ordering::AcqRel);
+        });
+        // After the memtables know their segment (see `log_floor`).
+        self.log_segment.store(segment, Ordering::Release);
+        drop(commit);
+
+        insert(&routes, payload, first);
+        for_each_memtable(&routes, payload, &mut |memtable| {
+            memtable.pending.fetch_sub(1, Ordering::AcqRel);
+        });
+        self.publish(first, last);
+        self.counters.writes.add(u64::from(count));
+        self.counters.written_bytes.add(payload.len() as u64);
+        if options.durability.unwrap_or(self.options.durability) == Durability::Device {
+            self.persist_log(last)?;
+        }
+        Ok(())
+    }
+
+    /// Makes every entry up to `upto` durable on the device.
+    pub(crate) fn persist_log(&self, upto: SeqNo) -> Result<()> {
+        let Some(syncer) = &self.syncer else { return Ok(()) };
+        syncer.persist(upto).inspect_err(|e| {
+            // A failed persist is final (I5).
+            self.poison(e);
+        })
+    }
+
+    /// Makes entries visible, in order.
+    fn publish(&self, first: SeqNo, last: SeqNo) {
+        let mut tries = 0u32;
+        while self.published.load(Ordering::Acquire) != first.0 - 1 {
+            tries += 1;
+            if tries < 200 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        self.published.store(last.0, Ordering::Release);
+    }
+
+    /// The views of the keyspaces that the batch names, with room in every
+    /// memtable it will reach.
+    fn routes(&self, commit: &mut Commit, payload: &[u8]) -> Result<Vec<Route>> {
+        let mut routes: Vec<Route> = Vec::with_capacity(1);
+        let spaces = self.spaces.load();
+        let mut sealed = false;
+        for operation in Operations::new(payload) {
+            let operation = operation.map_err(Error::invalid)?;
+            let id = operation.keyspace;
+            if routes.iter().any(|r| r.space.id == id) {
+                continue;
+            }
+            let space = spaces.get(&id).ok_or_else(|| {
+                Error::new(ErrorKind::NotFound, format!("keyspace {id} does not exist"))
+            })?;
+            space.check_open()?;
+            let full = space.view.load().parts.iter().any(|p| p.active.is_full());
+            if full {
+                self.seal(commit, space, |p| p.active.is_full());
+                sealed = true;
+            }
+            routes.push(Route { space: Arc::clone(space), view: space.view.load_full() });
+        }
+        if sealed {
+            self.wake();
+        }
+        Ok(routes)
+    }
+
+    /// Replaces the active memtables that `which` picks by empty ones.
+    /// Requires: the commit mutex, so that nobody is being assigned to them.
+    pub(crate) fn seal(&self, _commit: &mut Commit, space: &Space, which: impl Fn(&PartView) -> bool) {
+        space.update(|view| {
+            let parts = view.parts.iter().map(|part| {
+                if !which(part) || part.active.is_empty() {
+                    return part.clone();
+                }
+                let mut sealed = Vec::with_capacity(part.sealed.len() + 1);
+                sealed.push(Arc::clone(&part.active));
+                sealed.extend(part.sealed.iter().cloned());
+                PartView { active: self.new_memtable(likely_prefix(&part.active)), sealed }
+            });
+            ReadView { parts: parts.collect(), cuts: Arc::clone(&view.cuts), tree: Arc::clone(&view.tree) }
+        });
+    }
+
+    /// Seals every memtable of the store, or of one keyspace, that has entries.
+    pub(crate) fn seal_all(&self, only: Option<KeyspaceId>) {
+        let mut commit = self.commit.lock();
+        for space in self.spaces.load().values() {
+            if only.is_none_or(|id| id == space.id) {
+                self.seal(&mut commit, space, |_| true);
+            }
+        }
+    }
+
+    /// Slows the writer down, or makes it wait, as the background falls behind.
+    fn make_room(&self, bytes: usize) -> Result<()> {
+        let brake = self.counters.brake.load(Ordering::Relaxed);
+        if brake == 0 {
+            return Ok(());
+        }
+        self.brake(brake, bytes)
+    }
+
+    #[cold]
+    fn brake(&self, mut brake: u64, bytes: usize) -> Result<()> {
+        let clock = &self.environment.clock;
+        let started = clock.now_micros();
+        while brake == u64::MAX {
+            self.check_writable()?;
+            if self.options.background_threads == 0 {
+                // Nobody else will make room.
+                if !self.step()? {
+                    break;
+                }
+            } else {
+                self.wait_for_room()?;
+            }
+            brake = self.update_brake();
+        }
+        if brake != u64::MAX && brake > 0 {
+            // Nanoseconds per byte, paid in sleeps long enough to be accurate.
+            let debt = self.counters.brake_debt_ns.fetch_add(brake * bytes as u64, Ordering::Relaxed);
+            const SLEEP_NS: u64 = 1_000_000;
+            if debt >= SLEEP_NS {
+                self.counters.brake_debt_ns.fetch_sub(debt.min(10 * SLEEP_NS), Ordering::Relaxed);
+                clock.sleep(Duration::from_nanos(debt.min(10 * SLEEP_NS)));
+            }
+            self.counters.slowdowns.add(1);
+        }
+        let waited = clock.now_micros().saturating_sub(started);
+        self.counters.stall_micros.add(waited);
+        Ok(())
+    }
+}
+
+/// The bytes that most keys of the next memtable will begin with, going by the
+/// last one.
+fn likely_prefix(memtable: &LiveMemtable) -> Prefix {
+    match (memtable.table.smallest_key(), memtable.table.largest_key()) {
+        (Some(first), Some(last)) => Prefix::between(first, last),
+        _ => Prefix::default(),
+    }
+}
+
+fn route(routes: &[Route], id: KeyspaceId) -> Option<&Route> {
+    routes.iter().find(|r| r.space.id == id)
+}
+
+/// Calls `visit` once for every memtable that the batch reaches (and, when a
+/// batch spans parts, perhaps more often).
+fn for_each_memtable(routes: &[Route], payload: &[u8], visit: &mut dyn FnMut(&LiveMemtable)) {
+    if let [only] = routes
+        && let [part] = &only.view.parts[..]
+    {
+        return visit(&part.active);
+    }
+    for operation in Operations::new(payload).flatten() {
+        let Some(route) = route(routes, operation.keyspace) else { continue };
+        for part in parts_of(&route.view, operation.kind, operation.key, operation.value) {
+            visit(&route.view.parts[part].active);
+        }
+    }
+}
+
+/// The parts that an operation concerns: one, or for a range delete every part
+/// that it crosses.
+fn parts_of(view: &ReadView, kind: Kind, key: &[u8], value: &[u8]) -> std::ops::RangeInclusive<usize> {
+    let first = view.cuts.part_of(key);
+    if kind != Kind::RangeDelete {
+        return first..=first;
+    }
+    let mut last = view.cuts.part_of(value);
+    // The end is exclusive: a part that begins exactly there is not reached.
+    if last > first && view.cuts.interval(last).0 == Some(value) {
+        last -= 1;
+    }
+    first..=last
+}
+
+/// Puts the batch's entries into the memtables.
+fn insert(routes: &[Route], payload: &[u8], first: SeqNo) {
+    let mut seq = first;
+    for operation in Operations::new(payload).flatten() {
+        if let Some(route) = route(routes, operation.keyspace) {
+            apply(&route.view, seq, operation.kind, operation.key, operation.value, &|_| true);
+        }
+        seq = seq.next();
+    }
+}
+
+/// Puts one operation into the memtables of `view` that `wanted` accepts by
+/// part.
+pub(crate) fn apply(
+    view: &ReadView,
+    seq: SeqNo,
+    kind: Kind,
+    key: &[u8],
+    value: &[u8],
+    wanted: &dyn Fn(usize) -> bool,
+) {
+    for part in parts_of(view, kind, key, value) {
+        if !wanted(part) {
+            continue;
+        }
+        let table = &view.parts[part].active.table;
+        if kind == Kind::RangeDelete {
+            let (low, high) = view.cuts.interval(part);
+            let start = low.map_or(key, |l| key.max(l));
+            let end = high.map_or(value, |h| value.min(h));
+            table.insert_range_delete(start, end, seq);
+        } else {
+            table.insert(key, xxh3_64(key), seq, kind, value);
+        }
+    }
+}
