@@ -59,10 +59,11 @@ fn newest_runs_take_all_they_overlap_of_the_base_level() {
 fn newest_runs_stop_at_a_level_above_the_base_that_is_in_their_way() {
     claim(
         "L0.0: #9[c..f] / #8[c..f] / #7[c..f] / #6[c..f] / #5[a..f] | L5: #3[b..d] | L7: #1[a..z]",
-        "level-unused: merge [3, 1] into L7",
+        "newest-runs: merge [9, 8, 7, 6, 5, 3] into L5",
     );
     let text = "L0.0: #9[c..f] / #8[c..f] / #7[c..f] / #6[c..f] | L5: #3[b..d] | L7: #1[a..z]";
     let mut world = World::of(text, &[LARGE]);
+    assert_eq!(decide(&world), "level-unused: merge [3, 1] into L7");
     world.busy.insert(TableId(1));
     assert_eq!(decide(&world), "newest-runs: merge [9, 8, 7, 6, 3] into L5");
 }
@@ -350,7 +351,7 @@ fn every_table_can_say_why_it_lies_there() {
     assert_eq!((of(9).rule.as_str(), of(9).tier.0), ("level-fits", 0));
     assert_eq!(
         of(9).next.as_deref(),
-        Some("a merge into L7 at 4 runs, now 1")
+        Some("a merge into L6 at 4 runs, now 1")
     );
     assert_eq!((of(2).rule.as_str(), of(2).next), ("level-spans", None));
     assert!(why(&world.view(), TableId(77)).is_none());
