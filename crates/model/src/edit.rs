@@ -203,7 +203,9 @@ fn apply(change: &Change, version: &mut Version) -> Result<(), String> {
             if version.keyspaces.insert(*keyspace, new).is_some() {
                 return Err(format!("keyspace {keyspace} exists already"));
             }
-            version.next_keyspace = version.next_keyspace.max(keyspace.0 + 1);
+            let after = keyspace.0.checked_add(1);
+            let after = after.ok_or_else(|| format!("keyspace {keyspace} is the last number"))?;
+            version.next_keyspace = version.next_keyspace.max(after);
         }
         Change::DropKeyspace { keyspace } => {
             if version.keyspaces.remove(keyspace).is_none() {

@@ -5,17 +5,21 @@
 //! in a test, written to a log, shown to an operator or sent to another node.
 //! The vocabulary is that of ARCHITECTURE.md: one word for one idea.
 
+pub mod check;
 pub mod codec;
 pub mod cuts;
 pub mod edit;
 pub mod job;
 pub mod key;
+
+pub mod picture;
 pub mod range;
 pub mod table;
 pub mod tier;
 pub mod version;
 pub mod view;
 
+pub use check::{Broken, Invariant, check_edit, check_version};
 pub use cuts::Cuts;
 pub use edit::{Change, Edit};
 pub use job::{Job, Reason};

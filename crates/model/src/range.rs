@@ -79,7 +79,7 @@ impl KeyRange {
     /// `None` is unbounded.
     #[must_use]
     pub fn overlaps_bounds(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> bool {
-        !start.is_some_and(|s| self.ends_before(s)) && !end.is_some_and(|e| e <= &*self.start)
+        !start.is_some_and(|s| self.ends_before(s)) && end.is_none_or(|e| e > &*self.start)
     }
 
     /// The smallest interval that covers both.

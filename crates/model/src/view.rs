@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::key::SeqNo;
 use crate::table::TableId;
 use crate::tier::TierState;
 use crate::version::{KeyspaceId, Slot, Version};
 
-/// How often a table was used, as its heat tracker tells it. Rates are per
-/// second over the tracker's own window; totals count since the table was
-/// opened.
+/// How often a table was used, as its heat tracker tells it: counts since the
+/// table was opened, or since then and fading, whichever the tracker keeps.
+/// Only their proportions mean something.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct TableHeat {
     /// Point reads that looked into the table (past its key range).
@@ -77,6 +78,9 @@ pub struct View<'a> {
     pub log_bytes: u64,
     /// The lowest and the current log segment.
     pub log_segments: (u64, u64),
+    /// The oldest snapshot still read, or the last committed number when there
+    /// is none: a merge at the end of its keys may drop deletes up to here.
+    pub oldest_snapshot: SeqNo,
     /// The shape options.
     pub shape: &'a ShapeOptions,
     /// Now, in microseconds since the Unix epoch.

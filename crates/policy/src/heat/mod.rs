@@ -1,0 +1,5 @@
+//! Heat trackers, one a file.
+
+pub mod counters;
+
+pub use counters::Counters;

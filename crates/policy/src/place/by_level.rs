@@ -1,0 +1,97 @@
+//! New tables go where their level belongs.
+//!
+//! A level that fits the tiers down to `t`, together with all newer levels,
+//! lies on `t`. A level that spans several tiers keeps its new tables on the
+//! tier where most of the tables they replace lay, so that a hot stretch of
+//! keys stays on the fast tier when it is merged; the [`crate::plan::Balance`]
+//! planner corrects the sum. Meta extents go to the fast tier while it has
+//! room: one read of the slow tier finds any entry.
+//!
+//! The rule goes by what lies there, so a new table may find its tier filled
+//! by older levels that are yet to leave. It goes there nevertheless while the
+//! device has room, rather than be moved again soon.
+
+use thermocline_model::job::{Layout, NewTable};
+use thermocline_model::tier::{TIERS_MAX, TierId};
+use thermocline_model::view::View;
+
+use crate::Placer;
+use crate::place::fill::{Fill, depth};
+
+/// About how much of a table its meta extent is.
+const META_DIVISOR: u64 = 20;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ByLevel;
+
+impl Placer for ByLevel {
+    fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
+        let tiers = view.tiers.len().clamp(1, TIERS_MAX);
+        let has_room = |tier: usize, bytes: u64| {
+            let state = view.tiers.get(tier);
+            tier + 1 >= tiers || state.is_none_or(|t| t.room_bytes() >= bytes)
+        };
+        let first_with_room = |from: usize, bytes: u64| {
+            (from..tiers)
+                .find(|&t| has_room(t, bytes))
+                .unwrap_or(tiers - 1)
+        };
+        let (wanted, rule) = if tiers == 1 {
+            (0, "only-tier")
+        } else {
+            wanted(&Fill::of(view), view, new)
+        };
+        let data = first_with_room(wanted, new.size_bytes);
+        let meta = first_with_room(0, new.size_bytes / META_DIVISOR);
+        Layout {
+            meta: tier_id(meta),
+            data: tier_id(data),
+            rule: if data == wanted { rule } else { "tier-full" },
+        }
+    }
+}
+
+fn tier_id(index: usize) -> TierId {
+    TierId(u32::try_from(index).unwrap_or(u32::MAX))
+}
+
+fn wanted(fill: &Fill, view: &View<'_>, new: &NewTable) -> (usize, &'static str) {
+    let at = depth(new.slot);
+    // A merge's outputs replace tables that are counted already; what is
+    // flushed adds to them.
+    let added = if new.parents.is_empty() {
+        new.size_bytes
+    } else {
+        0
+    };
+    let mut grown = fill.clone();
+    let last = grown.tiers - 1;
+    grown.data[at][last] += added;
+    if grown.data[at].iter().all(|&b| b == 0) {
+        grown.data[at][last] = new.size_bytes;
+    }
+    let quota = grown.quotas(&[0; TIERS_MAX])[at];
+    let first = quota.iter().position(|&b| b > 0).unwrap_or(last);
+    let deepest = quota.iter().rposition(|&b| b > 0).unwrap_or(last);
+    if first == deepest {
+        return (first, "level-fits");
+    }
+    let mut parents = [0u64; TIERS_MAX];
+    if let Some(keyspace) = view.version.keyspaces.get(&new.keyspace) {
+        let level = keyspace.level(new.slot);
+        let tables = level.into_iter().flat_map(|l| l.tables());
+        for table in tables.filter(|t| new.parents.contains(&t.id)) {
+            // Only those that the new table replaces say where it belongs.
+            if new.range.as_ref().is_none_or(|r| r.overlaps(&table.range)) {
+                parents[fill.index(table.tier())] += table.data_bytes();
+            }
+        }
+    }
+    let most = (first..=deepest).rev().max_by_key(|&t| parents[t]);
+    match most {
+        Some(tier) if parents[tier] > 0 => (tier, "level-spans-as-parents"),
+        _ if fill.fits(first, new.size_bytes) => (first, "level-spans"),
+        _ => (deepest, "level-spans"),
+    }
+}

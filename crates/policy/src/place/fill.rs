@@ -1,0 +1,149 @@
+//! How the levels fill the tiers: newest first, fast tier first.
+//!
+//! Walking from the newest levels to the oldest, each byte goes to the first
+//! tier that is not yet full; so a level may span two tiers or more. Only how
+//! *many* bytes of a level go to a tier is decided here, never which tables.
+//! Levels of the same depth in all keyspaces count as one.
+//!
+//! The last tier takes whatever is left. Of the others, placement fills
+//! `tier_fill_share` of the capacity (or of what the device really has), less
+//! the reserve and less the meta extents that lie there.
+
+use thermocline_model::table::TableMeta;
+use thermocline_model::tier::{TIERS_MAX, TierId, TierState};
+use thermocline_model::version::{LEVELS_MAX, Slot};
+use thermocline_model::view::View;
+
+/// Depths: the newest levels together, then each level.
+pub const DEPTHS: usize = LEVELS_MAX + 1;
+
+/// Bytes by tier.
+pub type ByTier = [u64; TIERS_MAX];
+
+/// The depth of a slot: 0 is newest.
+#[must_use]
+pub fn depth(slot: Slot) -> usize {
+    match slot {
+        Slot::Newest(_) => 0,
+        Slot::Level(level) => (level as usize + 1).min(DEPTHS - 1),
+    }
+}
+
+/// What lies where, and what may.
+#[derive(Clone, Debug)]
+pub struct Fill {
+    /// The number of tiers.
+    pub tiers: usize,
+    /// Data bytes by depth and tier.
+    pub data: [ByTier; DEPTHS],
+    /// Bytes of data and meta extents by tier.
+    pub used: ByTier,
+    /// Of these, meta extents.
+    pub meta: ByTier,
+    /// Bytes of busy tables by the tier of their data.
+    pub busy: ByTier,
+    /// Bytes that placement may fill; no limit for the last tier.
+    pub limit: ByTier,
+}
+
+impl Fill {
+    /// As `view` shows it.
+    #[must_use]
+    pub fn of(view: &View<'_>) -> Fill {
+        let tiers = view.tiers.len().clamp(1, TIERS_MAX);
+        let mut fill = Fill {
+            tiers,
+            data: [[0; TIERS_MAX]; DEPTHS],
+            used: [0; TIERS_MAX],
+            meta: [0; TIERS_MAX],
+            busy: [0; TIERS_MAX],
+            limit: [u64::MAX; TIERS_MAX],
+        };
+        for (limit, tier) in fill.limit.iter_mut().zip(view.tiers).take(tiers - 1) {
+            *limit = limit_bytes(tier, view.shape.tier_fill_share);
+        }
+        for keyspace in view.version.keyspaces.values() {
+            for (slot, _, table) in keyspace.tables() {
+                fill.add(view, depth(slot), table);
+            }
+        }
+        fill
+    }
+
+    fn add(&mut self, view: &View<'_>, depth: usize, table: &TableMeta) {
+        let busy = !view.busy.is_empty() && view.busy.contains(&table.id);
+        for extent in &table.data {
+            let tier = self.index(extent.tier);
+            self.data[depth][tier] += extent.length;
+            self.used[tier] += extent.length;
+            if busy {
+                self.busy[tier] += extent.length;
+            }
+        }
+        let tier = self.index(table.meta.tier);
+        self.meta[tier] += table.meta.length;
+        self.used[tier] += table.meta.length;
+    }
+
+    /// The position of `tier`; one that is not there counts as the last.
+    #[must_use]
+    pub fn index(&self, tier: TierId) -> usize {
+        (tier.0 as usize).min(self.tiers - 1)
+    }
+
+    /// Bytes that each depth should have on each tier, when `spare` bytes of
+    /// every tier's limit are kept free.
+    #[must_use]
+    pub fn quotas(&self, spare: &ByTier) -> [ByTier; DEPTHS] {
+        let mut quotas = [[0; TIERS_MAX]; DEPTHS];
+        let mut tier = 0;
+        let mut left = self.data_limit(tier, spare);
+        for (quota, data) in quotas.iter_mut().zip(&self.data) {
+            let mut bytes: u64 = data.iter().sum();
+            while bytes > 0 {
+                if left == 0 && tier + 1 < self.tiers {
+                    tier += 1;
+                    left = self.data_limit(tier, spare);
+                    continue;
+                }
+                let take = if tier + 1 == self.tiers {
+                    bytes
+                } else {
+                    bytes.min(left)
+                };
+                quota[tier] += take;
+                left = left.saturating_sub(take);
+                bytes -= take;
+            }
+        }
+        quotas
+    }
+
+    /// Data bytes that `tier` may hold with `spare` bytes kept free.
+    fn data_limit(&self, tier: usize, spare: &ByTier) -> u64 {
+        match self.limit[tier] {
+            u64::MAX => u64::MAX,
+            limit => limit.saturating_sub(spare[tier] + self.meta[tier]),
+        }
+    }
+
+    /// Whether `bytes` more fit the limit of `tier`.
+    #[must_use]
+    pub fn fits(&self, tier: usize, bytes: u64) -> bool {
+        self.used[tier].saturating_add(bytes) <= self.limit[tier]
+    }
+
+    /// The first tier from `from` on that `bytes` more fit, else the last.
+    #[must_use]
+    pub fn first_that_fits(&self, from: usize, bytes: u64) -> usize {
+        let last = self.tiers - 1;
+        (from..last).find(|&t| self.fits(t, bytes)).unwrap_or(last)
+    }
+}
+
+fn limit_bytes(tier: &TierState, share: f64) -> u64 {
+    let real = tier.used_bytes.saturating_add(tier.device_free_bytes);
+    let capacity = tier.capacity_bytes.min(real) as f64;
+    let filled = (capacity * share.clamp(0.0, 1.0)) as u64;
+    filled.saturating_sub(tier.reserve_bytes)
+}

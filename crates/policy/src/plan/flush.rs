@@ -1,0 +1,66 @@
+//! Which part to flush.
+//!
+//! Memory comes first: of the parts whose sealed memtables hold a flush's
+//! worth, the one with the most bytes. Then the log: a part that writes little
+//! would keep an old segment, and all after it, for ever, so once the log is
+//! too large the part that needs its oldest segment is flushed, however little
+//! it holds. A part that is being flushed is left alone.
+
+use thermocline_model::job::{Flush, Job, Reason};
+use thermocline_model::view::View;
+
+use crate::Planner;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct FlushSealed;
+
+impl Planner for FlushSealed {
+    fn plan(&mut self, view: &View<'_>) -> Option<Job> {
+        sealed(view)
+            .or_else(|| oldest_segment(view))
+            .map(Job::Flush)
+    }
+}
+
+fn sealed(view: &View<'_>) -> Option<Flush> {
+    let flush_bytes = view.shape.flush_bytes;
+    let full = view
+        .memtables
+        .iter()
+        .filter(|(_, load)| !load.flushing && load.sealed > 0 && load.sealed_bytes >= flush_bytes);
+    // Of equals the first, so that the answer does not depend on anything else.
+    let (&(keyspace, part), load) = full.rev().max_by_key(|(_, load)| load.sealed_bytes)?;
+    Some(Flush {
+        keyspace,
+        part,
+        reason: Reason::new("memtable-full")
+            .with("sealed_bytes", load.sealed_bytes as f64)
+            .with("flush_bytes", flush_bytes as f64),
+    })
+}
+
+fn oldest_segment(view: &View<'_>) -> Option<Flush> {
+    if view.log_bytes <= view.shape.log_bytes_max {
+        return None;
+    }
+    let pinning = view
+        .memtables
+        .iter()
+        .filter_map(|(part, load)| Some((load.oldest_segment?, part, load)));
+    let (segment, &(keyspace, part), load) =
+        pinning.min_by_key(|(segment, part, _)| (*segment, *part))?;
+    // A flush under way will free the segment; and the current one stays
+    // whatever is flushed.
+    if load.flushing || segment >= view.log_segments.1 {
+        return None;
+    }
+    Some(Flush {
+        keyspace,
+        part,
+        reason: Reason::new("log-full")
+            .with("log_bytes", view.log_bytes as f64)
+            .with("log_bytes_max", view.shape.log_bytes_max as f64)
+            .with("segment", segment as f64),
+    })
+}

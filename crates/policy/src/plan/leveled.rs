@@ -1,0 +1,460 @@
+//! Leveled merges: one run a level, each level a fraction of the next.
+//!
+//! Every part's newest level and every level gets a score, runs or bytes
+//! against what they should be ([`Targets`]), and the highest score that
+//! allows a job gets it. What a merge costs is what it reads of the level
+//! below, so of a level's tables the one goes first that overlaps least of it
+//! for its own size; its neighbours come along as far as they add nothing to
+//! the cost. Tables that overlap nothing go before all others: they are moved
+//! without being read.
+//!
+//! When nothing is due, space is won back: a table full of deletes is merged
+//! down towards what it deletes, or rewritten where nothing lies below; one
+//! whose blocks are mostly dead is rewritten. Each such job leaves a table
+//! that calls for no other, so this comes to an end: see [`is_droppable`].
+//!
+//! Why no job passes an overlapping table (I1): the newest runs go in an
+//! unbroken row from the oldest, to the first level that has anything in their
+//! way; a level's tables go to the next level that is not empty. And no job is
+//! planned into a place between which another job's outputs will come to lie.
+
+use std::sync::Arc;
+
+use thermocline_model::job::{Job, Merge, Reason};
+use thermocline_model::range::KeyRange;
+use thermocline_model::table::TableMeta;
+use thermocline_model::version::{Keyspace, Run, Slot};
+use thermocline_model::view::View;
+
+use crate::Planner;
+use crate::plan::targets::Targets;
+
+/// Largest merge between levels, in tables of full size, unless a single table
+/// overlaps more.
+const MERGE_TABLES_MAX: u64 = 32;
+
+/// Share of deletes above which a table is worth a merge of its own.
+pub const DELETES_SHARE_MAX: f64 = 0.25;
+
+/// Share of dead bytes above which a table is worth a rewrite.
+pub const DEAD_SHARE_MAX: f64 = 0.5;
+
+/// A table is not rewritten for its deletes before this age, in microseconds:
+/// whatever goes wrong, it is rewritten at most once in this time.
+pub const REWRITE_AGE_US: u64 = 60_000_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Leveled;
+
+/// What may be merged down, and how urgently.
+struct Due<'a> {
+    score: f64,
+    keyspace: &'a Keyspace,
+    targets: usize,
+    slot: Slot,
+}
+
+impl Planner for Leveled {
+    fn plan(&mut self, view: &View<'_>) -> Option<Job> {
+        let keyspaces = || view.version.keyspaces.values();
+        let targets: Vec<Targets> = keyspaces().map(|k| Targets::of(k, view.shape)).collect();
+        let mut due = Vec::new();
+        for (index, keyspace) in keyspaces().enumerate() {
+            find_due(view, keyspace, index, &targets[index], &mut due);
+        }
+        due.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let merge = due.iter().find_map(|d| {
+            let targets = &targets[d.targets];
+            match d.slot {
+                Slot::Newest(part) => merge_newest(view, d.keyspace, targets, part, d.score),
+                Slot::Level(level) => {
+                    let level = level as usize;
+                    if d.keyspace.levels[level].runs.len() > 1 {
+                        merge_runs(view, d.keyspace, level)
+                    } else {
+                        merge_level(view, d.keyspace, targets, level, d.score)
+                    }
+                }
+            }
+        });
+        let idle = due.is_empty() && view.memtables.values().all(|l| l.sealed == 0);
+        merge
+            .or_else(|| {
+                idle.then(|| keyspaces().find_map(|k| reclaim(view, k)))
+                    .flatten()
+            })
+            .map(Job::Merge)
+    }
+}
+
+fn find_due<'a>(
+    view: &View<'_>,
+    keyspace: &'a Keyspace,
+    targets_index: usize,
+    targets: &Targets,
+    due: &mut Vec<Due<'a>>,
+) {
+    let mut add = |score: f64, slot: Slot| {
+        due.push(Due {
+            score,
+            keyspace,
+            targets: targets_index,
+            slot,
+        });
+    };
+    for (part, index) in keyspace.parts.iter().zip(0u32..) {
+        let runs = oldest_free(view, &part.newest.runs).len() as f64;
+        let score = runs / view.shape.newest_runs_merge.max(1) as f64;
+        if score >= 1.0 {
+            add(score, Slot::Newest(index));
+        }
+    }
+    for (level, index) in keyspace.levels.iter().zip(0u32..) {
+        if level.runs.len() > 1 {
+            add(level.runs.len() as f64, Slot::Level(index));
+            continue;
+        }
+        let busy = match view.busy.is_empty() {
+            true => 0,
+            false => {
+                let busy = level.tables().filter(|t| view.busy.contains(&t.id));
+                busy.map(|t| t.size_bytes()).sum()
+            }
+        };
+        let score = targets.score(index as usize, busy, view.shape);
+        if score > 1.0 {
+            add(score, Slot::Level(index));
+        }
+    }
+}
+
+/// The runs behind the oldest busy one: whatever lies above a busy run must
+/// wait until it has gone its way.
+fn oldest_free<'a>(view: &View<'_>, runs: &'a [Run]) -> &'a [Run] {
+    if view.busy.is_empty() {
+        return runs;
+    }
+    let busy = |r: &Run| r.tables.iter().any(|t| view.busy.contains(&t.id));
+    let from = runs.iter().rposition(busy).map_or(0, |at| at + 1);
+    &runs[from..]
+}
+
+fn hull<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> Option<KeyRange> {
+    let mut tables = tables.into_iter();
+    let first = tables.next()?.range.clone();
+    Some(tables.fold(first, |hull, t| hull.hull(&t.range)))
+}
+
+fn bytes_of<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> u64 {
+    tables.into_iter().map(|t| t.size_bytes()).sum()
+}
+
+/// The tables of `level` that overlap `range`; `None` when the level has
+/// several runs, which must be merged first.
+fn overlapping<'a>(
+    keyspace: &'a Keyspace,
+    level: usize,
+    range: &KeyRange,
+) -> Option<&'a [Arc<TableMeta>]> {
+    match keyspace.levels.get(level).map_or(&[][..], |l| &l.runs) {
+        [] => Some(&[]),
+        [run] => Some(run.overlapping(range)),
+        _ => None,
+    }
+}
+
+fn overlaps_level(keyspace: &Keyspace, level: usize, range: &KeyRange) -> bool {
+    let runs = keyspace.levels.get(level).map_or(&[][..], |l| &l.runs);
+    runs.iter().any(|r| !r.overlapping(range).is_empty())
+}
+
+/// Whether a running job's outputs will lie in `range` at `to`, or on the way
+/// there from the level `from` (0 for the first below the newest).
+fn in_the_way(
+    view: &View<'_>,
+    keyspace: &Keyspace,
+    from: usize,
+    to: usize,
+    range: &KeyRange,
+) -> bool {
+    view.busy_outputs.iter().any(|(id, slot, busy)| {
+        let between = matches!(slot, Slot::Level(l) if (from..=to).contains(&(*l as usize)));
+        *id == keyspace.id && between && busy.overlaps(range)
+    })
+}
+
+fn slot_of(level: usize) -> Slot {
+    Slot::Level(u32::try_from(level).unwrap_or(u32::MAX))
+}
+
+fn merge_of(
+    view: &View<'_>,
+    keyspace: &Keyspace,
+    inputs: Vec<&Arc<TableMeta>>,
+    level: usize,
+    reason: Reason,
+) -> Option<Merge> {
+    if inputs.iter().any(|t| view.busy.contains(&t.id)) {
+        return None;
+    }
+    Some(Merge {
+        keyspace: keyspace.id,
+        inputs: inputs.into_iter().map(|t| t.id).collect(),
+        output: slot_of(level),
+        table_bytes: view.shape.table_bytes,
+        rewrite: false,
+        reason,
+    })
+}
+
+fn merge_newest(
+    view: &View<'_>,
+    keyspace: &Keyspace,
+    targets: &Targets,
+    part: u32,
+    score: f64,
+) -> Option<Merge> {
+    let runs = oldest_free(view, &keyspace.parts[part as usize].newest.runs);
+    let mut inputs: Vec<_> = runs.iter().flat_map(|r| &r.tables).collect();
+    let range = hull(inputs.iter().copied())?;
+    let to = (0..targets.base).find(|&l| overlaps_level(keyspace, l, &range));
+    let to = to.unwrap_or(targets.base);
+    let bytes = bytes_of(inputs.iter().copied());
+    let below = overlapping(keyspace, to, &range)?;
+    inputs.extend(below);
+    if in_the_way(view, keyspace, 0, to, &hull(inputs.iter().copied())?) {
+        return None;
+    }
+    let reason = Reason::new("newest-runs")
+        .with("score", score)
+        .with("runs", runs.len() as f64)
+        .with("bytes", bytes as f64)
+        .with("overlap_bytes", bytes_of(below) as f64);
+    merge_of(view, keyspace, inputs, to, reason)
+}
+
+/// Makes one run of a level that has several, as another preset may have left
+/// it.
+fn merge_runs(view: &View<'_>, keyspace: &Keyspace, level: usize) -> Option<Merge> {
+    let inputs: Vec<_> = keyspace.levels[level].tables().collect();
+    if in_the_way(view, keyspace, level, level, &hull(inputs.iter().copied())?) {
+        return None;
+    }
+    let reason = Reason::new("level-runs").with("runs", keyspace.levels[level].runs.len() as f64);
+    merge_of(view, keyspace, inputs, level, reason)
+}
+
+/// A table of the upper level with what it overlaps of the lower one.
+struct Pick {
+    /// Overlapping tables of the lower level: `from..to`.
+    from: usize,
+    to: usize,
+    overlap_bytes: u64,
+    size_bytes: u64,
+    free: bool,
+}
+
+fn merge_level(
+    view: &View<'_>,
+    keyspace: &Keyspace,
+    targets: &Targets,
+    level: usize,
+    score: f64,
+) -> Option<Merge> {
+    let to = (level + 1..targets.base).find(|&l| targets.bytes[l] > 0);
+    let to = to.unwrap_or(targets.base).max(level + 1);
+    let upper = &keyspace.levels[level].runs.first()?.tables;
+    let lower = match keyspace.levels.get(to).map_or(&[][..], |l| &l.runs) {
+        [] => &[][..],
+        [run] => &run.tables,
+        _ => return None,
+    };
+    let picks = picks(view, upper, lower);
+    let range_of = |a: usize, b: usize| {
+        let from = picks[a].from.min(picks[b].to);
+        hull(
+            upper[a..=b]
+                .iter()
+                .chain(&lower[from..picks[b].to.max(from)]),
+        )
+    };
+    let blocked = |a: usize, b: usize| {
+        range_of(a, b).is_none_or(|r| in_the_way(view, keyspace, level + 1, to, &r))
+    };
+    let cost = |p: &Pick| p.overlap_bytes as f64 / p.size_bytes.max(1) as f64;
+    let mut order: Option<usize> = None;
+    for (i, pick) in picks.iter().enumerate().filter(|(_, p)| p.free) {
+        let better = order.is_none_or(|best| cost(pick) < cost(&picks[best]));
+        if better && (view.busy_outputs.is_empty() || !blocked(i, i)) {
+            order = Some(i);
+        }
+    }
+    let best = order?;
+    let excess = targets.excess_bytes(level);
+    let (a, b) = grow(
+        &picks,
+        best,
+        excess,
+        MERGE_TABLES_MAX * view.shape.table_bytes,
+    );
+    let (a, b) = if blocked(a, b) { (best, best) } else { (a, b) };
+    let mut inputs: Vec<_> = upper[a..=b].iter().collect();
+    let bytes = bytes_of(inputs.iter().copied());
+    let below = &lower[picks[best].from..picks[best].to];
+    inputs.extend(below);
+    let rule = match (level < targets.base, below.is_empty()) {
+        (true, _) => "level-unused",
+        (false, true) => "level-full-move",
+        (false, false) => "level-full",
+    };
+    let reason = Reason::new(rule)
+        .with("score", score)
+        .with("level_bytes", targets.bytes[level] as f64)
+        .with("target_bytes", targets.target_bytes[level] as f64)
+        .with("bytes", bytes as f64)
+        .with("overlap_bytes", bytes_of(below) as f64);
+    merge_of(view, keyspace, inputs, to, reason)
+}
+
+/// For every upper table, what it overlaps; one walk over both levels.
+fn picks(view: &View<'_>, upper: &[Arc<TableMeta>], lower: &[Arc<TableMeta>]) -> Vec<Pick> {
+    let busy = |t: &TableMeta| !view.busy.is_empty() && view.busy.contains(&t.id);
+    let mut from = 0;
+    let mut picks = Vec::with_capacity(upper.len());
+    for table in upper {
+        while from < lower.len() && lower[from].range.is_before(&table.range) {
+            from += 1;
+        }
+        let mut to = from;
+        let mut free = !busy(table);
+        let mut overlap_bytes = 0;
+        while to < lower.len() && !table.range.is_before(&lower[to].range) {
+            free &= !busy(&lower[to]);
+            overlap_bytes += lower[to].size_bytes();
+            to += 1;
+        }
+        picks.push(Pick {
+            from,
+            to,
+            overlap_bytes,
+            size_bytes: table.size_bytes(),
+            free,
+        });
+    }
+    picks
+}
+
+/// The neighbours that `best` takes along, as a range of indices, ends
+/// included: as long as they overlap nothing that `best` does not overlap. A
+/// merge stops at `bytes_max`; a move, which costs nothing but empties the
+/// level, at what the level has too much.
+fn grow(picks: &[Pick], best: usize, excess_bytes: u64, bytes_max: u64) -> (usize, usize) {
+    let pick = &picks[best];
+    let limit = if pick.from == pick.to {
+        excess_bytes.min(bytes_max)
+    } else {
+        bytes_max
+    };
+    let mut bytes = pick.size_bytes + pick.overlap_bytes;
+    let mut fits = |p: &Pick| {
+        let inside = p.free && p.from >= pick.from && p.to <= pick.to;
+        let fits = inside && bytes + p.size_bytes <= limit;
+        if fits {
+            bytes += p.size_bytes;
+        }
+        fits
+    };
+    let (mut a, mut b) = (best, best);
+    while b + 1 < picks.len() && fits(&picks[b + 1]) {
+        b += 1;
+    }
+    while a > 0 && fits(&picks[a - 1]) {
+        a -= 1;
+    }
+    (a, b)
+}
+
+/// Deletes of both kinds as a share of what the table holds.
+#[must_use]
+pub fn deletes_share(table: &TableMeta) -> f64 {
+    let deletes = table.deletes.saturating_add(table.range_deletes);
+    let all = table.entries.saturating_add(table.range_deletes);
+    deletes as f64 / all.max(1) as f64
+}
+
+/// Dead bytes as a share of the table's data.
+#[must_use]
+pub fn dead_share(table: &TableMeta) -> f64 {
+    table.dead_bytes as f64 / table.data_bytes().max(1) as f64
+}
+
+/// Whether rewriting the table where nothing lies below drops all its deletes:
+/// no snapshot may need one of them. Then the new table has none, and is not
+/// rewritten again. A young table waits, so that even a rewrite that dropped
+/// nothing is not repeated without pause.
+#[must_use]
+pub fn is_droppable(view: &View<'_>, table: &TableMeta) -> bool {
+    table.seq_max <= view.oldest_snapshot
+        && view.now_us.saturating_sub(table.created_us) >= REWRITE_AGE_US
+}
+
+/// A merge that wins back space.
+fn reclaim(view: &View<'_>, keyspace: &Keyspace) -> Option<Merge> {
+    for (level, runs) in keyspace.levels.iter().enumerate() {
+        for table in runs.tables() {
+            let deletes = deletes_share(table);
+            let dead = dead_share(table);
+            if deletes <= DELETES_SHARE_MAX && dead <= DEAD_SHARE_MAX {
+                continue;
+            }
+            let merge = reclaim_table(view, keyspace, level, table, deletes, dead);
+            if merge.is_some() {
+                return merge;
+            }
+        }
+    }
+    None
+}
+
+fn reclaim_table(
+    view: &View<'_>,
+    keyspace: &Keyspace,
+    level: usize,
+    table: &Arc<TableMeta>,
+    deletes: f64,
+    dead: f64,
+) -> Option<Merge> {
+    let count = keyspace.levels.len();
+    let below = (level + 1..count).find(|&l| overlaps_level(keyspace, l, &table.range));
+    let mut inputs = vec![table];
+    if deletes > DELETES_SHARE_MAX
+        && let Some(to) = below
+    {
+        inputs.extend(overlapping(keyspace, to, &table.range)?);
+        if in_the_way(
+            view,
+            keyspace,
+            level + 1,
+            to,
+            &hull(inputs.iter().copied())?,
+        ) {
+            return None;
+        }
+        let reason = Reason::new("many-deletes").with("deletes_share", deletes);
+        return merge_of(view, keyspace, inputs, to, reason);
+    }
+    let reason = if dead > DEAD_SHARE_MAX {
+        Reason::new("dead-blocks").with("dead_share", dead)
+    } else if below.is_none() && is_droppable(view, table) {
+        Reason::new("last-deletes").with("deletes_share", deletes)
+    } else {
+        return None;
+    };
+    if in_the_way(view, keyspace, level, level, &table.range) {
+        return None;
+    }
+    let mut merge = merge_of(view, keyspace, inputs, level, reason)?;
+    merge.rewrite = true;
+    Some(merge)
+}

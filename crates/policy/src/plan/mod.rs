@@ -1,0 +1,10 @@
+//! Planners, one a file.
+
+pub mod balance;
+pub mod flush;
+pub mod leveled;
+pub mod targets;
+
+pub use balance::Balance;
+pub use flush::FlushSealed;
+pub use leveled::Leveled;

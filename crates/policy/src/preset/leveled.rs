@@ -1,0 +1,24 @@
+//! The preset `leveled`: a classical leveled tree whose levels fill the tiers
+//! from the newest down.
+
+use std::sync::Arc;
+
+use crate::heat::Counters;
+use crate::place::ByLevel;
+use crate::plan::{Balance, FlushSealed, Leveled};
+use crate::preset::{Preset, PresetEntry};
+
+pub(crate) const ENTRY: PresetEntry = PresetEntry {
+    name: "leveled",
+    about: "leveled merges; levels fill the tiers from the newest down",
+    make,
+};
+
+fn make() -> Preset {
+    Preset {
+        name: ENTRY.name,
+        planners: vec![Box::new(FlushSealed), Box::new(Leveled), Box::new(Balance)],
+        placer: Arc::new(ByLevel),
+        heat: Arc::new(Counters::default()),
+    }
+}

@@ -1,0 +1,65 @@
+//! Presets: named choices of planners, placer and heat tracker.
+
+use std::sync::Arc;
+
+use crate::{HeatTracker, Placer, Planner};
+
+pub mod leveled;
+
+/// A choice, ready to use.
+pub struct Preset {
+    /// Its name, as in the options.
+    pub name: &'static str,
+    /// The planners; the first that has a job wins.
+    pub planners: Vec<Box<dyn Planner>>,
+    /// Where new tables lie.
+    pub placer: Arc<dyn Placer>,
+    /// What is known of use.
+    pub heat: Arc<dyn HeatTracker>,
+}
+
+impl std::fmt::Debug for Preset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Preset")
+            .field("name", &self.name)
+            .field("planners", &self.planners.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A preset that can be chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct PresetEntry {
+    /// Its name, as in the options.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub about: &'static str,
+    /// Makes one.
+    pub make: fn() -> Preset,
+}
+
+/// All presets, the default one first.
+#[must_use]
+pub fn presets() -> &'static [PresetEntry] {
+    &[leveled::ENTRY]
+}
+
+/// The preset of that name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<Preset> {
+    let entry = presets().iter().find(|p| p.name == name)?;
+    Some((entry.make)())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_found_by_its_name() {
+        for entry in presets() {
+            assert_eq!(by_name(entry.name).unwrap().name, entry.name);
+        }
+        assert!(by_name("none").is_none());
+    }
+}

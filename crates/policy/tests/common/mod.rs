@@ -1,0 +1,386 @@
+//! A store without data: versions, tiers and jobs, moved by hand.
+
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use thermocline_model::job::{Job, Merge, NewTable};
+use thermocline_model::key::SeqNo;
+use thermocline_model::range::KeyRange;
+use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
+use thermocline_model::tier::{TierId, TierState};
+use thermocline_model::version::{KeyspaceId, RunId, Slot, Version};
+use thermocline_model::view::{PartLoad, ShapeOptions, TableHeat, View};
+use thermocline_model::{Change, Cuts, Edit, check_edit, check_version, picture};
+use thermocline_policy::place::ByLevel;
+use thermocline_policy::{Placer, Preset, by_name};
+
+pub const M: u64 = 1 << 20;
+pub const KEYSPACE: KeyspaceId = KeyspaceId::DEFAULT;
+
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.roll() % n.max(1)
+    }
+}
+
+pub fn shape() -> ShapeOptions {
+    ShapeOptions {
+        table_bytes: 4 * M,
+        newest_runs_merge: 4,
+        first_level_bytes: 16 * M,
+        level_ratio: 10,
+        flush_bytes: 4 * M,
+        log_bytes_max: 64 * M,
+        tier_fill_share: 0.9,
+    }
+}
+
+/// Everything a view borrows.
+pub struct World {
+    pub version: Version,
+    pub tiers: Vec<TierState>,
+    pub heat: BTreeMap<TableId, TableHeat>,
+    pub memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
+    pub busy: BTreeSet<TableId>,
+    pub busy_outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
+    pub log_bytes: u64,
+    pub log_segments: (u64, u64),
+    pub oldest_snapshot: SeqNo,
+    pub shape: ShapeOptions,
+    pub now_us: u64,
+    pub flushed_bytes: u64,
+    pub merged_bytes: u64,
+    pub relocated_bytes: u64,
+}
+
+impl World {
+    /// A world of the picture, with tiers of these capacities.
+    pub fn of(text: &str, capacities: &[u64]) -> World {
+        let version = picture::parse(text).unwrap();
+        check_version(&version).unwrap();
+        World::new(version, capacities)
+    }
+
+    pub fn new(version: Version, capacities: &[u64]) -> World {
+        let tiers = capacities
+            .iter()
+            .zip(0..)
+            .map(|(&capacity_bytes, id)| TierState {
+                id: TierId(id),
+                name: format!("tier{id}"),
+                used_bytes: 0,
+                capacity_bytes,
+                device_free_bytes: capacity_bytes,
+                reserve_bytes: 0,
+                price_usd_gb_month: 0.1,
+                profile: None,
+            });
+        let mut world = World {
+            tiers: tiers.collect(),
+            oldest_snapshot: version.last_seq,
+            version,
+            heat: BTreeMap::new(),
+            memtables: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            busy_outputs: Vec::new(),
+            log_bytes: 0,
+            log_segments: (1, 1),
+            shape: shape(),
+            now_us: 1 << 40,
+            flushed_bytes: 0,
+            merged_bytes: 0,
+            relocated_bytes: 0,
+        };
+        world.count_tiers();
+        world
+    }
+
+    pub fn view(&self) -> View<'_> {
+        View {
+            version: &self.version,
+            tiers: &self.tiers,
+            heat: &self.heat,
+            memtables: &self.memtables,
+            busy: &self.busy,
+            busy_outputs: &self.busy_outputs,
+            log_bytes: self.log_bytes,
+            log_segments: self.log_segments,
+            oldest_snapshot: self.oldest_snapshot,
+            shape: &self.shape,
+            now_us: self.now_us,
+        }
+    }
+
+    pub fn plan(&self, preset: &mut Preset) -> Option<Job> {
+        let view = self.view();
+        preset.planners.iter_mut().find_map(|p| p.plan(&view))
+    }
+
+    fn count_tiers(&mut self) {
+        for tier in &mut self.tiers {
+            let extents = self.version.tables().flat_map(|t| t.extents());
+            tier.used_bytes = extents
+                .filter(|e| e.tier == tier.id)
+                .map(|e| e.length)
+                .sum();
+            tier.device_free_bytes = tier.capacity_bytes.saturating_sub(tier.used_bytes);
+        }
+    }
+
+    pub fn commit(&mut self, mut changes: Vec<Change>) {
+        changes.push(Change::SetCounters {
+            next_id: self.version.next_id,
+            next_keyspace: self.version.next_keyspace,
+            last_seq: self.version.last_seq,
+        });
+        let edit = Edit { changes };
+        let after = edit.apply(&self.version).unwrap();
+        if let Err(broken) = check_edit(&self.version, &edit, &after) {
+            panic!(
+                "{broken}\nin {}",
+                picture::print(&self.version.keyspaces[&KEYSPACE])
+            );
+        }
+        self.version = after;
+        self.now_us += 1_000_000;
+        self.oldest_snapshot = self.version.last_seq;
+        self.count_tiers();
+    }
+
+    fn take(&mut self) -> u64 {
+        self.version.next_id += 1;
+        self.version.next_id - 1
+    }
+
+    fn new_table(
+        &mut self,
+        slot: Slot,
+        range: KeyRange,
+        bytes: u64,
+        parents: &[TableId],
+    ) -> TableMeta {
+        let new = NewTable {
+            keyspace: KEYSPACE,
+            slot,
+            range: Some(range.clone()),
+            size_bytes: bytes,
+            parents: parents.to_vec(),
+        };
+        let layout = ByLevel.place(&self.view(), &new);
+        let id = TableId(self.take());
+        let mut extent = |tier, length| Extent {
+            tier,
+            object: ObjectId(self.take()),
+            offset: 0,
+            length,
+            checksum: 0,
+        };
+        let meta = extent(layout.meta, bytes / 100 + 1);
+        let data = vec![extent(layout.data, bytes)];
+        TableMeta {
+            id,
+            range,
+            seq_min: SeqNo(1),
+            seq_max: SeqNo(1),
+            entries: (bytes / 1024).max(1),
+            deletes: 0,
+            range_deletes: 0,
+            raw_bytes: bytes,
+            dead_bytes: 0,
+            created_us: self.now_us,
+            meta,
+            data,
+        }
+    }
+
+    /// A flush of `bytes` that cover `range` of the part.
+    pub fn flush(&mut self, part: u32, range: KeyRange, bytes: u64, deletes_share: f64) {
+        let mut table = self.new_table(Slot::Newest(part), range, bytes, &[]);
+        table.seq_min = self.version.last_seq.next();
+        table.seq_max = SeqNo(table.seq_min.0 + table.entries - 1);
+        table.deletes = (table.entries as f64 * deletes_share) as u64;
+        self.version.last_seq = table.seq_max;
+        self.flushed_bytes += bytes;
+        let flushed = table.seq_max;
+        let run = RunId(self.take());
+        self.commit(vec![
+            Change::AddTable {
+                keyspace: KEYSPACE,
+                slot: Slot::Newest(part),
+                run,
+                behind: None,
+                table: Arc::new(table),
+            },
+            Change::SetFlushed {
+                keyspace: KEYSPACE,
+                part,
+                flushed,
+            },
+        ]);
+    }
+
+    /// Marks what the job uses as busy.
+    pub fn start(&mut self, job: &Job) {
+        match job {
+            Job::Flush(_) => panic!("flushes are made by hand"),
+            Job::Relocate(job) => {
+                assert!(self.busy.insert(job.table), "{job:?} names a busy table")
+            }
+            Job::Merge(job) => {
+                let range = self.hull(job);
+                for (id, slot, other) in &self.busy_outputs {
+                    let clash =
+                        *id == job.keyspace && *slot == job.output && other.overlaps(&range);
+                    assert!(!clash, "{job:?} writes where another job does");
+                }
+                for table in &job.inputs {
+                    assert!(self.busy.insert(*table), "{job:?} names a busy table");
+                }
+                self.busy_outputs.push((job.keyspace, job.output, range));
+            }
+        }
+    }
+
+    fn inputs(&self, job: &Merge) -> Vec<Arc<TableMeta>> {
+        let keyspace = &self.version.keyspaces[&job.keyspace];
+        let find = |t: &TableId| Arc::clone(keyspace.find(*t).expect("an input is there").2);
+        job.inputs.iter().map(find).collect()
+    }
+
+    fn hull(&self, job: &Merge) -> KeyRange {
+        let ranges = self.inputs(job).into_iter().map(|t| t.range.clone());
+        ranges
+            .reduce(|a, b| a.hull(&b))
+            .expect("a merge has inputs")
+    }
+
+    /// Does the job, started before or not.
+    pub fn finish(&mut self, job: &Job) {
+        match job {
+            Job::Flush(_) => panic!("flushes are made by hand"),
+            Job::Relocate(job) => {
+                let keyspace = &self.version.keyspaces[&KEYSPACE];
+                let mut table = TableMeta::clone(keyspace.find(job.table).unwrap().2);
+                assert_ne!(table.tier(), job.to, "{job:?} moves nothing");
+                self.relocated_bytes += table.data_bytes();
+                for extent in &mut table.data {
+                    extent.tier = job.to;
+                    extent.object = ObjectId(self.take());
+                }
+                self.commit(vec![Change::ReplaceTable {
+                    keyspace: KEYSPACE,
+                    table: Arc::new(table),
+                }]);
+                self.busy.remove(&job.table);
+            }
+            Job::Merge(job) => {
+                let range = self.hull(job);
+                self.merge(job, &range);
+                for table in &job.inputs {
+                    self.busy.remove(table);
+                }
+                self.busy_outputs
+                    .retain(|o| *o != (job.keyspace, job.output, range.clone()));
+            }
+        }
+    }
+
+    fn merge(&mut self, job: &Merge, range: &KeyRange) {
+        let inputs = self.inputs(job);
+        let keyspace = &self.version.keyspaces[&KEYSPACE];
+        let remove = |t: &Arc<TableMeta>| Change::RemoveTable {
+            keyspace: KEYSPACE,
+            table: t.id,
+        };
+        let mut changes: Vec<Change> = inputs.iter().map(remove).collect();
+        let run = keyspace
+            .level(job.output)
+            .and_then(|l| l.runs.first())
+            .map(|r| r.id);
+        let Slot::Level(level) = job.output else {
+            panic!("leveled merges go below");
+        };
+        let last = (level as usize + 1..keyspace.levels.len()).all(|l| {
+            keyspace.levels[l]
+                .runs
+                .iter()
+                .all(|r| r.overlapping(range).is_empty())
+        });
+        let run = run.unwrap_or_else(|| RunId(self.take()));
+        let add = |table: Arc<TableMeta>| Change::AddTable {
+            keyspace: KEYSPACE,
+            slot: job.output,
+            run,
+            behind: None,
+            table,
+        };
+        let apart = (1..inputs.len()).all(|i| {
+            inputs[..i]
+                .iter()
+                .all(|t| !t.range.overlaps(&inputs[i].range))
+        });
+        if apart && !job.rewrite {
+            changes.extend(inputs.into_iter().map(add));
+            return self.commit(changes);
+        }
+        let live: u64 = inputs.iter().map(|t| t.data_bytes() - t.dead_bytes).sum();
+        let deletes: u64 = inputs.iter().map(|t| t.deletes).sum();
+        let entries: u64 = inputs.iter().map(|t| t.entries).sum();
+        let kept = if last { entries - deletes } else { entries };
+        let bytes = (live as f64 * kept as f64 / entries as f64) as u64;
+        let count = bytes.div_ceil(job.table_bytes.max(1)).min(kept);
+        let (start, end) = (number(&range.start), number(&range.end));
+        let count = count.min((end - start) / 2).max(u64::from(kept > 0));
+        let at = |i: u64| start + ((end - start) as u128 * i as u128 / count as u128) as u64;
+        for i in 0..count {
+            let stop = if i + 1 == count { end } else { at(i + 1) - 1 };
+            let range = KeyRange::inclusive(&key(at(i)), &key(stop));
+            let mut table = self.new_table(job.output, range, bytes / count, &job.inputs);
+            table.entries = kept / count;
+            table.deletes = if last { 0 } else { deletes / count };
+            table.seq_min = inputs.iter().map(|t| t.seq_min).min().unwrap();
+            table.seq_max = inputs.iter().map(|t| t.seq_max).max().unwrap();
+            self.merged_bytes += bytes / count;
+            changes.push(add(Arc::new(table)));
+        }
+        self.commit(changes);
+    }
+}
+
+pub fn key(n: u64) -> Vec<u8> {
+    format!("{n:010}").into_bytes()
+}
+
+fn number(key: &[u8]) -> u64 {
+    std::str::from_utf8(key).unwrap().parse().unwrap()
+}
+
+/// Keys are the numbers below this.
+pub const KEYS: u64 = 1_000_000_000;
+
+/// An empty world of `parts` parts.
+pub fn empty(parts: u64, capacities: &[u64]) -> World {
+    let bounds = (1..parts).map(|i| key(KEYS / parts * i).into()).collect();
+    let edit = Edit::of(Change::AddKeyspace {
+        keyspace: KEYSPACE,
+        name: "default".to_string(),
+        cuts: Cuts::new(bounds).unwrap(),
+    });
+    World::new(edit.apply(&Version::empty()).unwrap(), capacities)
+}
+
+pub fn leveled() -> Preset {
+    by_name("leveled").unwrap()
+}

@@ -1,0 +1,358 @@
+//! A picture in, a job out.
+
+mod common;
+
+use common::{KEYSPACE, M, World, leveled};
+use thermocline_model::job::{Job, NewTable};
+use thermocline_model::key::SeqNo;
+use thermocline_model::range::KeyRange;
+use thermocline_model::table::TableId;
+use thermocline_model::version::Slot;
+use thermocline_model::view::{PartLoad, TableHeat};
+use thermocline_policy::place::ByLevel;
+use thermocline_policy::{Placer, pressure, why};
+
+const LARGE: u64 = 1 << 40;
+
+/// The job, in a line: rule, inputs in order, where to.
+fn decide(world: &World) -> String {
+    match world.plan(&mut leveled()) {
+        None => "rest".to_string(),
+        Some(Job::Flush(job)) => format!("{}: flush {}", job.reason.rule, job.part),
+        Some(Job::Merge(job)) => {
+            let mut inputs: Vec<u64> = job.inputs.iter().map(|t| t.0).collect();
+            inputs.sort_unstable_by(|a, b| b.cmp(a));
+            let again = if job.rewrite { " anew" } else { "" };
+            format!(
+                "{}: merge {inputs:?} into {}{again}",
+                job.reason.rule, job.output
+            )
+        }
+        Some(Job::Relocate(job)) => {
+            format!("{}: move {} to {}", job.reason.rule, job.table.0, job.to)
+        }
+    }
+}
+
+fn claim(picture: &str, decision: &str) {
+    assert_eq!(decide(&World::of(picture, &[LARGE])), decision, "{picture}");
+}
+
+const FOUR: &str = "L0.0: #9[a..z] / #8[a..z] / #7[a..z] / #6[a..z]";
+
+#[test]
+fn newest_runs_wait_until_there_are_enough() {
+    claim("", "rest");
+    claim("L0.0: #9[a..z] / #8[a..z] / #7[a..z]", "rest");
+    claim(FOUR, "newest-runs: merge [9, 8, 7, 6] into L7");
+}
+
+#[test]
+fn newest_runs_take_all_they_overlap_of_the_base_level() {
+    claim(
+        "L0.0: #9[c..f] / #8[c..f] / #7[c..f] / #6[c..f] | L7: #1[a..b] #2[b1..d] #3[e..g] #4[h..z]",
+        "newest-runs: merge [9, 8, 7, 6, 3, 2] into L7",
+    );
+}
+
+#[test]
+fn newest_runs_stop_at_a_level_above_the_base_that_is_in_their_way() {
+    claim(
+        "L0.0: #9[c..f] / #8[c..f] / #7[c..f] / #6[c..f] / #5[a..f] | L5: #3[b..d] | L7: #1[a..z]",
+        "newest-runs: merge [9, 8, 7, 6, 5, 3] into L5",
+    );
+    let text = "L0.0: #9[c..f] / #8[c..f] / #7[c..f] / #6[c..f] | L5: #3[b..d] | L7: #1[a..z]";
+    let mut world = World::of(text, &[LARGE]);
+    assert_eq!(decide(&world), "level-unused: merge [3, 1] into L7");
+    world.busy.insert(TableId(1));
+    assert_eq!(decide(&world), "newest-runs: merge [9, 8, 7, 6, 3] into L5");
+}
+
+#[test]
+fn runs_above_a_busy_run_wait_for_it() {
+    let mut world = World::of(&format!("{FOUR} / #5[a..z]"), &[LARGE]);
+    world.busy.insert(TableId(5));
+    assert_eq!(decide(&world), "rest");
+    world.busy = [TableId(9)].into();
+    assert_eq!(decide(&world), "newest-runs: merge [8, 7, 6, 5] into L7");
+}
+
+#[test]
+fn parts_merge_at_the_same_time_unless_they_share_what_lies_below() {
+    let newest = "cuts m | L0.0: #9[a..f] / #8[a..f] / #7[a..f] / #6[a..f] | \
+                  L0.1: #15[n..z] / #14[n..z] / #13[n..z] / #12[n..z]";
+    let mut world = World::of(newest, &[LARGE]);
+    let first = world.plan(&mut leveled()).unwrap();
+    world.start(&first);
+    assert_eq!(
+        decide(&world),
+        "newest-runs: merge [15, 14, 13, 12] into L7"
+    );
+    let mut world = World::of(&format!("{newest} | L7: #1[b..y]"), &[LARGE]);
+    let first = world.plan(&mut leveled()).unwrap();
+    world.start(&first);
+    assert_eq!(decide(&world), "rest");
+}
+
+#[test]
+fn a_busy_output_keeps_its_range_to_itself() {
+    let mut world = World::of(FOUR, &[LARGE]);
+    let level = |l| Slot::Level(l);
+    world.busy_outputs = vec![(KEYSPACE, level(6), KeyRange::inclusive(b"x", b"zz"))];
+    assert_eq!(decide(&world), "rest");
+    // On the way, too.
+    world.busy_outputs[0].1 = level(3);
+    assert_eq!(decide(&world), "rest");
+    world.busy_outputs[0].2 = KeyRange::inclusive(b"za", b"zz");
+    assert_eq!(decide(&world), "newest-runs: merge [9, 8, 7, 6] into L7");
+}
+
+/// A last level of 200 MiB: L6 is the base, with a target of 20 MiB.
+const LAST: &str =
+    "L7: #1[a..f]{size=40M} #2[g..l]{size=60M} #3[m..r]{size=40M} #4[s..z]{size=60M}";
+
+#[test]
+fn a_full_level_merges_the_table_that_overlaps_least_for_its_size() {
+    claim(
+        &format!("L6: #10[a..c]{{size=10M}} #11[h..i]{{size=10M}} | {LAST}"),
+        "rest",
+    );
+    claim(
+        &format!("L6: #10[a..c]{{size=8M}} #11[h..k]{{size=8M}} #12[n..o]{{size=9M}} | {LAST}"),
+        "level-full: merge [12, 3] into L7",
+    );
+}
+
+#[test]
+fn neighbours_that_cost_no_more_come_along() {
+    claim(
+        &format!("L6: #10[a..b]{{size=8M}} #11[c..d]{{size=8M}} #12[e..g]{{size=9M}} | {LAST}"),
+        "level-full: merge [11, 10, 1] into L7",
+    );
+}
+
+#[test]
+fn a_table_that_overlaps_nothing_is_moved_first() {
+    claim(
+        &format!("L6: #10[a..b]{{size=15M}} #11[f1..f2]{{size=8M}} | {LAST}"),
+        "level-full-move: merge [11] into L7",
+    );
+}
+
+#[test]
+fn a_level_whose_best_table_is_busy_merges_the_next_best() {
+    let text =
+        format!("L6: #10[a..c]{{size=28M}} #11[h..k]{{size=28M}} #12[n..o]{{size=9M}} | {LAST}");
+    let mut world = World::of(&text, &[LARGE]);
+    assert_eq!(decide(&world), "level-full: merge [10, 1] into L7");
+    world.busy.insert(TableId(1));
+    assert_eq!(decide(&world), "level-full: merge [11, 2] into L7");
+}
+
+#[test]
+fn the_more_urgent_goes_first() {
+    let newest = "L0.0: #29[a..c] / #28[a..c] / #27[a..c] / #26[a..c]";
+    claim(
+        &format!("{newest} | L6: #10[a..c]{{size=50M}} | {LAST}"),
+        "level-full: merge [10, 1] into L7",
+    );
+    claim(
+        &format!("{newest} | L6: #10[a..c]{{size=19M}} | {LAST}"),
+        "newest-runs: merge [29, 28, 27, 26, 10] into L6",
+    );
+}
+
+#[test]
+fn several_runs_in_a_level_become_one() {
+    claim(
+        "L3: #9[a..f] / #8[c..z]",
+        "level-runs: merge [9, 8] into L3",
+    );
+}
+
+#[test]
+fn deletes_are_merged_towards_what_they_delete_when_idle() {
+    let text = format!("L6: #10[a..c]{{deletes=30}} #11[h..i]{{deletes=20}} | {LAST}");
+    claim(&text, "many-deletes: merge [10, 1] into L7");
+    let mut world = World::of(&text, &[LARGE]);
+    let load = PartLoad {
+        sealed: 1,
+        ..PartLoad::default()
+    };
+    world.memtables.insert((KEYSPACE, 0), load);
+    assert_eq!(decide(&world), "rest");
+}
+
+#[test]
+fn deletes_with_nothing_below_are_dropped_once_no_snapshot_needs_them() {
+    let text = "L7: #10[a..c]{deletes=30}";
+    claim(text, "last-deletes: merge [10] into L7 anew");
+    let mut world = World::of(text, &[LARGE]);
+    world.oldest_snapshot = SeqNo(9);
+    assert_eq!(decide(&world), "rest");
+    world.oldest_snapshot = SeqNo(10);
+    world.now_us = 1000;
+    assert_eq!(decide(&world), "rest");
+    claim(
+        "L7: #10[a..c]{entries=0,size=0,ranges=3}",
+        "last-deletes: merge [10] into L7 anew",
+    );
+}
+
+#[test]
+fn a_table_of_mostly_dead_blocks_is_rewritten() {
+    claim("L7: #10[a..c]{dead=500K}", "rest");
+    claim(
+        "L7: #10[a..c]{dead=600K}",
+        "dead-blocks: merge [10] into L7 anew",
+    );
+}
+
+fn loads(loads: &[PartLoad]) -> World {
+    let mut world = World::of("cuts g p", &[LARGE]);
+    world.memtables = loads
+        .iter()
+        .zip(0..)
+        .map(|(l, p)| ((KEYSPACE, p), *l))
+        .collect();
+    world
+}
+
+fn sealed(bytes: u64) -> PartLoad {
+    PartLoad {
+        sealed: 1,
+        sealed_bytes: bytes,
+        ..PartLoad::default()
+    }
+}
+
+#[test]
+fn the_part_with_most_sealed_bytes_is_flushed_first() {
+    assert_eq!(
+        decide(&loads(&[sealed(4 * M), sealed(5 * M), sealed(M)])),
+        "memtable-full: flush 1"
+    );
+    assert_eq!(decide(&loads(&[sealed(3 * M)])), "rest");
+    let mut flushing = sealed(9 * M);
+    flushing.flushing = true;
+    assert_eq!(
+        decide(&loads(&[sealed(4 * M), flushing])),
+        "memtable-full: flush 0"
+    );
+}
+
+#[test]
+fn a_part_that_pins_the_log_is_flushed_once_the_log_is_too_large() {
+    let pinning = |segment| PartLoad {
+        active_bytes: 1,
+        oldest_segment: Some(segment),
+        ..PartLoad::default()
+    };
+    let mut world = loads(&[pinning(7), pinning(5), pinning(9)]);
+    world.log_segments = (5, 9);
+    assert_eq!(decide(&world), "rest");
+    world.log_bytes = 65 * M;
+    assert_eq!(decide(&world), "log-full: flush 1");
+    world.memtables.get_mut(&(KEYSPACE, 1)).unwrap().flushing = true;
+    assert_eq!(decide(&world), "rest");
+    world.log_segments = (9, 9);
+    world.memtables = loads(&[pinning(9)]).memtables;
+    assert_eq!(decide(&world), "rest");
+}
+
+#[test]
+fn a_tier_that_is_over_gives_up_the_coldest_of_its_oldest_level() {
+    let text = "L0.0: #9[a..z]{size=40M} | L7: #1[a..f]{size=40M} #2[g..z]{size=40M}";
+    let mut world = World::of(text, &[100 * M, LARGE]);
+    let used = |probes| TableHeat {
+        probes,
+        ..TableHeat::default()
+    };
+    world.heat = [(TableId(1), used(5)), (TableId(2), used(3))].into();
+    assert_eq!(decide(&world), "tier-over: move 2 to 1");
+    world.busy.insert(TableId(2));
+    assert_eq!(decide(&world), "rest");
+}
+
+#[test]
+fn a_tier_with_room_gets_the_most_used_and_an_older_level_yields_to_a_newer() {
+    let text = "L7: #1[a..f]{size=20M,tier=1} #2[g..z]{size=20M,tier=1}";
+    let mut world = World::of(text, &[100 * M, LARGE]);
+    world.heat.entry(TableId(2)).or_default().probes = 1;
+    assert_eq!(decide(&world), "tier-under: move 2 to 0");
+    let text = "L0.0: #9[a..z]{size=20M,tier=1} | L7: #1[a..f]{size=40M} #2[g..z]{size=40M}";
+    assert_eq!(
+        decide(&World::of(text, &[100 * M, LARGE])),
+        "tier-yield: move 1 to 1"
+    );
+}
+
+#[test]
+fn a_new_table_lies_where_its_level_belongs() {
+    let text = "L0.0: #9[a..z]{size=20M} | L6: #5[a..z]{size=30M} | \
+                L7: #1[a..f]{size=30M} #2[g..z]{size=40M,tier=1}";
+    let world = World::of(text, &[100 * M, LARGE]);
+    let place = |slot, parents: &[u64], range| {
+        let new = NewTable {
+            keyspace: KEYSPACE,
+            slot,
+            range,
+            size_bytes: 4 * M,
+            parents: parents.iter().map(|&t| TableId(t)).collect(),
+        };
+        let layout = ByLevel.place(&world.view(), &new);
+        assert_eq!(layout.meta.0, 0);
+        (layout.data.0, layout.rule)
+    };
+    assert_eq!(place(Slot::Newest(0), &[], None), (0, "level-fits"));
+    assert_eq!(place(Slot::Level(5), &[9, 5], None), (0, "level-fits"));
+    assert_eq!(
+        place(Slot::Level(6), &[5, 1], None),
+        (0, "level-spans-as-parents")
+    );
+    let right = Some(KeyRange::inclusive(b"h", b"k"));
+    assert_eq!(
+        place(Slot::Level(6), &[5, 1, 2], right),
+        (1, "level-spans-as-parents")
+    );
+}
+
+#[test]
+fn a_tier_without_room_passes_a_new_table_on() {
+    let world = World::of("L0.0: #9[a..z]{size=98M}", &[100 * M, LARGE]);
+    let new = NewTable {
+        keyspace: KEYSPACE,
+        slot: Slot::Newest(0),
+        range: None,
+        size_bytes: 4 * M,
+        parents: Vec::new(),
+    };
+    let layout = ByLevel.place(&world.view(), &new);
+    assert_eq!((layout.data.0, layout.meta.0), (1, 0));
+}
+
+#[test]
+fn pressure_counts_runs_and_what_should_lie_further_down() {
+    let world = World::of(
+        &format!("{FOUR} | L6: #5[a..c]{{size=50M}} | {LAST}").replace("#4[", "#44["),
+        &[LARGE],
+    );
+    let pressure = pressure(&world.view());
+    assert_eq!(pressure.newest_runs_max, 4);
+    let debt = pressure.merge_debt_bytes / M;
+    assert_eq!(debt, 4 + 30, "four runs, and 50 MiB where 20 belong");
+}
+
+#[test]
+fn every_table_can_say_why_it_lies_there() {
+    let text = "L0.0: #9[a..z]{size=20M} | L7: #1[a..f]{size=90M} #2[g..z]{size=40M,tier=1}";
+    let world = World::of(text, &[100 * M, LARGE]);
+    let of = |t| why(&world.view(), TableId(t)).unwrap();
+    assert_eq!((of(9).rule.as_str(), of(9).tier.0), ("level-fits", 0));
+    assert_eq!(
+        of(9).next.as_deref(),
+        Some("a merge into L6 at 4 runs, now 1")
+    );
+    assert_eq!((of(2).rule.as_str(), of(2).next), ("level-spans", None));
+    assert!(why(&world.view(), TableId(77)).is_none());
+}
