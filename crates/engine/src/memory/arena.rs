@@ -2,7 +2,7 @@
 //!
 //! One mapping holds everything that a memtable of its intended size needs;
 //! allocating is one `fetch_add` on a word that counts bytes and entries at
-//! once. Places are 32-bit numbers of 16-byte units, small enough to share a
+//! once. Places are 32-bit numbers of 8-byte units, small enough to share a
 //! word with four bytes of the key they lead to. The arena never refuses: past
 //! its mapping it adds overflow chunks, each as large as all before it, and
 //! values too large for it get an allocation of their own.
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// The grain of allocation, and the alignment of every place.
-pub(super) const UNIT_BYTES: usize = 16;
+pub(super) const UNIT_BYTES: usize = 8;
 
 /// The size, and the alignment, that lets a mapping be made of huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -30,7 +30,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The smallest mapping.
 const CHUNK_BYTES_MIN: usize = 64 << 10;
 
-/// The largest first mapping: a quarter of what 32-bit places can name.
+/// The largest first mapping: half of what 32-bit places can name.
 const CHUNK_BYTES_MAX: usize = 16 << 30;
 
 /// Overflow chunks double, so no more than this many fit the 32-bit places.
@@ -114,8 +114,8 @@ pub struct ArenaPool {
 }
 
 impl ArenaPool {
-    /// A pool that keeps at most `chunks_max` mappings. As many as there are
-    /// memtables alive at a time is enough; 0 keeps none.
+    /// A pool that keeps at most `chunks_max` mappings. A memtable
+    /// has two, so twice the memtables alive at a time is enough; 0 keeps none.
     #[must_use]
     pub fn new(chunks_max: usize) -> Arc<ArenaPool> {
         Arc::new(ArenaPool {
@@ -233,7 +233,7 @@ impl Arena {
     /// Room for `bytes` bytes and one entry more in the count.
     ///
     /// # Panics
-    /// When a memtable holds 64 GiB outside large values: more than any batch
+    /// When a memtable holds 32 GiB outside large values: more than any batch
     /// that fits in memory beside it.
     #[inline]
     pub(super) fn allocate(&self, bytes: usize) -> Place {
@@ -247,7 +247,7 @@ impl Arena {
                 .fetch_add((1 << ENTRY_SHIFT) + need, Ordering::Relaxed);
             let start = before & u64::from(u32::MAX);
             if start + need <= self.units {
-                // Fits: `units` is below 2^31.
+                // Fits 32 bits: `units` is at most 2^31.
                 return Place(start as u32);
             }
             // Another thread took the room: the rest of the chunk stays unused.
@@ -268,7 +268,7 @@ impl Arena {
             }
             assert!(
                 start * 2 <= u64::from(u32::MAX) + 1,
-                "a memtable holds less than 64 GiB outside large values"
+                "a memtable holds less than 32 GiB outside large values"
             );
             let chunk = Chunk::map(start as usize * UNIT_BYTES);
             let slot = (start.trailing_zeros() - self.span_bits) as usize;
@@ -322,14 +322,14 @@ impl Arena {
         pointer.cast()
     }
 
-    /// Asks for the memory that the next allocations will write to.
+    /// Asks for `lines` lines of memory that the next allocations will write to.
     #[inline]
-    pub(super) fn prefetch_after(&self, place: Place, bytes: usize) {
+    pub(super) fn prefetch_after(&self, place: Place, bytes: usize, lines: usize) {
         let next = self
             .base
             .as_ptr()
             .wrapping_add(place.0 as usize * UNIT_BYTES + bytes);
-        for line in 0..4 {
+        for line in 0..lines {
             prefetch(next.wrapping_add(line * 64));
         }
     }

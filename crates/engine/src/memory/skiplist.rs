@@ -9,9 +9,13 @@
 //! downward steps this cheap, every second node rises a level (not the usual
 //! every fourth): it makes for a third fewer nodes stood on.
 //!
-//! A node is one allocation: links below its address, growing downward, then a
-//! header, the key and the value. The 32 bits come from the key's 64-bit
-//! [`Prefix`] number: its upper half, or, when the list starts with a key of
+//! What a search does touch lies together: a node is one word and its links, 24
+//! bytes on average, in memory of its own; the word leads to the entry (header,
+//! key, value), which is fetched only on a tie and at the end. So the nodes of
+//! a memtable of tens of MiB stay in the processor's caches.
+//!
+//! The 32 bits come from the key's 64-bit [`Prefix`] number: its upper half (the
+//! node's word then has the other), or, when the list starts with a key of
 //! decimal digits there, the low half of each of its eight bytes.
 //!
 //! Invariants: a node is whole before the first link to it is stored (release),
@@ -26,13 +30,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use thermocline_model::key::{Kind, Prefix, SeqNo};
 
-use super::arena::{Arena, ArenaPool, Place, UNIT_BYTES, prefetch};
+use super::arena::{Arena, ArenaPool, Place, prefetch};
 
 /// Enough for 2^20 entries at the best speed, and for any number at a lower one.
 const HEIGHT_MAX: usize = 20;
 
-/// The link after the last node: sorts after every key, and place 0 is never a
-/// node's (the head's links lie there).
+/// The link after the last node: sorts after every key, and place 0 is the
+/// head's, to which no link leads.
 const END: u64 = (u32::MAX as u64) << 32;
 
 /// Marks a header's `key_bytes`: the value lies in an allocation of its own.
@@ -47,7 +51,6 @@ const NARROW_DIGITS: u8 = 2;
 
 #[repr(C)]
 struct Header {
-    prefix: u64,
     /// Sequence number above, kind in the lowest byte.
     tag: u64,
     /// With `LARGE`.
@@ -58,19 +61,34 @@ struct Header {
 /// Bytes of a header; the key follows.
 const HEADER_BYTES: usize = size_of::<Header>();
 
-/// The address of a node's header.
+/// The address of a node: one word on its entry, then its links.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Node(NonNull<u8>);
+struct Node(NonNull<u64>);
 
 impl Node {
+    /// The place of the entry below, the second half of the key's number above.
+    ///
+    /// Requires: the node is of a living list, and not its head.
+    #[inline(always)]
+    unsafe fn word(self) -> u64 {
+        // SAFETY: written before the node could be found, and not since.
+        unsafe { self.0.read() }
+    }
+
     /// Requires: the node is of a living list and `level` is below its height.
     #[inline(always)]
     unsafe fn link<'a>(self, level: usize) -> &'a AtomicU64 {
-        // SAFETY: links lie below the header, aligned like it.
-        unsafe { self.0.cast::<AtomicU64>().sub(level + 1).as_ref() }
+        // SAFETY: the links follow the word.
+        unsafe { self.0.add(1 + level).cast::<AtomicU64>().as_ref() }
     }
+}
 
-    /// Requires: the node is of a living list, and not its head.
+/// The address of an entry: header, key, value.
+#[derive(Clone, Copy)]
+struct Entry(NonNull<u8>);
+
+impl Entry {
+    /// Requires: the entry is of a node of a living list.
     #[inline(always)]
     unsafe fn header<'a>(self) -> &'a Header {
         // SAFETY: written before the node could be found, and not since.
@@ -94,14 +112,28 @@ impl Node {
         unsafe {
             let header = self.header();
             let len = header.value_bytes as usize;
-            let after = self
-                .0
-                .add(HEADER_BYTES + (header.key_bytes & !LARGE) as usize);
+            let key_bytes = (header.key_bytes & !LARGE) as usize;
+            let after = self.0.add(HEADER_BYTES + key_bytes);
             if header.key_bytes & LARGE == 0 {
                 std::slice::from_raw_parts(after.as_ptr(), len)
             } else {
                 let large = after.cast::<NonNull<u8>>().read_unaligned();
                 std::slice::from_raw_parts(large.as_ptr(), len)
+            }
+        }
+    }
+
+    /// Requires: as `header`, of a list that lives as long as `'a`.
+    #[inline(always)]
+    unsafe fn hit<'a>(self) -> Hit<'a> {
+        // SAFETY: as required.
+        unsafe {
+            let tag = self.header().tag;
+            Hit {
+                seq: SeqNo(tag >> 8),
+                kind: Kind::from_byte(tag as u8)
+                    .expect("a header's kind was written from a `Kind`"),
+                value: self.value(),
             }
         }
     }
@@ -111,9 +143,27 @@ impl Node {
 struct Target<'k> {
     /// The 32 bits of the key, where a link holds those of its node.
     floor: u64,
-    prefix: u64,
+    /// What the word of its node would hold above.
+    second: u32,
     key: &'k [u8],
     seq: u64,
+}
+
+impl<'k> Target<'k> {
+    #[inline(always)]
+    fn new(mode: u8, prefix: u64, key: &'k [u8], seq: u64) -> Target<'k> {
+        let (floor, second) = if mode == NARROW_DIGITS {
+            (narrow_digits(prefix), 0)
+        } else {
+            (prefix & END, prefix as u32)
+        };
+        Target {
+            floor,
+            second,
+            key,
+            seq,
+        }
+    }
 }
 
 /// Where a node lies at each level: the last node before it and the link there.
@@ -134,7 +184,9 @@ pub struct Hit<'a> {
 }
 
 pub(super) struct SkipList {
-    arena: Arena,
+    /// Nodes, without their entries: all that most steps of a search touch.
+    nodes: Arena,
+    entries: Arena,
     head: Node,
     prefix: Prefix,
     /// One of the `NARROW_` constants.
@@ -154,23 +206,18 @@ unsafe impl Sync for SkipList {}
 impl SkipList {
     /// A list with room for `bytes` before it needs further mappings.
     pub(super) fn new(bytes: usize, prefix: Prefix, pool: Arc<ArenaPool>) -> SkipList {
-        let arena = Arena::new(bytes, pool);
-        // The head has links only; its address is where a header would start.
-        let place = arena.allocate(HEIGHT_MAX * 8);
-        arena.uncount_entry();
-        // SAFETY: the allocation is `HEIGHT_MAX` links long.
-        let head = unsafe { Node(arena.address(place).add(HEIGHT_MAX * 8)) };
-        for level in 0..HEIGHT_MAX {
+        let nodes = Arena::new(bytes / 2, Arc::clone(&pool));
+        let entries = Arena::new(bytes, pool);
+        let place = nodes.allocate(8 + HEIGHT_MAX * 8);
+        debug_assert_eq!(place.0, 0, "the head lies where links never lead");
+        let head = Node(nodes.address(place).cast());
+        for i in 0..=HEIGHT_MAX {
             // SAFETY: inside the allocation, aligned, and not shared yet.
-            unsafe {
-                head.0
-                    .cast::<AtomicU64>()
-                    .sub(level + 1)
-                    .write(AtomicU64::new(END));
-            }
+            unsafe { head.0.add(i).write(END) };
         }
         SkipList {
-            arena,
+            nodes,
+            entries,
             head,
             prefix,
             narrow: AtomicU8::new(NARROW_UNKNOWN),
@@ -191,12 +238,8 @@ impl SkipList {
         before_visible: impl FnOnce(),
     ) {
         let prefix = self.prefix.of(key);
-        let target = Target {
-            floor: narrow(self.narrow_for_insert(key, prefix), prefix),
-            prefix,
-            key,
-            seq: seq.0,
-        };
+        let mode = self.narrow_for_insert(key, prefix);
+        let target = Target::new(mode, prefix, key, seq.0);
         let height = height_of(seq);
         // Written before the search, so that the writes reach memory meanwhile.
         let (node, place) = self.make_node(&target, kind, value, height);
@@ -210,7 +253,7 @@ impl SkipList {
             levels = height;
         }
         if self.find(&target, levels, &mut splice) {
-            self.arena.uncount_entry();
+            self.entries.uncount_entry();
             return;
         }
         before_visible();
@@ -235,7 +278,7 @@ impl SkipList {
                 // Another thread inserted here: look on from where we stood.
                 let same = self.find_at(&target, level, &mut splice);
                 if same && level == 0 {
-                    self.arena.uncount_entry();
+                    self.entries.uncount_entry();
                     return;
                 }
             }
@@ -246,13 +289,9 @@ impl SkipList {
     #[inline]
     pub(super) fn get(&self, key: &[u8], seq: SeqNo) -> Option<Hit<'_>> {
         let node = self.node_of(self.seek_link(key, seq))?;
+        let entry = self.entry(node);
         // SAFETY: the node was reached by links of this list.
-        unsafe {
-            if node.key() != key {
-                return None;
-            }
-            Some(hit(node))
-        }
+        unsafe { (entry.key() == key).then(|| entry.hit()) }
     }
 
     /// As `get`, with a value that keeps the list alive.
@@ -273,24 +312,24 @@ impl SkipList {
     pub(super) fn first_key(&self) -> Option<&[u8]> {
         let node = self.first()?;
         // SAFETY: the node was reached by links of this list.
-        Some(unsafe { node.key() })
+        Some(unsafe { self.entry(node).key() })
     }
 
     /// The key of the last entry.
     pub(super) fn last_key(&self) -> Option<&[u8]> {
         let node = self.last()?;
         // SAFETY: the node was reached by links of this list.
-        Some(unsafe { node.key() })
+        Some(unsafe { self.entry(node).key() })
     }
 
     /// Bytes in use.
     pub(super) fn bytes(&self) -> usize {
-        self.arena.bytes()
+        self.nodes.bytes() + self.entries.bytes()
     }
 
     /// Entries inserted. An insert under way may be counted already.
     pub(super) fn entries(&self) -> u64 {
-        self.arena.entries()
+        self.entries.entries()
     }
 
     fn make_node(
@@ -307,18 +346,20 @@ impl SkipList {
         } else {
             value.len()
         };
-        // Links are padded to a unit, so that the header starts one.
-        let links_bytes = (height * 8).next_multiple_of(UNIT_BYTES);
-        let bytes = links_bytes + HEADER_BYTES + key.len() + inline_bytes;
-        let start = self.arena.allocate(bytes);
-        self.arena.prefetch_after(start, bytes);
-        let place = Place(start.0 + (links_bytes / UNIT_BYTES) as u32);
-        // SAFETY: the allocation holds the links, the header, the key and the
-        // inline value, one after another, and nobody else knows of it.
+        let node_bytes = 8 + height * 8;
+        let node_place = self.nodes.allocate(node_bytes);
+        self.nodes.prefetch_after(node_place, node_bytes, 1);
+        let bytes = HEADER_BYTES + key.len() + inline_bytes;
+        let entry_place = self.entries.allocate(bytes);
+        self.entries.prefetch_after(entry_place, bytes, 3);
+        let node = Node(self.nodes.address(node_place).cast());
+        // SAFETY: one allocation holds the word and the links, the other the
+        // header, the key and the inline value; nobody else knows of them.
         unsafe {
-            let base = self.arena.address(start).add(links_bytes);
+            node.0
+                .write(u64::from(target.second) << 32 | u64::from(entry_place.0));
+            let base = self.entries.address(entry_place);
             base.cast::<Header>().write(Header {
-                prefix: target.prefix,
                 tag: target.seq << 8 | kind as u64,
                 key_bytes: key.len() as u32 | if large { LARGE } else { 0 },
                 value_bytes: value.len() as u32,
@@ -329,23 +370,29 @@ impl SkipList {
             if large {
                 after
                     .cast::<NonNull<u8>>()
-                    .write_unaligned(self.arena.store_large(value));
+                    .write_unaligned(self.entries.store_large(value));
             } else {
                 after.copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
             }
             for level in 0..height {
-                let link = base.cast::<AtomicU64>().sub(level + 1);
-                link.write(AtomicU64::new(END));
+                node.0.add(1 + level).write(END);
             }
-            (Node(base), place)
         }
+        (node, node_place)
     }
 
     /// The node a link leads to.
     #[inline(always)]
     fn node_of(&self, link: u64) -> Option<Node> {
         let place = Place(link as u32);
-        (place.0 != 0).then(|| Node(self.arena.address(place)))
+        (place.0 != 0).then(|| Node(self.nodes.address(place).cast()))
+    }
+
+    /// The entry of a node of this list that is not its head.
+    #[inline(always)]
+    fn entry(&self, node: Node) -> Entry {
+        // SAFETY: nodes come only from links of this list.
+        Entry(self.entries.address(Place(unsafe { node.word() } as u32)))
     }
 
     /// How the node of `link` compares with the target when their 32 bits tie.
@@ -358,12 +405,15 @@ impl SkipList {
         };
         // SAFETY: the node was reached by a link of this list.
         unsafe {
-            let header = node.header();
-            header
-                .prefix
-                .cmp(&target.prefix)
-                .then_with(|| node.key().cmp(target.key))
-                .then_with(|| target.seq.cmp(&(header.tag >> 8)))
+            let second = (node.word() >> 32) as u32;
+            if second != target.second {
+                return second.cmp(&target.second);
+            }
+            let entry = self.entry(node);
+            entry
+                .key()
+                .cmp(target.key)
+                .then_with(|| target.seq.cmp(&(entry.header().tag >> 8)))
         }
     }
 
@@ -401,7 +451,7 @@ impl SkipList {
                 splice.links[level] = link;
                 return order == Order::Equal;
             }
-            node = Node(self.arena.address(Place(link as u32)));
+            node = Node(self.nodes.address(Place(link as u32)).cast());
         }
     }
 
@@ -425,7 +475,7 @@ impl SkipList {
                 if !less {
                     break;
                 }
-                node = Node(self.arena.address(Place(link as u32)));
+                node = Node(self.nodes.address(Place(link as u32)).cast());
             }
         }
         link
@@ -438,13 +488,7 @@ impl SkipList {
         if mode == NARROW_UNKNOWN {
             return None;
         }
-        let prefix = self.prefix.of(key);
-        Some(Target {
-            floor: narrow(mode, prefix),
-            prefix,
-            key,
-            seq: seq.0,
-        })
+        Some(Target::new(mode, self.prefix.of(key), key, seq.0))
     }
 
     /// How this list narrows prefixes; the first key inserted decides.
@@ -492,37 +536,14 @@ impl SkipList {
     }
 }
 
-/// Requires: `node` is of a list that lives as long as `'a`, and not its head.
-#[inline(always)]
-unsafe fn hit<'a>(node: Node) -> Hit<'a> {
-    // SAFETY: as required.
-    unsafe {
-        let tag = node.header().tag;
-        Hit {
-            seq: SeqNo(tag >> 8),
-            kind: Kind::from_byte(tag as u8).expect("a node's kind was written from a `Kind`"),
-            value: node.value(),
-        }
-    }
-}
-
 /// Eight digits `0`.
 const DIGIT_ZEROS: u64 = 0x3030_3030_3030_3030;
 /// The upper half of each byte.
 const DIGIT_UPPER: u64 = 0xf0f0_f0f0_f0f0_f0f0;
 
-/// 32 bits of a prefix number that sort as it does, in the upper half of a word.
-#[inline(always)]
-fn narrow(mode: u8, prefix: u64) -> u64 {
-    if mode == NARROW_DIGITS {
-        narrow_digits(prefix)
-    } else {
-        prefix & END
-    }
-}
-
 /// The low half of each byte, while bytes are `0x30..=0x3f`; at the first that
 /// is not, all that follows becomes zeros or ones, whichever side it lies on.
+/// In the upper half of a word.
 #[inline]
 fn narrow_digits(prefix: u64) -> u64 {
     let digits = prefix ^ DIGIT_ZEROS;
@@ -614,24 +635,21 @@ impl ListCursor {
         if let Some(next) = self.at {
             // SAFETY: as above.
             let after = unsafe { next.link(0) }.load(Ordering::Acquire);
-            prefetch(self.list.arena.address(Place(after as u32)).as_ptr());
+            if let Some(after) = self.list.node_of(after) {
+                prefetch(self.list.entry(after).0.as_ptr());
+            }
         }
     }
 
     pub(super) fn prev(&mut self) {
         let Some(node) = self.at else { return };
-        // SAFETY: the node is of this list, which outlives the target.
-        let (key, tag, prefix) = unsafe {
-            let header = node.header();
-            (node.key(), header.tag, header.prefix)
-        };
-        let mode = self.list.narrow.load(Ordering::Relaxed);
-        self.step_before(&Target {
-            floor: narrow(mode, prefix),
-            prefix,
-            key,
-            seq: tag >> 8,
-        });
+        let list = Arc::clone(&self.list);
+        let entry = list.entry(node);
+        // SAFETY: the entry is of this list, which outlives the target.
+        let (key, tag) = unsafe { (entry.key(), entry.header().tag) };
+        if let Some(target) = list.target(key, SeqNo(tag >> 8)) {
+            self.step_before(&target);
+        }
     }
 
     /// Moves to the last node before the target, which is the current node or
@@ -666,20 +684,21 @@ impl ListCursor {
 
     /// Requires: the cursor is valid.
     #[inline]
-    fn node(&self) -> Node {
-        self.at.expect("only a valid cursor is asked for its entry")
+    fn at_entry(&self) -> Entry {
+        let node = self.at.expect("only a valid cursor is asked for its entry");
+        self.list.entry(node)
     }
 
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
         // SAFETY: the node is of this list, which the cursor keeps alive.
-        unsafe { self.node().key() }
+        unsafe { self.at_entry().key() }
     }
 
     #[inline]
     pub(super) fn entry(&self) -> Hit<'_> {
         // SAFETY: as in `key`.
-        unsafe { hit(self.node()) }
+        unsafe { self.at_entry().hit() }
     }
 
     pub(super) fn value_ref(&self) -> MemValue {
