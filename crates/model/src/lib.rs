@@ -10,6 +10,7 @@ pub mod codec;
 pub mod cuts;
 pub mod edit;
 pub mod job;
+pub mod cover;
 pub mod key;
 
 pub mod picture;
