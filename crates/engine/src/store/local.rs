@@ -1,0 +1,664 @@
+//! A store in a directory of a file system.
+//!
+//! Writes are gathered into large pieces. Reads may go past the operating
+//! system's cache (`direct`): then the block cache is the only cache, memory is
+//! not spent twice, and a slow tier's reads are the device's own. Writes of
+//! such a store still go through the cache, whose write-back is good at large
+//! sequential work, and the pages are dropped once durable.
+//!
+//! Invariants: `used_bytes` is the sum of the sizes of the object files, by
+//! counting what was written and deleted; a writer that failed once refuses
+//! everything after (I5).
+
+use std::cell::RefCell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::object::{ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
+use super::{
+    Advice, Environment, File, FileSystem, IoBudget, OpenHow, read_exact_at, write_all_at,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// What a writer gathers before it writes.
+const WRITE_BUFFER_BYTES: usize = 512 << 10;
+
+/// Largest read past the cache in one call, and so the most that a reading
+/// thread keeps as scratch.
+const DIRECT_READ_BYTES_MAX: usize = 1 << 20;
+
+/// A store in one directory.
+#[derive(Debug)]
+pub struct LocalStore {
+    shared: Arc<Shared>,
+    budget: Option<Arc<IoBudget>>,
+}
+
+/// How a [`LocalStore`] does its work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalStoreOptions {
+    /// Read past the operating system's cache where the file system can.
+    pub direct: bool,
+}
+
+/// What a store shares with its writers.
+#[derive(Debug)]
+struct Shared {
+    file_system: Arc<dyn FileSystem>,
+    directory: PathBuf,
+    options: LocalStoreOptions,
+    used_bytes: AtomicU64,
+}
+
+impl LocalStore {
+    /// The store in `directory`, which exists.
+    ///
+    /// # Errors
+    /// `Io`, also if the directory does not exist.
+    pub fn open(
+        environment: &Environment,
+        directory: &Path,
+        options: LocalStoreOptions,
+    ) -> Result<LocalStore> {
+        let store = LocalStore {
+            shared: Arc::new(Shared {
+                file_system: environment.file_system.clone(),
+                directory: directory.to_path_buf(),
+                options,
+                used_bytes: AtomicU64::new(0),
+            }),
+            budget: None,
+        };
+        let used = store.list()?.iter().map(|&(_, size)| size).sum();
+        store.shared.used_bytes.store(used, Ordering::Relaxed);
+        Ok(store)
+    }
+}
+
+impl Store for LocalStore {
+    fn create(&self, name: ObjectName) -> Result<Box<dyn ObjectWriter>> {
+        let path = self.shared.path(name);
+        let file = self
+            .shared
+            .file_system
+            .open(&path, OpenHow::NEW)
+            .map_err(|error| named("create object", &path, error))?;
+        Ok(Box::new(LocalWriter {
+            shared: self.shared.clone(),
+            budget: self.budget.clone(),
+            path,
+            file,
+            buffer: Vec::new(),
+            written_bytes: 0,
+            state: WriterState::Unnamed,
+        }))
+    }
+
+    fn open(&self, name: ObjectName) -> Result<Arc<dyn ObjectReader>> {
+        let path = self.shared.path(name);
+        let how = OpenHow {
+            direct: self.shared.options.direct,
+            ..OpenHow::READ
+        };
+        let file = self
+            .shared
+            .file_system
+            .open(&path, how)
+            .map_err(|error| named("open object", &path, error))?;
+        let size_bytes = file
+            .size_bytes()
+            .map_err(|error| Error::io("read the size of object", &path, error))?;
+        Ok(Arc::new(LocalReader {
+            path,
+            file,
+            size_bytes,
+            budget: self.budget.clone(),
+        }))
+    }
+
+    fn delete(&self, name: ObjectName) -> Result<()> {
+        let path = self.shared.path(name);
+        let fail = |error| named("delete object", &path, error);
+        let metadata = self.shared.file_system.metadata(&path).map_err(fail)?;
+        self.shared.file_system.unlink(&path).map_err(fail)?;
+        self.shared
+            .release(metadata.map_or(0, |metadata| metadata.size_bytes));
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<(ObjectName, u64)>> {
+        let directory = &self.shared.directory;
+        let entries = self
+            .shared
+            .file_system
+            .list(directory)
+            .map_err(|error| Error::io("list tier directory", directory, error))?;
+        let mut objects: Vec<(ObjectName, u64)> = entries
+            .iter()
+            .filter(|entry| !entry.is_directory)
+            .filter_map(|entry| {
+                let name = ObjectName::parse(entry.name.to_str()?)?;
+                Some((name, entry.size_bytes))
+            })
+            .collect();
+        objects.sort_unstable();
+        Ok(objects)
+    }
+
+    fn state(&self) -> Result<StoreState> {
+        let directory = &self.shared.directory;
+        let space = self
+            .shared
+            .file_system
+            .space(directory)
+            .map_err(|error| Error::io("read the free space of", directory, error))?;
+        Ok(StoreState {
+            used_bytes: self.shared.used_bytes.load(Ordering::Relaxed),
+            free_bytes: space.free_bytes,
+        })
+    }
+
+    fn directory(&self) -> &Path {
+        &self.shared.directory
+    }
+
+    fn with_budget(&self, budget: Arc<IoBudget>) -> Arc<dyn Store> {
+        Arc::new(LocalStore {
+            shared: self.shared.clone(),
+            budget: Some(budget),
+        })
+    }
+
+    fn link(&self, name: ObjectName, directory: &Path) -> Result<()> {
+        let from = self.shared.path(name);
+        let to = directory.join(name.to_string());
+        match self.shared.file_system.hard_link(&from, &to) {
+            Ok(()) => Ok(()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
+                ) =>
+            {
+                Err(named("link object", &to, error))
+            }
+            // Another device, or a file system without links.
+            Err(_) => self.copy(name, &to),
+        }
+    }
+}
+
+impl LocalStore {
+    /// A durable copy of the object at `to`; nothing there if that fails.
+    fn copy(&self, name: ObjectName, to: &Path) -> Result<()> {
+        let reader = self.open(name)?;
+        let file_system = &self.shared.file_system;
+        let file = file_system
+            .open(to, OpenHow::NEW)
+            .map_err(|error| named("create copy", to, error))?;
+        let copy_all = || -> Result<()> {
+            let mut buffer = vec![0; WRITE_BUFFER_BYTES];
+            let mut offset = 0;
+            while offset < reader.size_bytes() {
+                let left = reader.size_bytes() - offset;
+                let piece = &mut buffer[..left.min(WRITE_BUFFER_BYTES as u64) as usize];
+                reader.read_at(offset, piece)?;
+                write_all_at(&*file, piece, offset)
+                    .map_err(|error| Error::io("write copy", to, error).offset(offset))?;
+                offset += piece.len() as u64;
+            }
+            file.sync()
+                .map_err(|error| Error::io("sync copy", to, error))
+        };
+        copy_all().inspect_err(|_| {
+            // What counts is the error that led here; a file left over is in
+            // the directory of a checkpoint that will never be completed.
+            let _ = file_system.unlink(to);
+        })
+    }
+}
+
+impl Shared {
+    fn path(&self, name: ObjectName) -> PathBuf {
+        self.directory.join(name.to_string())
+    }
+
+    fn release(&self, bytes: u64) {
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The error of `doing` to `path`, with the kinds that a wrong name deserves.
+fn named(doing: &str, path: &Path, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, doing).at(path),
+        io::ErrorKind::AlreadyExists => Error::new(ErrorKind::AlreadyExists, doing).at(path),
+        _ => Error::io(doing, path, error),
+    }
+}
+
+#[derive(Debug)]
+struct LocalWriter {
+    shared: Arc<Shared>,
+    budget: Option<Arc<IoBudget>>,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    buffer: Vec<u8>,
+    /// Bytes in the file, all of them counted as used.
+    written_bytes: u64,
+    state: WriterState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum WriterState {
+    /// Never persisted: the name may vanish in a crash.
+    Unnamed,
+    /// Persisted at least once.
+    Named,
+    /// Failed; `named` tells which of the two it was.
+    Poisoned { named: bool },
+}
+
+impl ObjectWriter for LocalWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.check()?;
+        if self.buffer.len() + bytes.len() > WRITE_BUFFER_BYTES {
+            self.flush()?;
+        }
+        if bytes.len() >= WRITE_BUFFER_BYTES {
+            return self.write(bytes);
+        }
+        if self.buffer.capacity() == 0 && bytes.len() < WRITE_BUFFER_BYTES {
+            self.buffer.reserve_exact(WRITE_BUFFER_BYTES);
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.written_bytes + self.buffer.len() as u64
+    }
+
+    fn persist(&mut self) -> Result<()> {
+        self.check()?;
+        self.flush()?;
+        if let Err(error) = self.file.sync() {
+            return Err(self.poison("sync object", error));
+        }
+        if self.state == WriterState::Unnamed {
+            if let Err(error) = self
+                .shared
+                .file_system
+                .sync_directory(&self.shared.directory)
+            {
+                return Err(self.poison("sync the directory of object", error));
+            }
+            self.state = WriterState::Named;
+        }
+        if self.shared.options.direct {
+            self.file.advise(0, self.written_bytes, Advice::DontNeed);
+        }
+        Ok(())
+    }
+
+    fn abandon(mut self: Box<Self>) {
+        self.delete();
+        self.state = WriterState::Poisoned { named: true };
+    }
+}
+
+impl LocalWriter {
+    fn check(&self) -> Result<()> {
+        if matches!(self.state, WriterState::Poisoned { .. }) {
+            let message = "an earlier write of this object failed";
+            return Err(Error::new(ErrorKind::Poisoned, message).at(&self.path));
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let buffer = std::mem::take(&mut self.buffer);
+        let result = self.write(&buffer);
+        self.buffer = buffer;
+        self.buffer.clear();
+        result
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if let Some(budget) = &self.budget {
+            budget.take(bytes.len() as u64);
+        }
+        let written = write_all_at(&*self.file, bytes, self.written_bytes);
+        // After a failure the file itself knows how much of it got there.
+        let size_bytes = match &written {
+            Ok(()) => self.written_bytes + bytes.len() as u64,
+            Err(_) => self.file.size_bytes().unwrap_or(self.written_bytes),
+        };
+        let grown = size_bytes.saturating_sub(self.written_bytes);
+        self.shared.used_bytes.fetch_add(grown, Ordering::Relaxed);
+        self.written_bytes += grown;
+        written.map_err(|error| self.poison("write object", error))
+    }
+
+    fn poison(&mut self, doing: &str, error: io::Error) -> Error {
+        self.state = WriterState::Poisoned {
+            named: self.state == WriterState::Named,
+        };
+        Error::io(doing, &self.path, error)
+    }
+
+    fn delete(&mut self) {
+        // What cannot be deleted now is an orphan, swept at the next open.
+        if self.shared.file_system.unlink(&self.path).is_ok() {
+            self.shared.release(self.written_bytes);
+            self.written_bytes = 0;
+        }
+    }
+}
+
+impl Drop for LocalWriter {
+    fn drop(&mut self) {
+        match self.state {
+            WriterState::Unnamed | WriterState::Poisoned { named: false } => self.delete(),
+            WriterState::Named | WriterState::Poisoned { named: true } => {}
+        }
+    }
+}
+
+#[derive(Debug)]
+struct LocalReader {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    size_bytes: u64,
+    budget: Option<Arc<IoBudget>>,
+}
+
+impl ObjectReader for LocalReader {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let wanted = buffer.len() as u64;
+        if offset
+            .checked_add(wanted)
+            .is_none_or(|end| end > self.size_bytes)
+        {
+            let found = self.size_bytes.saturating_sub(offset);
+            return Err(self.short(offset, wanted, found));
+        }
+        if let Some(budget) = &self.budget {
+            budget.take(wanted);
+        }
+        let read = match self.file.direct_alignment() {
+            None => read_exact_at(&*self.file, buffer, offset),
+            Some(alignment) => read_direct(&*self.file, alignment, buffer, offset),
+        };
+        match read {
+            Ok(read) if read == buffer.len() => Ok(()),
+            Ok(read) => Err(self.short(offset, wanted, read as u64)),
+            Err(error) => Err(Error::io("read object", &self.path, error).offset(offset)),
+        }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn advise(&self, offset: u64, length: u64, advice: Advice) {
+        self.file.advise(offset, length, advice);
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl LocalReader {
+    #[cold]
+    fn short(&self, offset: u64, wanted: u64, found: u64) -> Error {
+        Error::corruption("the object ends too early")
+            .at(&self.path)
+            .offset(offset)
+            .expected(format!("{wanted} bytes"), format!("{found} bytes"))
+    }
+}
+
+thread_local! {
+    /// Where direct reads land; grows to the largest read of the thread.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Reads any range of a file opened past the cache, by reading the aligned
+/// range around it. Returns the bytes of `buffer` that were filled.
+fn read_direct(
+    file: &dyn File,
+    alignment: usize,
+    buffer: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let mut done = 0;
+        while done < buffer.len() {
+            let position = offset + done as u64;
+            let skip = (position % alignment as u64) as usize;
+            let wanted = (buffer.len() - done).min(DIRECT_READ_BYTES_MAX);
+            let length = (skip + wanted).next_multiple_of(alignment);
+            let aligned = aligned(scratch, alignment, length);
+            let read = read_exact_at(file, aligned, position - skip as u64)?;
+            let got = read.saturating_sub(skip).min(wanted);
+            buffer[done..done + got].copy_from_slice(&aligned[skip..skip + got]);
+            done += got;
+            if got < wanted {
+                break;
+            }
+        }
+        Ok(done)
+    })
+}
+
+/// `length` bytes of `scratch` that begin at a multiple of `alignment`.
+fn aligned(scratch: &mut Vec<u8>, alignment: usize, length: usize) -> &mut [u8] {
+    if scratch.len() < length + alignment {
+        scratch.resize(length + alignment, 0);
+    }
+    let start = scratch.as_ptr().addr().next_multiple_of(alignment) - scratch.as_ptr().addr();
+    &mut scratch[start..start + length]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ObjectKind;
+    use super::*;
+
+    fn data(id: u64) -> ObjectName {
+        ObjectName {
+            id,
+            kind: ObjectKind::Data,
+        }
+    }
+
+    fn store(directory: &Path, direct: bool) -> LocalStore {
+        let options = LocalStoreOptions { direct };
+        LocalStore::open(&Environment::real(), directory, options).unwrap()
+    }
+
+    /// A byte that depends on its place.
+    fn pattern(length: usize) -> Vec<u8> {
+        (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
+    }
+
+    #[test]
+    fn what_is_appended_is_read_back_and_counted_exactly() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store(directory.path(), false);
+        let bytes = pattern(3 * WRITE_BUFFER_BYTES + 17);
+        let mut writer = store.create(data(1)).unwrap();
+        for piece in bytes.chunks(1000) {
+            writer.append(piece).unwrap();
+        }
+        writer.append(&bytes).unwrap();
+        assert_eq!(writer.size_bytes(), 2 * bytes.len() as u64);
+        writer.persist().unwrap();
+        writer.append(b"tail").unwrap();
+        writer.persist().unwrap();
+        let size = 2 * bytes.len() as u64 + 4;
+        assert_eq!(store.state().unwrap().used_bytes, size);
+        assert_eq!(store.list().unwrap(), vec![(data(1), size)]);
+
+        let reader = store.open(data(1)).unwrap();
+        assert_eq!(reader.size_bytes(), size);
+        let mut buffer = vec![0; bytes.len()];
+        reader.read_at(bytes.len() as u64, &mut buffer).unwrap();
+        assert!(buffer == bytes);
+        let error = reader.read_at(size - 3, &mut buffer[..4]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+
+        store.delete(data(1)).unwrap();
+        assert_eq!(store.state().unwrap().used_bytes, 0);
+        reader.read_at(0, &mut buffer).unwrap();
+        assert_eq!(
+            store.delete(data(1)).unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
+    }
+
+    #[test]
+    fn a_writer_abandoned_or_dropped_before_persist_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store(directory.path(), false);
+        for abandon in [true, false] {
+            let mut writer = store.create(data(1)).unwrap();
+            writer.append(&pattern(2 * WRITE_BUFFER_BYTES)).unwrap();
+            if abandon {
+                writer.abandon();
+            } else {
+                drop(writer);
+            }
+            assert_eq!(store.list().unwrap(), vec![]);
+            assert_eq!(store.state().unwrap().used_bytes, 0);
+        }
+    }
+
+    #[test]
+    fn direct_reads_at_odd_offsets_are_exact() {
+        // Not in memory: where the cache is the device there is no way past it.
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let store = store(directory.path(), true);
+        let bytes = pattern(2 * DIRECT_READ_BYTES_MAX + 4097);
+        let mut writer = store.create(data(1)).unwrap();
+        writer.append(&bytes).unwrap();
+        writer.persist().unwrap();
+        let reader = store.open(data(1)).unwrap();
+        let mut cases = vec![
+            (0, bytes.len()),
+            (1, bytes.len() - 1),
+            (4095, 2),
+            (4096, 4096),
+            (bytes.len() - 1, 1),
+            (bytes.len(), 0),
+        ];
+        let mut state = 42u64;
+        for _ in 0..300 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let offset = (state >> 33) as usize % bytes.len();
+            let length = (state >> 20) as usize % 20_000;
+            cases.push((offset, length.min(bytes.len() - offset)));
+        }
+        for (offset, length) in cases {
+            let mut buffer = vec![0; length];
+            reader.read_at(offset as u64, &mut buffer).unwrap();
+            assert!(
+                buffer == bytes[offset..offset + length],
+                "{offset} {length}"
+            );
+        }
+        let mut buffer = [0; 2];
+        let error = reader
+            .read_at(bytes.len() as u64 - 1, &mut buffer)
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+    }
+
+    #[test]
+    fn an_object_cut_after_opening_is_corruption_and_not_zeros() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store(directory.path(), false);
+        let mut writer = store.create(data(1)).unwrap();
+        writer.append(&pattern(1000)).unwrap();
+        writer.persist().unwrap();
+        let reader = store.open(data(1)).unwrap();
+        let path = directory.path().join("000001.data");
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(500).unwrap();
+        let error = reader.read_at(400, &mut [0; 200]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+        let message = error.to_string();
+        assert!(
+            message.contains("at offset 400: expected 200 bytes, found 100 bytes"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn list_ignores_what_is_no_object() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["TIER", "000001.log", "1.data", "000002.data.tmp"] {
+            std::fs::write(directory.path().join(name), b"x").unwrap();
+        }
+        std::fs::create_dir(directory.path().join("000003.data")).unwrap();
+        std::fs::write(directory.path().join("000004.meta"), b"1234").unwrap();
+        let store = store(directory.path(), false);
+        let name = ObjectName {
+            id: 4,
+            kind: ObjectKind::Meta,
+        };
+        assert_eq!(store.list().unwrap(), vec![(name, 4)]);
+        assert_eq!(store.state().unwrap().used_bytes, 4);
+    }
+
+    #[test]
+    fn linked_objects_outlive_the_original() {
+        let directory = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let store = store(directory.path(), false);
+        let mut writer = store.create(data(7)).unwrap();
+        writer.append(b"kept").unwrap();
+        writer.persist().unwrap();
+        store.link(data(7), elsewhere.path()).unwrap();
+        let error = store.link(data(7), elsewhere.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        let copy = elsewhere.path().join("copy");
+        store.copy(data(7), &copy).unwrap();
+        store.delete(data(7)).unwrap();
+        assert_eq!(std::fs::read(copy).unwrap(), b"kept");
+        let linked = elsewhere.path().join("000007.data");
+        assert_eq!(std::fs::read(linked).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn budgeted_readers_and_writers_take_from_their_budget() {
+        let directory = tempfile::tempdir().unwrap();
+        let plain = store(directory.path(), false);
+        let budget = Arc::new(IoBudget::unlimited(Environment::real().clock));
+        let store = plain.with_budget(budget.clone());
+        let mut writer = store.create(data(1)).unwrap();
+        writer.append(&[1; 100]).unwrap();
+        writer.persist().unwrap();
+        store
+            .open(data(1))
+            .unwrap()
+            .read_at(0, &mut [0; 60])
+            .unwrap();
+        plain
+            .open(data(1))
+            .unwrap()
+            .read_at(0, &mut [0; 60])
+            .unwrap();
+        assert_eq!(budget.taken_bytes(), 160);
+        assert_eq!(plain.state().unwrap().used_bytes, 100);
+    }
+}

@@ -1,0 +1,289 @@
+//! The file system of the machine.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+
+use super::{
+    Access, Advice, Create, DirectoryEntry, File, FileSystem, Lock, Mapped, Metadata, OpenHow,
+    Space,
+};
+
+/// What reads and writes past the cache are aligned to. A multiple of the
+/// logical block size of every device we know of (512 or 4096 bytes).
+const DIRECT_ALIGNMENT_BYTES: usize = 4096;
+
+/// The file system of the machine this process runs on.
+#[derive(Clone, Copy, Debug)]
+pub struct RealFileSystem;
+
+#[derive(Debug)]
+struct RealFile {
+    file: fs::File,
+    direct: bool,
+    writable: bool,
+}
+
+/// An open file description that holds an advisory lock; closing it (also by
+/// the death of the process) releases it.
+#[derive(Debug)]
+struct RealLock(#[expect(dead_code, reason = "held open for its lock")] fs::File);
+
+impl Lock for RealLock {}
+
+impl FileSystem for RealFileSystem {
+    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>> {
+        let writable = how.access == Access::ReadWrite;
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(writable);
+        match how.create {
+            Create::Never => {}
+            Create::New => {
+                options.create_new(true);
+            }
+            Create::IfAbsent => {
+                options.create(true).truncate(false);
+            }
+        }
+        if how.direct {
+            options.custom_flags(OFlags::DIRECT.bits() as i32);
+            match options.open(path) {
+                Ok(file) => return Ok(Arc::new(RealFile::new(file, true, writable))),
+                // Some file systems in memory have no cache to go past. Where
+                // the refusal left a new file behind, opening it is the rest.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    options.custom_flags(0);
+                    if how.create == Create::New {
+                        options.create_new(false).create(true).truncate(false);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let file = options.open(path)?;
+        Ok(Arc::new(RealFile::new(file, false, writable)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<DirectoryEntry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                // Removed since it was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            entries.push(DirectoryEntry {
+                name: entry.file_name(),
+                size_bytes: metadata.len(),
+                is_directory: metadata.is_dir(),
+            });
+        }
+        Ok(entries)
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        fs::File::open(directory)?.sync_all()
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(Some(Metadata {
+                size_bytes: metadata.len(),
+                is_directory: metadata.is_dir(),
+            })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        // flock belongs to the open file description: a second handle in this
+        // very process is kept out as another process is.
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Box::new(RealLock(file)))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        let statistics = rustix::fs::statvfs(directory)?;
+        Ok(Space {
+            free_bytes: statistics.f_bavail.saturating_mul(statistics.f_frsize),
+            total_bytes: statistics.f_blocks.saturating_mul(statistics.f_frsize),
+        })
+    }
+}
+
+impl RealFile {
+    fn new(file: fs::File, direct: bool, writable: bool) -> RealFile {
+        RealFile {
+            file,
+            direct,
+            writable,
+        }
+    }
+}
+
+impl File for RealFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_size(&self, size_bytes: u64) -> io::Result<()> {
+        self.file.set_len(size_bytes)
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        loop {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, length) {
+                Ok(()) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn advise(&self, offset: u64, length: u64, advice: Advice) {
+        let advice = match advice {
+            Advice::WillNeed => rustix::fs::Advice::WillNeed,
+            Advice::DontNeed => rustix::fs::Advice::DontNeed,
+            Advice::Sequential => rustix::fs::Advice::Sequential,
+            Advice::Random => rustix::fs::Advice::Random,
+        };
+        // A hint that is not taken changes no result.
+        let _ = rustix::fs::fadvise(
+            &self.file,
+            offset,
+            std::num::NonZeroU64::new(length),
+            advice,
+        );
+    }
+
+    fn direct_alignment(&self) -> Option<usize> {
+        self.direct.then_some(DIRECT_ALIGNMENT_BYTES)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn map(&self, length: u64) -> Option<Box<dyn Mapped>> {
+        if !self.writable {
+            return None;
+        }
+        let map = super::mapped::MappedFile::new(&self.file, length)?;
+        Some(Box::new(map))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn map(&self, _length: u64) -> Option<Box<dyn Mapped>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{read_exact_at, write_all_at};
+    use super::*;
+
+    #[test]
+    fn lock_excludes_a_second_opener_in_the_same_process_until_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("LOCK");
+        let held = RealFileSystem.lock(&path).unwrap();
+        assert!(held.is_some());
+        assert!(RealFileSystem.lock(&path).unwrap().is_none());
+        drop(held);
+        assert!(RealFileSystem.lock(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn files_and_directories_do_what_their_names_say() {
+        let fs: &dyn FileSystem = &RealFileSystem;
+        let root = tempfile::tempdir().unwrap();
+        let deep = root.path().join("a/b");
+        fs.create_directory(&deep).unwrap();
+        fs.create_directory(&deep).unwrap();
+        let path = deep.join("f");
+        assert_eq!(fs.metadata(&path).unwrap(), None);
+        let file = fs.open(&path, OpenHow::NEW).unwrap();
+        assert_eq!(
+            fs.open(&path, OpenHow::NEW).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
+        write_all_at(&*file, b"hello", 3).unwrap();
+        file.sync().unwrap();
+        fs.sync_directory(&deep).unwrap();
+        let mut buffer = [9u8; 10];
+        assert_eq!(read_exact_at(&*file, &mut buffer, 0).unwrap(), 8);
+        assert_eq!(&buffer[..8], b"\0\0\0hello");
+        file.allocate(0, 100).unwrap();
+        assert_eq!(file.size_bytes().unwrap(), 100);
+        file.set_size(4).unwrap();
+        let twin = deep.join("g");
+        fs.hard_link(&path, &twin).unwrap();
+        fs.rename(&path, &deep.join("h")).unwrap();
+        let mut names: Vec<_> = fs.list(&deep).unwrap();
+        names.sort_by(|a, b| a.name.cmp(&b.name));
+        assert_eq!(names.len(), 2);
+        assert_eq!(names[0].name, "g");
+        assert_eq!(names[1].size_bytes, 4);
+        fs.unlink(&twin).unwrap();
+        fs.unlink(&deep.join("h")).unwrap();
+        fs.remove_directory(&deep).unwrap();
+        let space = fs.space(root.path()).unwrap();
+        assert!(space.free_bytes > 0 && space.free_bytes <= space.total_bytes);
+    }
+
+    #[test]
+    fn a_file_opened_for_reading_is_not_mapped() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("f");
+        let file = RealFileSystem.open(&path, OpenHow::NEW).unwrap();
+        file.allocate(0, 4096).unwrap();
+        let reader = RealFileSystem.open(&path, OpenHow::READ).unwrap();
+        assert!(reader.map(4096).is_none());
+    }
+}
