@@ -2,4 +2,8 @@
 
 mod error;
 
+pub mod cache;
+pub mod store;
+pub mod table;
+
 pub use error::{Error, ErrorKind, Result};

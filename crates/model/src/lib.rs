@@ -6,6 +6,7 @@
 //! The vocabulary is that of ARCHITECTURE.md: one word for one idea.
 
 pub mod codec;
+pub mod cover;
 pub mod cuts;
 pub mod edit;
 pub mod job;

@@ -1,0 +1,3 @@
+//! Objects: the byte containers that tables lie in.
+
+pub mod object;
