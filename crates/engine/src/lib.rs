@@ -7,4 +7,8 @@ pub mod memory;
 pub mod store;
 pub mod table;
 
+pub mod cache;
+pub mod store;
+pub mod table;
+
 pub use error::{Error, ErrorKind, Result};

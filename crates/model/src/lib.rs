@@ -7,6 +7,7 @@
 
 pub mod check;
 pub mod codec;
+pub mod cover;
 pub mod cuts;
 pub mod edit;
 pub mod job;

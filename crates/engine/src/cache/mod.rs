@@ -1,0 +1,192 @@
+//! The block cache: blocks of all tables, by table and position.
+//!
+//! The map and the eviction (S3-FIFO-like, scan-resistant) are `quick_cache`'s.
+//! What is decided here: the number of shards, because an item heavier than a
+//! shard's hot part is evicted at once, so a small cache must not be split into
+//! small shards; and the hash, because keys are two counters that one
+//! multiplication spreads well enough. Blocks need not be removed when their
+//! table goes: table numbers are never reused.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
+use thermocline_model::TableId;
+
+use crate::table::Block;
+use crate::table::counters::Counters;
+
+/// Least bytes a shard has, if the cache has more than one.
+const SHARD_BYTES_MIN: u64 = 4 << 20;
+
+/// Most shards.
+const SHARDS_MAX: u64 = 64;
+
+/// What a block weighs in the books of the cache itself, in bytes.
+const OVERHEAD_BYTES: usize = 64;
+
+/// A block, roughly, to guess how many there will be.
+const BLOCK_BYTES_GUESS: u64 = 4096;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Key {
+    table: u64,
+    block: u32,
+}
+
+impl std::hash::Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.table.rotate_left(32) ^ u64::from(self.block));
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        // Folded multiplication: every bit of the word reaches every bit.
+        let product = u128::from(word ^ self.0 ^ 0x2545_f491_4f6c_dd1d) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product as u64) ^ (product >> 64) as u64;
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct KeyHash;
+
+impl BuildHasher for KeyHash {
+    type Hasher = KeyHasher;
+
+    fn build_hasher(&self) -> KeyHasher {
+        KeyHasher::default()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct BlockWeight;
+
+impl Weighter<Key, Arc<Block>> for BlockWeight {
+    fn weight(&self, _: &Key, block: &Arc<Block>) -> u64 {
+        (block.memory_bytes() + OVERHEAD_BYTES) as u64
+    }
+}
+
+/// How the cache did since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheStats {
+    /// Blocks found.
+    pub hits: u64,
+    /// Blocks not found.
+    pub misses: u64,
+    /// Blocks inside.
+    pub blocks: u64,
+    /// Bytes inside, overhead included.
+    pub used_bytes: u64,
+    /// Bytes it may hold.
+    pub capacity_bytes: u64,
+}
+
+/// Decoded blocks of all tables.
+pub struct BlockCache {
+    blocks: Option<Cache<Key, Arc<Block>, BlockWeight, KeyHash>>,
+    capacity_bytes: u64,
+    counters: Counters<2>,
+}
+
+const HITS: usize = 0;
+const MISSES: usize = 1;
+
+impl BlockCache {
+    /// A cache of at most `capacity_bytes`; 0 switches it off.
+    #[must_use]
+    pub fn new(capacity_bytes: u64) -> BlockCache {
+        let shards = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
+        // Rounded down: the cache rounds up, which would make shards too small.
+        let shards = 1usize << shards.ilog2();
+        let guess = usize::try_from(capacity_bytes / BLOCK_BYTES_GUESS).unwrap_or(usize::MAX);
+        let options = OptionsBuilder::new()
+            .shards(shards)
+            .estimated_items_capacity(guess.max(64))
+            .weight_capacity(capacity_bytes)
+            .build();
+        let blocks = match options {
+            Ok(options) if capacity_bytes > 0 => {
+                let lifecycle = DefaultLifecycle::default();
+                Some(Cache::with_options(
+                    options,
+                    BlockWeight,
+                    KeyHash,
+                    lifecycle,
+                ))
+            }
+            _ => None,
+        };
+        BlockCache {
+            blocks,
+            capacity_bytes,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Block `block` of `table`, if it is here.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, table: TableId, block: u32) -> Option<Arc<Block>> {
+        let key = Key {
+            table: table.0,
+            block,
+        };
+        let found = self.blocks.as_ref()?.get(&key);
+        self.counters
+            .add(if found.is_some() { HITS } else { MISSES });
+        found
+    }
+
+    /// Keeps block `block` of `table`, at the cost of others.
+    pub fn insert(&self, table: TableId, block: u32, content: &Arc<Block>) {
+        if let Some(blocks) = &self.blocks {
+            let key = Key {
+                table: table.0,
+                block,
+            };
+            blocks.insert(key, Arc::clone(content));
+        }
+    }
+
+    /// How it did.
+    #[must_use]
+    pub fn stats(&self) -> CacheStats {
+        CacheStats {
+            hits: self.counters.sum(HITS),
+            misses: self.counters.sum(MISSES),
+            blocks: self.blocks.as_ref().map_or(0, |b| b.len() as u64),
+            used_bytes: self.blocks.as_ref().map_or(0, Cache::weight),
+            capacity_bytes: self.capacity_bytes,
+        }
+    }
+
+    /// Lets go of every block.
+    pub fn empty(&self) {
+        if let Some(blocks) = &self.blocks {
+            blocks.clear();
+        }
+    }
+}
+
+impl std::fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.stats().fmt(f)
+    }
+}

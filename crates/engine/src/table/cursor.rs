@@ -1,0 +1,428 @@
+//! A position in a table.
+//!
+//! Blocks come from the cache, or from the device one by one, or, when the
+//! cursor runs through the table, many at a time: consecutive blocks that lie
+//! side by side are read in one go and verified one by one. A merge asks for
+//! that from the start and leaves the cache alone; a scan changes over after
+//! its third block in a row that was not in the cache.
+
+use std::sync::Arc;
+
+use thermocline_model::{Kind, SeqNo};
+
+use super::Table;
+use super::block::{Block, BlockSlice, kind_of};
+use super::block_cursor::BlockCursor;
+use crate::error::{Error, Result};
+
+/// Bytes of the first read of a scan that changes over to read-ahead. Each
+/// further one is twice as large.
+const READ_AHEAD_BYTES_FIRST: usize = 32 << 10;
+
+/// Bytes of the largest read of a scan.
+const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
+
+/// Blocks in a row, not in the cache, after which a scan reads ahead.
+const MISSES_MAX: u32 = 2;
+
+/// How a cursor reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadMode {
+    /// Whether blocks read from the device go into the cache.
+    pub fill_cache: bool,
+    /// Bytes to read in one go from the start; 0 to begin with single blocks.
+    pub read_ahead_bytes: usize,
+}
+
+impl ReadMode {
+    /// For a scan on behalf of a user.
+    pub const SCAN: ReadMode = ReadMode {
+        fill_cache: true,
+        read_ahead_bytes: 0,
+    };
+    /// For a merge, which reads a table once from end to end.
+    pub const MERGE: ReadMode = ReadMode {
+        fill_cache: false,
+        read_ahead_bytes: 512 << 10,
+    };
+}
+
+/// Stored bytes of consecutive blocks.
+#[derive(Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    extent: u16,
+    offset: u64,
+}
+
+/// Which way the cursor runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Forward,
+    Backward,
+}
+
+/// A position in a table. A new cursor is not valid; after an error it is not
+/// either.
+pub struct TableCursor {
+    table: Arc<Table>,
+    mode: ReadMode,
+    block_index: usize,
+    /// The block the cursor is in; `None` when it is not valid.
+    block: Option<Arc<Block>>,
+    at: BlockCursor,
+    chunk: Chunk,
+    /// Blocks in a row that were not in the cache.
+    misses: u32,
+    /// Bytes of the next read of several blocks.
+    ahead_bytes: usize,
+}
+
+impl Table {
+    /// A cursor, not yet anywhere.
+    #[must_use]
+    pub fn cursor(self: &Arc<Self>, mode: ReadMode) -> TableCursor {
+        self.count_cursor();
+        TableCursor {
+            table: Arc::clone(self),
+            mode,
+            block_index: 0,
+            block: None,
+            at: BlockCursor::default(),
+            chunk: Chunk::default(),
+            misses: 0,
+            ahead_bytes: READ_AHEAD_BYTES_FIRST.max(mode.read_ahead_bytes),
+        }
+    }
+}
+
+impl TableCursor {
+    /// The table.
+    #[must_use]
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Whether the cursor is at an entry.
+    #[inline]
+    #[must_use]
+    pub fn valid(&self) -> bool {
+        self.block.is_some()
+    }
+
+    /// The entry's key. Requires: the cursor is valid, as for all of the entry.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        debug_assert!(self.valid());
+        self.at.key()
+    }
+
+    /// The entry's number.
+    #[inline]
+    #[must_use]
+    pub fn seq(&self) -> SeqNo {
+        SeqNo(self.at.tag() >> 1)
+    }
+
+    /// The entry's kind.
+    #[inline]
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        kind_of(self.at.tag())
+    }
+
+    /// The entry's value; empty for a delete.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        let (start, end) = self.at.value();
+        self.block
+            .as_ref()
+            .map_or(&[], |block| &block.bytes()[start..end])
+    }
+
+    /// The entry's value, which keeps its block in memory. Requires: the cursor
+    /// is valid.
+    #[must_use]
+    pub fn value_slice(&self) -> BlockSlice {
+        let block = self
+            .block
+            .as_ref()
+            .expect("the caller saw that the cursor is valid");
+        let (start, end) = self.at.value();
+        BlockSlice::new(Arc::clone(block), start, end)
+    }
+
+    /// The block the cursor is in. Requires: the cursor is valid.
+    #[must_use]
+    pub fn block_index(&self) -> usize {
+        self.block_index
+    }
+
+    /// Whether the cursor is at the first entry of a block.
+    #[must_use]
+    pub fn at_block_start(&self) -> bool {
+        self.valid() && self.at.index() == 0
+    }
+
+    /// To the first entry.
+    ///
+    /// # Errors
+    /// `Corruption` and I/O errors, as for all movements.
+    pub fn seek_first(&mut self) -> Result<()> {
+        self.enter_first(0, Way::Forward)
+    }
+
+    /// To the last entry.
+    ///
+    /// # Errors
+    /// See [`TableCursor::seek_first`].
+    pub fn seek_last(&mut self) -> Result<()> {
+        self.enter_last(self.table.block_count())
+    }
+
+    /// To the first entry at or after `(key, seq)`.
+    ///
+    /// # Errors
+    /// See [`TableCursor::seek_first`].
+    pub fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        let (until, _) = self.table.index().blocks_until(key, seq);
+        let Some(index) = until.checked_sub(1) else {
+            return self.enter_first(0, Way::Forward);
+        };
+        let block = self.open(index, Way::Forward)?;
+        match self.at.seek(&block, key, seq) {
+            Some(true) => {
+                self.block = Some(block);
+                Ok(())
+            }
+            Some(false) => self.enter_first(until, Way::Forward),
+            None => Err(self.broken(index)),
+        }
+    }
+
+    /// To the last entry before `(key, seq)`.
+    ///
+    /// # Errors
+    /// See [`TableCursor::seek_first`].
+    pub fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        let (until, _) = self.table.index().blocks_until(key, seq);
+        let Some(index) = until.checked_sub(1) else {
+            self.block = None;
+            return Ok(());
+        };
+        let block = self.open(index, Way::Backward)?;
+        match self.at.seek(&block, key, seq) {
+            Some(true) => {
+                self.block = Some(block);
+                self.prev()
+            }
+            // The cursor stayed at the block's last entry.
+            Some(false) => {
+                self.block = Some(block);
+                Ok(())
+            }
+            None => Err(self.broken(index)),
+        }
+    }
+
+    /// To the next entry. Requires: the cursor is valid.
+    ///
+    /// # Errors
+    /// See [`TableCursor::seek_first`].
+    #[inline]
+    pub fn next(&mut self) -> Result<()> {
+        let Some(block) = &self.block else {
+            return Ok(());
+        };
+        match self.at.next(block) {
+            Some(true) => Ok(()),
+            Some(false) => self.enter_first(self.block_index + 1, Way::Forward),
+            None => Err(self.broken(self.block_index)),
+        }
+    }
+
+    /// To the entry before. Requires: the cursor is valid.
+    ///
+    /// # Errors
+    /// See [`TableCursor::seek_first`].
+    #[inline]
+    pub fn prev(&mut self) -> Result<()> {
+        let Some(block) = &self.block else {
+            return Ok(());
+        };
+        match self.at.prev(block) {
+            Some(true) => Ok(()),
+            Some(false) => self.enter_last(self.block_index),
+            None => Err(self.broken(self.block_index)),
+        }
+    }
+
+    /// To the first entry of the next block: past a block that was copied
+    /// undecoded. Requires: the cursor is valid.
+    ///
+    /// # Errors
+    /// See [`TableCursor::seek_first`].
+    pub fn skip_block(&mut self) -> Result<()> {
+        self.enter_first(self.block_index + 1, Way::Forward)
+    }
+
+    /// The stored bytes of the block the cursor is in, verified. Taken from
+    /// what was read ahead where possible. Requires: the cursor is valid.
+    ///
+    /// # Errors
+    /// See [`TableCursor::seek_first`].
+    pub fn block_stored(&self) -> Result<std::borrow::Cow<'_, [u8]>> {
+        match self.in_chunk(self.block_index) {
+            Some(range) => {
+                let stored = &self.chunk.bytes[range];
+                self.table.check_stored(self.block_index, stored)?;
+                Ok(stored.into())
+            }
+            None => Ok(self.table.read_block_stored(self.block_index)?.into()),
+        }
+    }
+
+    /// To the first entry of block `index`, if there is such a block.
+    fn enter_first(&mut self, index: usize, way: Way) -> Result<()> {
+        if index >= self.table.block_count() {
+            self.block = None;
+            return Ok(());
+        }
+        let block = self.open(index, way)?;
+        if self.at.to_first(&block).is_none() {
+            return Err(self.broken(index));
+        }
+        self.block = Some(block);
+        Ok(())
+    }
+
+    /// To the last entry of the block before `end`, if there is one.
+    fn enter_last(&mut self, end: usize) -> Result<()> {
+        let Some(index) = end.checked_sub(1) else {
+            self.block = None;
+            return Ok(());
+        };
+        let block = self.open(index, Way::Backward)?;
+        if self.at.to_last(&block).is_none() {
+            return Err(self.broken(index));
+        }
+        self.block = Some(block);
+        Ok(())
+    }
+
+    #[cold]
+    fn broken(&mut self, index: usize) -> Error {
+        self.block = None;
+        self.table.block_error(index, "its entries make no sense")
+    }
+
+    /// Block `index`. The cursor is invalid until it has a position in it.
+    fn open(&mut self, index: usize, way: Way) -> Result<Arc<Block>> {
+        let left = self.block.take();
+        if let Some(block) = &left
+            && self.block_index == index
+        {
+            return Ok(Arc::clone(block));
+        }
+        self.at.leave();
+        self.block_index = index;
+        let reads_ahead = self.mode.read_ahead_bytes > 0;
+        if reads_ahead {
+            if self.in_chunk(index).is_none() {
+                self.read_chunk(index, way)?;
+            }
+            return self.from_chunk(index, left);
+        }
+        if let Some(block) = self.table.cache().get(self.table.id(), index as u32) {
+            self.misses = 0;
+            self.ahead_bytes = READ_AHEAD_BYTES_FIRST;
+            return Ok(block);
+        }
+        if self.in_chunk(index).is_none() {
+            self.misses += 1;
+            if self.misses <= MISSES_MAX {
+                return self.table.load_block(index, self.mode.fill_cache);
+            }
+            self.read_chunk(index, way)?;
+            self.ahead_bytes = (self.ahead_bytes * 2).min(READ_AHEAD_BYTES_MAX);
+        }
+        self.from_chunk(index, left)
+    }
+
+    /// Where block `index` lies in the chunk, if it does.
+    fn in_chunk(&self, index: usize) -> Option<std::ops::Range<usize>> {
+        let entry = &self.table.list().entries[index];
+        let chunk = &self.chunk;
+        let start = entry.offset.checked_sub(chunk.offset)?;
+        let end = start + u64::from(entry.stored_bytes);
+        let inside = entry.extent == chunk.extent && end <= chunk.bytes.len() as u64;
+        inside.then_some(start as usize..end as usize)
+    }
+
+    /// Reads block `index` and those that lie beside it in the direction of
+    /// `way`, as many as the read may have bytes.
+    fn read_chunk(&mut self, index: usize, way: Way) -> Result<()> {
+        let entries = &self.table.list().entries;
+        let entry = &entries[index];
+        let (mut start, mut end) = (entry.offset, entry.offset + u64::from(entry.stored_bytes));
+        let room = |start: u64, end: u64| end - start <= self.ahead_bytes as u64;
+        match way {
+            Way::Forward => {
+                for next in &entries[index + 1..] {
+                    let next_end = end + u64::from(next.stored_bytes);
+                    if next.extent != entry.extent || next.offset != end || !room(start, next_end) {
+                        break;
+                    }
+                    end = next_end;
+                }
+            }
+            Way::Backward => {
+                for before in entries[..index].iter().rev() {
+                    let ends_here = before.offset + u64::from(before.stored_bytes) == start;
+                    if before.extent != entry.extent || !ends_here || !room(before.offset, end) {
+                        break;
+                    }
+                    start = before.offset;
+                }
+            }
+        }
+        self.chunk.extent = entry.extent;
+        self.chunk.offset = start;
+        self.chunk.bytes.resize((end - start) as usize, 0);
+        let read = self
+            .table
+            .read_at(entry.extent, start, &mut self.chunk.bytes);
+        if read.is_err() {
+            self.chunk.bytes.clear();
+        }
+        read
+    }
+
+    /// Decodes block `index` from the chunk. Takes over the buffer of `left`,
+    /// the block that the cursor was in, if nobody else has it.
+    fn from_chunk(&mut self, index: usize, left: Option<Arc<Block>>) -> Result<Arc<Block>> {
+        let range = self.in_chunk(index).unwrap_or_default();
+        let stored = &self.chunk.bytes[range];
+        let spare = left.and_then(Arc::into_inner).map(Block::into_buffer);
+        let decoded = Block::decode(stored, spare.unwrap_or_default());
+        let block = Arc::new(self.table.checked(index, decoded)?);
+        self.table.count_block_read();
+        if self.mode.fill_cache {
+            self.table
+                .cache()
+                .insert(self.table.id(), index as u32, &block);
+        }
+        Ok(block)
+    }
+}
+
+impl std::fmt::Debug for TableCursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableCursor")
+            .field("table", &self.table.id())
+            .field("block", &self.valid().then_some(self.block_index))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,352 @@
+//! The bytes of a meta extent: `docs/formats/table.md` describes them.
+
+use thermocline_model::codec::{Reader, Writer};
+use thermocline_model::cover::{Cover, RangeDelete};
+use thermocline_model::key::{KEY_BYTES_MAX, common_prefix_len};
+use thermocline_model::{Compression, KeyRange, SeqNo, TableId};
+
+use super::block_list::{BLOCK_FLAGS, BlockEntry, BlockList, CONTINUES};
+use super::filter;
+use super::trailer::{TRAILER_BYTES, masked};
+
+/// Begins every meta extent.
+pub(crate) const META_MAGIC: [u8; 8] = *b"tclmeta\n";
+
+/// The version of the format described in `docs/formats/table.md`.
+pub(crate) const META_VERSION: u32 = 1;
+
+/// Bytes before the body: magic, version, checksum, table id, body length.
+pub(crate) const HEADER_BYTES: usize = 32;
+
+/// Most filter bits a key.
+pub(crate) const FILTER_BITS_MAX: u32 = 30;
+
+/// What a meta extent says.
+#[derive(Debug)]
+pub(crate) struct Meta {
+    pub(crate) id: TableId,
+    pub(crate) created_us: u64,
+    pub(crate) compression: Compression,
+    pub(crate) block_bytes: u64,
+    pub(crate) interval: u8,
+    pub(crate) filter_bits_per_key: u32,
+    pub(crate) entries: u64,
+    pub(crate) deletes: u64,
+    pub(crate) raw_bytes: u64,
+    pub(crate) seq_min: SeqNo,
+    pub(crate) seq_max: SeqNo,
+    pub(crate) range: KeyRange,
+    /// Length of each data extent.
+    pub(crate) extents: Vec<u64>,
+    pub(crate) blocks: BlockList,
+    pub(crate) range_deletes: Vec<RangeDelete>,
+}
+
+/// The range deletes of `cover`: one for each fragment and number.
+pub(crate) fn range_deletes_of(cover: &Cover) -> Vec<RangeDelete> {
+    let mut range_deletes = Vec::new();
+    for (start, end, seqs) in cover.fragments() {
+        range_deletes.extend(seqs.iter().map(|&seq| RangeDelete {
+            start: start.into(),
+            end: end.into(),
+            seq,
+        }));
+    }
+    range_deletes
+}
+
+impl Meta {
+    /// The bytes of the extent.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.number(self.created_us);
+        w.byte(self.compression as u8);
+        w.number(self.block_bytes);
+        w.byte(self.interval);
+        w.number(u64::from(self.filter_bits_per_key));
+        w.number(self.entries);
+        w.number(self.deletes);
+        w.number(self.raw_bytes);
+        w.number(self.seq_min.0);
+        w.number(self.seq_max.0);
+        w.bytes(&self.range.start);
+        w.bytes(&self.range.end);
+        w.byte(u8::from(self.range.end_inclusive));
+        w.length(self.extents.len());
+        for &length in &self.extents {
+            w.number(length);
+        }
+        w.length(self.blocks.len());
+        let mut before: &[u8] = &[];
+        for (block, entry) in self.blocks.entries.iter().enumerate() {
+            let first = self.blocks.first_key(block);
+            let last = self.blocks.last_key(block);
+            key_after(&mut w, before, first);
+            key_after(&mut w, first, last);
+            w.number(u64::from(entry.extent));
+            w.number(entry.offset);
+            w.number(u64::from(entry.stored_bytes));
+            w.number(u64::from(entry.payload_bytes));
+            w.raw(&entry.checksum.to_le_bytes());
+            w.byte(entry.flags);
+            w.number(entry.first_seq.0);
+            w.number(entry.seq_max.0);
+            w.length(self.blocks.filter_words(block));
+            before = last;
+        }
+        for word in &self.blocks.filters {
+            w.raw(&word.to_le_bytes());
+        }
+        w.length(self.range_deletes.len());
+        for one in &self.range_deletes {
+            w.bytes(&one.start);
+            w.bytes(&one.end);
+            w.number(one.seq.0);
+        }
+        let body = w.finish();
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
+        bytes.extend_from_slice(&META_MAGIC);
+        bytes.extend_from_slice(&META_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&self.id.0.to_le_bytes());
+        bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(&body);
+        let checksum = checksum(&bytes);
+        bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// What the extent `bytes` of table `id` says. Ensures: keys ascend, places
+    /// lie within the extents, counts and lengths fit each other.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn decode(bytes: &[u8], id: TableId) -> Result<Meta, MetaError> {
+        let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(MetaError::wrong(format!(
+                "meta of {} bytes has no header",
+                bytes.len()
+            )));
+        };
+        if header[..8] != META_MAGIC {
+            return Err(MetaError::wrong(
+                "this is no table meta: its magic is missing",
+            ));
+        }
+        let u32_at = |at: usize| {
+            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        let version = u32_at(8);
+        let found = u32_at(12);
+        let computed = checksum(bytes);
+        if found != computed {
+            return Err(MetaError::wrong(format!(
+                "meta checksum is {found:08x}, its bytes have {computed:08x}"
+            )));
+        }
+        if version != META_VERSION {
+            return Err(MetaError::Version(version));
+        }
+        if u64_at(16) != id.0 {
+            return Err(MetaError::wrong(format!(
+                "meta is that of table {}, not of table {id}",
+                TableId(u64_at(16))
+            )));
+        }
+        if u64_at(24) != body.len() as u64 {
+            return Err(MetaError::wrong(format!(
+                "meta body has {} bytes, its header says {}",
+                body.len(),
+                u64_at(24)
+            )));
+        }
+        decode_body(body, id).map_err(MetaError::Wrong)
+    }
+}
+
+/// Why a meta extent cannot be used.
+#[derive(Debug)]
+pub(crate) enum MetaError {
+    /// It is not what was written.
+    Wrong(String),
+    /// It is of a format version that we do not know.
+    Version(u32),
+}
+
+impl MetaError {
+    fn wrong(message: impl Into<String>) -> MetaError {
+        MetaError::Wrong(message.into())
+    }
+}
+
+/// The checksum of a meta extent: all of it but the checksum itself.
+fn checksum(bytes: &[u8]) -> u32 {
+    let before = crc32c::crc32c(&bytes[..12]);
+    masked(crc32c::crc32c_append(before, &bytes[16..]))
+}
+
+/// Writes `key` as the number of bytes it shares with `before`, and the rest.
+fn key_after(w: &mut Writer, before: &[u8], key: &[u8]) {
+    let shared = common_prefix_len(before, key);
+    w.length(shared);
+    w.bytes(&key[shared..]);
+}
+
+/// Reads into `key`, which holds the key before, what [`key_after`] wrote.
+fn read_key(r: &mut Reader<'_>, key: &mut Vec<u8>) -> Result<(), String> {
+    let shared = r.number()?;
+    let rest = r.bytes()?;
+    if shared > key.len() as u64 {
+        return Err(format!(
+            "key shares {shared} bytes with one of {}",
+            key.len()
+        ));
+    }
+    key.truncate(shared as usize);
+    key.extend_from_slice(rest);
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Err(format!("key of {} bytes", key.len()));
+    }
+    Ok(())
+}
+
+fn decode_body(body: &[u8], id: TableId) -> Result<Meta, String> {
+    let r = &mut Reader::new(body);
+    let created_us = r.number()?;
+    let compression = r.byte()?;
+    let compression = Compression::from_byte(compression)
+        .ok_or_else(|| format!("compression {compression} is unknown"))?;
+    let block_bytes = r.number()?;
+    let interval = r.byte()?;
+    let filter_bits_per_key = r.number32()?;
+    if filter_bits_per_key > FILTER_BITS_MAX {
+        return Err(format!("{filter_bits_per_key} filter bits a key"));
+    }
+    let entries = r.number()?;
+    let deletes = r.number()?;
+    let raw_bytes = r.number()?;
+    let seq_min = SeqNo(r.number()?);
+    let seq_max = SeqNo(r.number()?);
+    let range = KeyRange {
+        start: r.bytes()?.into(),
+        end: r.bytes()?.into(),
+        end_inclusive: r.flag()?,
+    };
+    if !range.is_valid() || seq_min > seq_max || deletes > entries {
+        return Err("range, sequence numbers or counts contradict themselves".to_string());
+    }
+    let mut extents = Vec::new();
+    for _ in 0..r.length()? {
+        extents.push(r.number()?);
+    }
+    let mut meta = Meta {
+        id,
+        created_us,
+        compression,
+        block_bytes,
+        interval,
+        filter_bits_per_key,
+        entries,
+        deletes,
+        raw_bytes,
+        seq_min,
+        seq_max,
+        range,
+        extents,
+        blocks: BlockList::default(),
+        range_deletes: Vec::new(),
+    };
+    let words = decode_blocks(r, &mut meta)?;
+    decode_filters(r, &mut meta, &words)?;
+    for _ in 0..r.length()? {
+        let one = RangeDelete {
+            start: r.bytes()?.into(),
+            end: r.bytes()?.into(),
+            seq: SeqNo(r.number()?),
+        };
+        let within =
+            meta.range.start <= one.start && one.start < one.end && one.end <= meta.range.end;
+        if !within || one.seq < seq_min || one.seq > seq_max {
+            return Err("range delete lies outside of the table".to_string());
+        }
+        meta.range_deletes.push(one);
+    }
+    r.end()?;
+    if meta.blocks.len() == 0 && (entries != 0 || meta.range_deletes.is_empty()) {
+        return Err("table is empty".to_string());
+    }
+    Ok(meta)
+}
+
+/// Reads the block list. Returns the filter length of each block, in words.
+fn decode_blocks(r: &mut Reader<'_>, meta: &mut Meta) -> Result<Vec<usize>, String> {
+    let blocks = r.length()?;
+    let mut words = Vec::new();
+    let mut last = Vec::new();
+    for block in 0..blocks {
+        let wrong = |what: String| Err(format!("block {block}: {what}"));
+        let mut first = last.clone();
+        read_key(r, &mut first)?;
+        let before = std::mem::replace(&mut last, first.clone());
+        read_key(r, &mut last)?;
+        let entry = BlockEntry {
+            extent: u16::try_from(r.number()?).map_err(|e| e.to_string())?,
+            offset: r.number()?,
+            stored_bytes: r.number32()?,
+            payload_bytes: r.number32()?,
+            checksum: match r.raw(4)? {
+                &[a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
+                _ => return wrong("checksum is missing".to_string()),
+            },
+            flags: r.byte()?,
+            first_seq: SeqNo(r.number()?),
+            seq_max: SeqNo(r.number()?),
+        };
+        words.push(r.length()?);
+        let continues = entry.flags & CONTINUES != 0;
+        let ascends = before < first || (continues && before == first);
+        if !ascends || first > last || *first < *meta.range.start || meta.range.ends_before(&last) {
+            return wrong("keys are out of order or out of the table's range".to_string());
+        }
+        if entry.flags & !BLOCK_FLAGS != 0 {
+            return wrong(format!("flags {:#x} are unknown", entry.flags));
+        }
+        if entry.seq_max > meta.seq_max || entry.first_seq > entry.seq_max {
+            return wrong("sequence numbers are out of the table's".to_string());
+        }
+        let Some(&extent) = meta.extents.get(usize::from(entry.extent)) else {
+            return wrong(format!("extent {} does not exist", entry.extent));
+        };
+        let end = entry.offset.checked_add(u64::from(entry.stored_bytes));
+        if end.is_none_or(|end| end > extent) || (entry.stored_bytes as usize) < TRAILER_BYTES {
+            return wrong(format!(
+                "{} bytes at {} do not lie in an extent of {extent} bytes",
+                entry.stored_bytes, entry.offset
+            ));
+        }
+        meta.blocks.push(entry, &first, &last)?;
+    }
+    Ok(words)
+}
+
+fn decode_filters(r: &mut Reader<'_>, meta: &mut Meta, words: &[usize]) -> Result<(), String> {
+    let mut filters = Vec::new();
+    let mut ends = Vec::with_capacity(words.len());
+    for &count in words {
+        if !filter::is_lawful_length(count) {
+            return Err(format!("filter of {count} words"));
+        }
+        let bytes = r.raw(count.checked_mul(8).ok_or("filter is too long")?)?;
+        filters.extend(
+            bytes
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|w| u64::from_le_bytes(*w)),
+        );
+        ends.push(u32::try_from(filters.len()).map_err(|_| "filters exceed 32 GiB")?);
+    }
+    meta.blocks.set_filters(filters, ends);
+    Ok(())
+}

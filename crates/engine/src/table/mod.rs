@@ -1,0 +1,43 @@
+//! Tables: sorted sets of entries that never change.
+//!
+//! A table is one meta extent and any number of data extents, each in an object
+//! of its own or a part of one. The data extents hold blocks and nothing else;
+//! the meta extent lists the blocks in key order, with their places, checksums
+//! and filters, and holds the range deletes. Blocks may lie in any order, in
+//! any of the data extents, so that data can be added to and moved without
+//! being rewritten. `docs/formats/table.md` has the bytes.
+//!
+//! While a table is open its block list and filters are in memory (pinned), so
+//! that a read costs at most one block read per table, and none where the
+//! filter excludes the key.
+//!
+//! What keeps wrong bytes out (I8): every block carries a checksum of its bytes;
+//! the block list repeats the checksum of *this* block, so that another intact
+//! block read by mistake is noticed; the meta extent has a checksum over all of
+//! it, its table's number included, and the manifest repeats the checksum of
+//! the whole extent. None of this names the object or the offset, so an extent
+//! can move to another tier, and a block into another table, byte for byte.
+
+mod block;
+mod block_build;
+mod block_cursor;
+mod block_list;
+mod compress;
+pub(crate) mod counters;
+mod cursor;
+mod filter;
+mod meta;
+mod read;
+mod trailer;
+mod verify;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use block::{Block, BlockSlice};
+pub use cursor::{ReadMode, TableCursor};
+pub use filter::key_hash;
+pub use read::{BlockInfo, Table, TableAccesses, TableContext, TableHit};
+pub use verify::TableReport;
+pub use write::{BLOCK_BYTES_MAX, TableWriter, TableWriterOptions, WrittenTable};

@@ -1,0 +1,508 @@
+//! An open table: point reads, and the blocks for cursors.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use thermocline_model::cover::Cover;
+use thermocline_model::{Extent, Kind, SeqNo, TableId, TableMeta};
+
+use super::block::{Block, BlockSlice, Found};
+use super::block_list::{BlockEntry, BlockList, HAS_DELETES, HAS_VERSIONS, Index};
+use super::counters::Counters;
+use super::filter;
+use super::meta::{Meta, MetaError};
+use crate::cache::BlockCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::ObjectReader;
+
+/// What the open tables of a store share.
+#[derive(Debug)]
+pub struct TableContext {
+    /// The block cache.
+    pub cache: Arc<BlockCache>,
+    pinned_bytes: AtomicU64,
+}
+
+impl TableContext {
+    /// A context around `cache`.
+    #[must_use]
+    pub fn new(cache: Arc<BlockCache>) -> TableContext {
+        TableContext {
+            cache,
+            pinned_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes of the block lists and filters of all open tables.
+    #[must_use]
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// An entry that a point read found.
+#[derive(Clone, Debug)]
+pub struct TableHit {
+    /// Its number.
+    pub seq: SeqNo,
+    /// Put or delete.
+    pub kind: Kind,
+    /// Its value; empty for a delete.
+    pub value: BlockSlice,
+}
+
+/// How often a table was used since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableAccesses {
+    /// Point reads.
+    pub probes: u64,
+    /// Point reads that found their key.
+    pub hits: u64,
+    /// Blocks read from the device, by point reads and cursors.
+    pub block_reads: u64,
+    /// Point reads that a filter answered.
+    pub filter_rejects: u64,
+    /// Cursors made.
+    pub cursors: u64,
+}
+
+const PROBES: usize = 0;
+const HITS: usize = 1;
+const BLOCK_READS: usize = 2;
+const FILTER_REJECTS: usize = 3;
+const CURSORS: usize = 4;
+
+/// What a merge wants to know of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockInfo<'a> {
+    /// Its first key.
+    pub first_key: &'a [u8],
+    /// Its last key.
+    pub last_key: &'a [u8],
+    /// Number of its first entry.
+    pub first_seq: SeqNo,
+    /// Largest number inside.
+    pub seq_max: SeqNo,
+    /// Bytes on the device.
+    pub stored_bytes: u32,
+    /// Bytes in memory.
+    pub payload_bytes: u32,
+    /// Whether it holds deletes.
+    pub has_deletes: bool,
+    /// Whether it holds several versions of a key.
+    pub has_versions: bool,
+    /// Whether its first key is the last key of the block before.
+    pub continues: bool,
+}
+
+/// An open table.
+#[derive(Debug)]
+pub struct Table {
+    id: TableId,
+    index: Index,
+    probes: u32,
+    extents: Vec<(Arc<dyn ObjectReader>, Extent)>,
+    context: Arc<TableContext>,
+    accesses: Counters<5>,
+    filter_bits_per_key: u32,
+    cover: Cover,
+    record: TableMeta,
+    meta_reader: Arc<dyn ObjectReader>,
+    pinned_bytes: u64,
+}
+
+impl Table {
+    /// Opens the table that the manifest records as `record`. The readers are
+    /// those of the objects that its extents name, in order.
+    ///
+    /// # Errors
+    /// `Corruption` when the meta extent is not the one recorded or makes no
+    /// sense, `Unsupported` when its format is unknown, I/O errors.
+    pub fn open(
+        record: &TableMeta,
+        meta_reader: Arc<dyn ObjectReader>,
+        data_readers: Vec<Arc<dyn ObjectReader>>,
+        context: Arc<TableContext>,
+    ) -> Result<Table> {
+        let bytes = read_extent(&*meta_reader, &record.meta)?;
+        let path = meta_reader.path();
+        let wrong = |what: String| corrupt(record.id, &what, path).offset(record.meta.offset);
+        let found = crc32c::crc32c(&bytes);
+        if found != record.meta.checksum {
+            return Err(
+                wrong("meta extent is not the one recorded".to_string()).expected(
+                    format_args!("checksum {:08x}", record.meta.checksum),
+                    format_args!("{found:08x}"),
+                ),
+            );
+        }
+        let meta = Meta::decode(&bytes, record.id).map_err(|error| match error {
+            MetaError::Wrong(what) => wrong(what),
+            MetaError::Version(version) => {
+                let what = format!("table {}: meta has format version {version}", record.id);
+                Error::new(ErrorKind::Unsupported, what).at(path)
+            }
+        })?;
+        compare(record, &meta).map_err(wrong)?;
+        if data_readers.len() != record.data.len() {
+            return Err(Error::invalid(format!(
+                "table {}: a reader for each data extent is needed",
+                record.id
+            )));
+        }
+        for (reader, extent) in data_readers.iter().zip(&record.data) {
+            check_place(&**reader, extent).map_err(|e| e.at(reader.path()))?;
+        }
+        let index = Index::new(meta.blocks);
+        let cover = Cover::new(&meta.range_deletes);
+        let pinned_bytes = (index.memory_bytes() + cover.bytes() + size_of::<Table>()) as u64;
+        context
+            .pinned_bytes
+            .fetch_add(pinned_bytes, Ordering::Relaxed);
+        Ok(Table {
+            id: record.id,
+            index,
+            probes: filter::probes_for(meta.filter_bits_per_key),
+            extents: data_readers
+                .into_iter()
+                .zip(record.data.iter().copied())
+                .collect(),
+            context,
+            accesses: Counters::default(),
+            filter_bits_per_key: meta.filter_bits_per_key,
+            cover,
+            record: record.clone(),
+            meta_reader,
+            pinned_bytes,
+        })
+    }
+
+    /// The newest version of `key` that `snapshot` sees, if it is in this table
+    /// (range deletes are for the caller to look at, see [`Table::cover`]).
+    /// `hash` is the [`super::key_hash`] of the key.
+    ///
+    /// # Errors
+    /// `Corruption` when a block is not what was written; I/O errors.
+    pub fn get(&self, key: &[u8], hash: u64, snapshot: SeqNo) -> Result<Option<TableHit>> {
+        self.accesses.add(PROBES);
+        let (until, starts_next) = self.index.blocks_until(key, snapshot);
+        if !starts_next {
+            let Some(block) = until.checked_sub(1) else {
+                return Ok(None);
+            };
+            if !self.index.list.may_contain(block, self.probes, hash) {
+                self.accesses.add(FILTER_REJECTS);
+                return Ok(None);
+            }
+            return self.get_in(block, key, snapshot);
+        }
+        // The block after the candidate starts with an older version of the
+        // key: it has the answer unless the candidate ends with the key too.
+        if self.list().entries[until].flags & super::block_list::CONTINUES != 0
+            && let Some(block) = until.checked_sub(1)
+            && let Some(hit) = self.get_in(block, key, snapshot)?
+        {
+            return Ok(Some(hit));
+        }
+        self.get_in(until, key, snapshot)
+    }
+
+    fn get_in(&self, block: usize, key: &[u8], snapshot: SeqNo) -> Result<Option<TableHit>> {
+        let content = self.block(block, true)?;
+        let found = content.find(key, snapshot);
+        let found = found.ok_or_else(|| self.block_error(block, "its entries make no sense"))?;
+        let Some(Found {
+            seq,
+            kind,
+            value_start,
+            value_end,
+        }) = found
+        else {
+            return Ok(None);
+        };
+        self.accesses.add(HITS);
+        Ok(Some(TableHit {
+            seq,
+            kind,
+            value: BlockSlice::new(content, value_start, value_end),
+        }))
+    }
+
+    /// Block `block`, from the cache or the device; in the latter case the cache
+    /// gets it if `fill`.
+    #[inline]
+    pub(crate) fn block(&self, block: usize, fill: bool) -> Result<Arc<Block>> {
+        match self.context.cache.get(self.id, block as u32) {
+            Some(content) => Ok(content),
+            None => self.load_block(block, fill),
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn load_block(&self, block: usize, fill: bool) -> Result<Arc<Block>> {
+        let stored = self.read_stored(block)?;
+        let decoded = Block::decode_owned(stored);
+        let content = Arc::new(self.checked(block, decoded)?);
+        if fill {
+            self.context.cache.insert(self.id, block as u32, &content);
+        }
+        Ok(content)
+    }
+
+    /// The block, if its checksum and length are those of the block list.
+    pub(crate) fn checked(
+        &self,
+        block: usize,
+        decoded: Result<(Block, u32), String>,
+    ) -> Result<Block> {
+        let (content, checksum) = decoded.map_err(|what| self.block_error(block, &what))?;
+        let entry = &self.list().entries[block];
+        if checksum != entry.checksum {
+            return Err(self.block_error(block, "it is another block").expected(
+                format_args!("checksum {:08x}", entry.checksum),
+                format_args!("{checksum:08x}"),
+            ));
+        }
+        if content.bytes().len() != entry.payload_bytes as usize {
+            return Err(self.block_error(block, "payload length is not the one listed"));
+        }
+        Ok(content)
+    }
+
+    fn read_stored(&self, block: usize) -> Result<Vec<u8>> {
+        let entry = &self.list().entries[block];
+        // Opening checked that the extent, which the object holds, holds this.
+        let mut stored = vec![0; entry.stored_bytes as usize];
+        self.read_at(entry.extent, entry.offset, &mut stored)?;
+        self.accesses.add(BLOCK_READS);
+        Ok(stored)
+    }
+
+    /// Reads bytes of an extent.
+    pub(crate) fn read_at(&self, extent: u16, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let (reader, place) = &self.extents[usize::from(extent)];
+        reader.read_at(place.offset + offset, buffer)
+    }
+
+    /// Counts blocks that a cursor read in one go.
+    pub(crate) fn count_block_read(&self) {
+        self.accesses.add(BLOCK_READS);
+    }
+
+    /// Counts a cursor.
+    pub(crate) fn count_cursor(&self) {
+        self.accesses.add(CURSORS);
+    }
+
+    /// The stored bytes of block `block`, verified, for
+    /// [`super::TableWriter::add_block_raw`].
+    ///
+    /// # Errors
+    /// `Corruption` when they are not that block's; I/O errors.
+    pub fn read_block_stored(&self, block: usize) -> Result<Vec<u8>> {
+        let stored = self.read_stored(block)?;
+        self.check_stored(block, &stored)?;
+        Ok(stored)
+    }
+
+    /// Whether `stored` is block `block`.
+    pub(crate) fn check_stored(&self, block: usize, stored: &[u8]) -> Result<()> {
+        let trailer = super::trailer::Trailer::of(stored);
+        let (_, checksum) = trailer.map_err(|what| self.block_error(block, &what))?;
+        let expected = self.list().entries[block].checksum;
+        if checksum != expected {
+            return Err(self.block_error(block, "it is another block").expected(
+                format_args!("checksum {expected:08x}"),
+                format_args!("{checksum:08x}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The error that says `what` is wrong with block `block`.
+    pub(crate) fn block_error(&self, block: usize, what: &str) -> Error {
+        let entry = &self.list().entries[block];
+        let (reader, place) = &self.extents[usize::from(entry.extent)];
+        corrupt(self.id, &format!("block {block}: {what}"), reader.path())
+            .offset(place.offset + entry.offset)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// What the manifest records of it.
+    #[must_use]
+    pub fn record(&self) -> &TableMeta {
+        &self.record
+    }
+
+    /// Its range deletes.
+    #[must_use]
+    pub fn cover(&self) -> &Cover {
+        &self.cover
+    }
+
+    /// The number of its blocks.
+    #[must_use]
+    pub fn block_count(&self) -> usize {
+        self.list().len()
+    }
+
+    /// What is known of block `block` without reading it. Requires: there is
+    /// one.
+    #[must_use]
+    pub fn block_info(&self, block: usize) -> BlockInfo<'_> {
+        let entry: &BlockEntry = &self.list().entries[block];
+        BlockInfo {
+            first_key: self.list().first_key(block),
+            last_key: self.list().last_key(block),
+            first_seq: entry.first_seq,
+            seq_max: entry.seq_max,
+            stored_bytes: entry.stored_bytes,
+            payload_bytes: entry.payload_bytes,
+            has_deletes: entry.flags & HAS_DELETES != 0,
+            has_versions: entry.flags & HAS_VERSIONS != 0,
+            continues: entry.flags & super::block_list::CONTINUES != 0,
+        }
+    }
+
+    /// Filter bits a key.
+    #[must_use]
+    pub fn filter_bits_per_key(&self) -> u32 {
+        self.filter_bits_per_key
+    }
+
+    /// Data bytes before `key`, to the accuracy of a block.
+    #[must_use]
+    pub fn approximate_offset(&self, key: &[u8]) -> u64 {
+        let (until, _) = self.index.blocks_until(key, SeqNo::MAX);
+        let before = &self.list().entries[..until.saturating_sub(1)];
+        before.iter().map(|e| u64::from(e.stored_bytes)).sum()
+    }
+
+    /// How often it was used since it was opened.
+    #[must_use]
+    pub fn accesses(&self) -> TableAccesses {
+        TableAccesses {
+            probes: self.accesses.sum(PROBES),
+            hits: self.accesses.sum(HITS),
+            block_reads: self.accesses.sum(BLOCK_READS),
+            filter_rejects: self.accesses.sum(FILTER_REJECTS),
+            cursors: self.accesses.sum(CURSORS),
+        }
+    }
+
+    /// Bytes of its block list, filters and range deletes in memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.pinned_bytes
+    }
+
+    pub(crate) fn list(&self) -> &BlockList {
+        &self.index.list
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub(crate) fn cache(&self) -> &BlockCache {
+        &self.context.cache
+    }
+
+    pub(crate) fn filter_probes(&self) -> u32 {
+        self.probes
+    }
+
+    pub(crate) fn extents(&self) -> &[(Arc<dyn ObjectReader>, Extent)] {
+        &self.extents
+    }
+
+    /// The meta extent's bytes, read anew.
+    pub(crate) fn read_meta(&self) -> Result<Vec<u8>> {
+        read_extent(&*self.meta_reader, &self.record.meta)
+    }
+
+    /// The error that says `what` is wrong with the table.
+    pub(crate) fn error(&self, what: &str) -> Error {
+        corrupt(self.id, what, self.meta_reader.path())
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.context
+            .pinned_bytes
+            .fetch_sub(self.pinned_bytes, Ordering::Relaxed);
+    }
+}
+
+fn corrupt(id: TableId, what: &str, path: &Path) -> Error {
+    Error::corruption(format!("table {id}: {what}")).at(path)
+}
+
+/// Requires that the object holds the whole extent, before memory is taken for
+/// it.
+fn check_place(reader: &dyn ObjectReader, extent: &Extent) -> Result<()> {
+    let end = extent.offset.checked_add(extent.length);
+    if end.is_none_or(|end| end > reader.size_bytes()) {
+        return Err(Error::corruption(format!(
+            "object {} is too short for an extent",
+            extent.object
+        ))
+        .at(reader.path())
+        .expected(
+            format_args!("{} bytes from {}", extent.length, extent.offset),
+            format_args!("an object of {}", reader.size_bytes()),
+        ));
+    }
+    Ok(())
+}
+
+fn read_extent(reader: &dyn ObjectReader, extent: &Extent) -> Result<Vec<u8>> {
+    check_place(reader, extent)?;
+    let length = usize::try_from(extent.length);
+    let mut bytes =
+        vec![0; length.map_err(|_| Error::invalid("extent exceeds the address space"))?];
+    reader.read_at(extent.offset, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Requires that the meta extent says what the manifest recorded.
+fn compare(record: &TableMeta, meta: &Meta) -> Result<(), String> {
+    fn same<T: PartialEq + std::fmt::Display>(
+        what: &str,
+        recorded: T,
+        found: T,
+    ) -> Result<(), String> {
+        if recorded == found {
+            return Ok(());
+        }
+        Err(format!("meta has {what} {found}, recorded was {recorded}"))
+    }
+    same("entries", record.entries, meta.entries)?;
+    same("deletes", record.deletes, meta.deletes)?;
+    same(
+        "range deletes",
+        record.range_deletes,
+        meta.range_deletes.len() as u64,
+    )?;
+    same("raw bytes", record.raw_bytes, meta.raw_bytes)?;
+    same("lowest number", record.seq_min, meta.seq_min)?;
+    same("highest number", record.seq_max, meta.seq_max)?;
+    same("data extents", record.data.len(), meta.extents.len())?;
+    for (extent, &length) in record.data.iter().zip(&meta.extents) {
+        same("data extent length", extent.length, length)?;
+    }
+    if record.range != meta.range {
+        return Err(format!(
+            "meta has range {}, recorded was {}",
+            meta.range, record.range
+        ));
+    }
+    Ok(())
+}

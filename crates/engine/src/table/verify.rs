@@ -1,0 +1,158 @@
+//! Reads all of a table and checks all that can be checked.
+
+use std::sync::Arc;
+
+use thermocline_model::SeqNo;
+use thermocline_model::key::compare_entries;
+
+use super::Table;
+use super::block_cursor::BlockCursor;
+use super::block_list::{BlockEntry, CONTINUES, HAS_DELETES, HAS_VERSIONS};
+use super::filter;
+use super::trailer::{SEVERAL_VERSIONS, Trailer};
+use crate::error::Result;
+
+/// Bytes read in one go.
+const READ_BYTES: u64 = 1 << 20;
+
+/// What [`Table::verify`] looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableReport {
+    /// Blocks.
+    pub blocks: u64,
+    /// Puts and deletes.
+    pub entries: u64,
+    /// Bytes of all extents.
+    pub bytes: u64,
+}
+
+impl Table {
+    /// Reads the whole table from its devices and checks every checksum, the
+    /// order of all entries, every filter, and every count.
+    ///
+    /// # Errors
+    /// `Corruption` that names the first thing wrong; I/O errors.
+    pub fn verify(self: &Arc<Self>) -> Result<TableReport> {
+        let meta = self.read_meta()?;
+        if crc32c::crc32c(&meta) != self.record().meta.checksum {
+            return Err(self.error("meta extent is not the one recorded"));
+        }
+        self.verify_extents()?;
+        let mut before = (Vec::new(), SeqNo::ZERO);
+        let (mut entries, mut deletes, mut raw_bytes) = (0, 0, 0);
+        for block in 0..self.block_count() {
+            let trailer = self.verify_block(block, &mut before)?;
+            entries += u64::from(trailer.entries);
+            deletes += u64::from(trailer.deletes);
+            raw_bytes += u64::from(trailer.entry_bytes);
+        }
+        let record = self.record();
+        if (entries, deletes, raw_bytes) != (record.entries, record.deletes, record.raw_bytes) {
+            return Err(self
+                .error("blocks do not have the entries recorded")
+                .expected(
+                    format_args!(
+                        "{} entries, {} deletes, {} bytes",
+                        record.entries, record.deletes, record.raw_bytes
+                    ),
+                    format_args!("{entries}, {deletes}, {raw_bytes}"),
+                ));
+        }
+        Ok(TableReport {
+            blocks: self.block_count() as u64,
+            entries,
+            bytes: record.size_bytes(),
+        })
+    }
+
+    fn verify_extents(&self) -> Result<()> {
+        let mut buffer = Vec::new();
+        for (reader, extent) in self.extents() {
+            let mut checksum = 0;
+            let mut at = 0;
+            while at < extent.length {
+                buffer.resize((extent.length - at).min(READ_BYTES) as usize, 0);
+                reader.read_at(extent.offset + at, &mut buffer)?;
+                checksum = crc32c::crc32c_append(checksum, &buffer);
+                at += buffer.len() as u64;
+            }
+            if checksum != extent.checksum {
+                return Err(self
+                    .error("data extent is not the one recorded")
+                    .at(reader.path())
+                    .offset(extent.offset)
+                    .expected(
+                        format_args!("checksum {:08x}", extent.checksum),
+                        format_args!("{checksum:08x}"),
+                    ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a block, whose entries come after `before`.
+    fn verify_block(
+        self: &Arc<Self>,
+        index: usize,
+        before: &mut (Vec<u8>, SeqNo),
+    ) -> Result<Trailer> {
+        let wrong = |what: &str| Err(self.block_error(index, what));
+        let stored = self.read_block_stored(index)?;
+        let trailer = Trailer::of(&stored);
+        let (trailer, _) = trailer.map_err(|what| self.block_error(index, &what))?;
+        let decoded = super::Block::decode(&stored, Vec::new());
+        let block = self.checked(index, decoded)?;
+        let entry: &BlockEntry = &self.list().entries[index];
+        let expected_flags = [
+            (HAS_DELETES, trailer.deletes > 0),
+            (HAS_VERSIONS, trailer.flags & SEVERAL_VERSIONS != 0),
+            (CONTINUES, before.0 == self.list().first_key(index)),
+        ];
+        if expected_flags
+            .iter()
+            .any(|&(flag, set)| (entry.flags & flag != 0) != set)
+        {
+            return wrong("flags in the block list are wrong");
+        }
+        let mut at = BlockCursor::default();
+        let mut found = Trailer::default();
+        let mut position = at.to_first(&block).map(|()| true);
+        while let Some(true) = position {
+            let (key, seq) = (at.key(), SeqNo(at.tag() >> 1));
+            if !before.0.is_empty() && compare_entries((&before.0, before.1), (key, seq)).is_ge() {
+                return wrong("entries are out of order");
+            }
+            if found.entries == 0 && (key != self.list().first_key(index) || seq != entry.first_seq)
+            {
+                return wrong("first entry is not the one listed");
+            }
+            if block.find(key, seq).flatten().is_none_or(|f| f.seq != seq) {
+                return wrong("a search does not find an entry");
+            }
+            let hash = filter::key_hash(key);
+            if !self.list().may_contain(index, self.filter_probes(), hash) {
+                return wrong("filter excludes a key");
+            }
+            found.entries += 1;
+            found.deletes += u32::from(at.tag() & 1 == 0);
+            found.seq_max = found.seq_max.max(seq.0);
+            let (value_start, value_end) = at.value();
+            found.entry_bytes += (key.len() + value_end - value_start) as u32;
+            before.0.clear();
+            before.0.extend_from_slice(key);
+            before.1 = seq;
+            position = at.next(&block);
+        }
+        if position.is_none() {
+            return wrong("its entries make no sense");
+        }
+        let counts = |t: &Trailer| (t.entries, t.deletes, t.seq_max, t.entry_bytes);
+        if counts(&found) != counts(&trailer) || entry.seq_max.0 != found.seq_max {
+            return wrong("trailer or block list miscounts");
+        }
+        if before.0 != self.list().last_key(index) {
+            return wrong("last key is not the one listed");
+        }
+        Ok(trailer)
+    }
+}
