@@ -11,6 +11,7 @@
 //! been flushed (I1).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use thermocline_model::cover::Cover;
 use thermocline_model::edit::{Change, Edit};
@@ -23,7 +24,7 @@ use crate::batch::{BATCH_BYTES_MAX, check_key};
 use crate::db::Handle;
 use crate::engine::{Engine, Space};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::output::{Outputs, Target};
+use crate::job::output::{Host, Outputs, Target};
 
 /// A bulk load in progress. Dropped before it is finished, it leaves nothing.
 pub struct BulkLoad {
@@ -59,7 +60,7 @@ impl BulkLoad {
             first_tier,
             background: false,
         };
-        self.outputs = Some(Outputs::new(Arc::clone(&self.handle.engine), target, Cover::default()));
+        self.outputs = Some(Outputs::new(Host::Load(Arc::clone(&self.handle.engine)), target, Cover::default()));
     }
 
     /// Where the tables will most likely lie: the last level.
@@ -112,8 +113,9 @@ impl BulkLoad {
     pub fn finish(mut self) -> Result<u64> {
         let Some(mut outputs) = self.outputs.take() else { return Err(void()) };
         let tables = outputs.finish()?;
-        let Some((first, last)) = tables.first().zip(tables.last()) else { return Ok(0) };
-        let hull = first.range.hull(&last.range);
+        if tables.is_empty() {
+            return Ok(0);
+        }
         let engine = Arc::clone(&self.handle.engine);
         let entries = tables.iter().map(|t| t.entries).sum();
         let bytes: u64 = tables.iter().map(|t| t.size_bytes()).sum();
@@ -123,41 +125,31 @@ impl BulkLoad {
         let mut commit = engine.commit.lock();
         engine.check_writable()?;
         self.space.check_open()?;
-        engine.wait_published(&commit);
-        let in_memory = |view: &crate::engine::ReadView| {
-            view.parts.iter().flat_map(|p| p.memtables()).any(|m| {
-                let table = &m.table;
-                let points = table.smallest_key().zip(table.largest_key());
-                points.is_some_and(|(a, b)| !hull.ends_before(a) && b >= &*hull.start)
-                    || !table.range_deletes().clip(Some(&hull.start), None).is_empty()
-            })
-        };
-        if in_memory(&self.space.view.load()) {
-            engine.seal(&mut commit, &self.space, |_| true);
-            engine.flush_sealed(&self.space)?;
+        while engine.visible().next() != commit.next_seq {
+            std::thread::yield_now();
         }
+        engine.seal(&mut commit, &self.space, |_| true);
+        engine.flush_sealed(&self.space)?;
+        // What other keyspaces still hold in memory is older than the load,
+        // which a power failure must not show without it (I9).
+        engine.persist_log(engine.visible())?;
         let seq = commit.next_seq;
-        let log = commit.log.as_mut().ok_or_else(void)?;
-        log.skip_to(seq.next())?;
 
         let tables: Vec<Arc<TableMeta>> =
             tables.iter().map(|t| Arc::new(TableMeta { seq_min: seq, seq_max: seq, ..(**t).clone() })).collect();
-        // Merges may finish while we look, so look and commit until it fits.
+        let opened = engine.open_outputs(&tables)?;
+        // Merges may end while we look, so look and commit until it fits.
         let mut tries = 0;
+        commit.next_seq = seq.next();
+        engine.published.store(seq.0, Ordering::Release);
         loop {
-            let edit = self.edit(&engine, &tables);
-            let opened = engine.open_outputs(&tables)?;
-            engine.published.store(seq.0, std::sync::atomic::Ordering::Release);
-            match engine.commit_edit(edit, opened, &mut |_, _| {}) {
+            let edit = self.edit(&engine, &tables, seq);
+            match engine.commit_edit(edit, opened.clone(), &mut |_, _| {}) {
                 Ok(()) => break,
                 Err(e) if e.kind() == ErrorKind::InvalidArgument && tries < 10 => tries += 1,
-                Err(e) => {
-                    commit.next_seq = seq.next();
-                    return Err(e);
-                }
+                Err(e) => return Err(e),
             }
         }
-        commit.next_seq = seq.next();
         drop(commit);
         outputs.keep();
         engine.counters.bulk_bytes.add(bytes);
@@ -166,7 +158,7 @@ impl BulkLoad {
     }
 
     /// The edit that puts `tables` where they belong now.
-    fn edit(&self, engine: &Engine, tables: &[Arc<TableMeta>]) -> Edit {
+    fn edit(&self, engine: &Engine, tables: &[Arc<TableMeta>], seq: SeqNo) -> Edit {
         let version = Arc::clone(&engine.versions.lock().current);
         let mut edit = Edit::default();
         let Some(keyspace) = version.keyspaces.get(&self.space.id) else { return edit };
@@ -183,6 +175,10 @@ impl BulkLoad {
                 behind: None,
                 table: Arc::clone(table),
             });
+        }
+        for part in 0..keyspace.parts.len() as u32 {
+            // Nothing older is left in memory, and nothing newer exists.
+            edit.changes.push(Change::SetFlushed { keyspace: self.space.id, part, flushed: seq });
         }
         edit
     }

@@ -12,7 +12,7 @@ use thermocline_model::version::Version;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{OPTIONS_FILE, Tier};
-use crate::store::{Identity, ObjectKind, ObjectName, write_file};
+use crate::store::{ObjectKind, ObjectName, TierIdentity, replace_file};
 use crate::version::manifest::{self, Header, Manifest};
 
 pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
@@ -49,7 +49,7 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
         fs.sync_directory(path).map_err(|e| io("persisting directory", path, e))?;
     }
     let number = version.next_id;
-    let next = Version { next_id: number + 1, log_floor: number, ..(*version).clone() };
+    let next = Version { next_id: number + 1, log_floor: version.log_floor, ..(*version).clone() };
     let store_id = u128::from(environment.dice.next_u64()) << 64 | u128::from(environment.dice.next_u64());
     let header = Header {
         store_id,
@@ -58,7 +58,7 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
         tiers: tiers.iter().map(|(t, _)| (t.id, t.spec.name().to_string())).collect(),
     };
     for (tier, path) in &tiers {
-        let identity = Identity { store_id, tier_id: tier.id.0, name: tier.spec.name().to_string(), generation: 1 };
+        let identity = TierIdentity { store_id, tier_id: tier.id.0, tier_name: tier.spec.name().to_string(), generation: 1 };
         identity.write(environment, path)?;
     }
     let first = &tiers[0].1;
@@ -66,7 +66,7 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
     manifest.settle()?;
     let specs: Vec<Tier> = tiers.iter().map(|(t, path)| t.spec.clone().moved_to(path)).collect();
     let options = engine.options.clone().with_tiers(specs);
-    write_file(environment, &first.join(OPTIONS_FILE), options.to_toml().as_bytes())?;
+    replace_file(environment, first, OPTIONS_FILE, options.to_toml().as_bytes())?;
     // Last: only now is it a store.
     manifest::install(environment, first, number)?;
     fs.sync_directory(directory).map_err(|e| io("persisting directory", directory, e))

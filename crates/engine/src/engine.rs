@@ -21,12 +21,12 @@ use thermocline_model::tier::{TierId, TierState};
 use thermocline_model::version::{KeyspaceId, Version};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{LogSyncer, LocalLog};
+use crate::log::{LocalLog, LogSyncer};
 use crate::memory::{ArenaPool, Memtable, MemtableOptions};
 use crate::options::{Options, Tier};
 use crate::stats::{Counters, TierCounters};
 use crate::step::Scheduler;
-use crate::store::{Environment, IoBudget, Lock, ObjectKind, ObjectName, Store};
+use crate::store::{Environment, Lock, ObjectKind, ObjectName, Store, StoreState};
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{OpenTable, TableHome, Tree};
 
@@ -126,7 +126,8 @@ pub(crate) struct TierInUse {
     pub(crate) id: TierId,
     pub(crate) spec: Tier,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) budget: Arc<IoBudget>,
+    /// The same, paid from the tier's budget for background work.
+    pub(crate) background: Arc<dyn Store>,
     pub(crate) counters: TierCounters,
     /// Held as long as the store is open; none when it is open read-only.
     pub(crate) _lock: Option<Box<dyn Lock>>,
@@ -135,6 +136,7 @@ pub(crate) struct TierInUse {
 /// The manifest and the version in force.
 #[derive(Debug)]
 pub(crate) struct Versions {
+    pub(crate) store_id: u128,
     /// None when the store is open read-only.
     pub(crate) manifest: Option<Manifest>,
     pub(crate) current: Arc<Version>,
@@ -429,7 +431,7 @@ impl Engine {
     /// What placement may know of the tiers now.
     pub(crate) fn tier_states(&self) -> Vec<TierState> {
         let state = |tier: &TierInUse| {
-            let state = tier.store.state().unwrap_or_default();
+            let state = tier.store.state().unwrap_or(StoreState { used_bytes: 0, free_bytes: 0 });
             let device = state.used_bytes + state.free_bytes;
             TierState {
                 id: tier.id,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
+use thermocline_model::job::Reason;
 use thermocline_model::key::{Kind, SeqNo};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -120,7 +121,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
         let point = table.get(key, hash, SeqNo::MAX)?.map(|h| (h.kind, h.seq, h.value.len()));
         let range = table.cover().newest(key, SeqNo::MAX).map(|seq| (Kind::RangeDelete, seq, 0));
         let Some((entry, seq, value_bytes)) = point.into_iter().chain(range).max_by_key(|p| p.1) else { continue };
-        let heat = open.counters.heat();
+        let heat = open.heat();
         let why = thermocline_policy::why(&policy_view, open.meta.id);
         let tier = engine.tiers.get(open.meta.tier().0 as usize);
         places.push(Place {
@@ -133,7 +134,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
             tier: tier.map(|t| t.spec.name().to_string()),
             probes: heat.probes,
             hits: heat.hits,
-            rule: why.as_ref().map(|w| w.reason.to_string()),
+            rule: why.as_ref().map(|w| Reason { rule: w.rule.clone(), numbers: w.numbers.clone() }.to_string()),
             next: why.and_then(|w| w.next),
         });
     }

@@ -1,14 +1,42 @@
 //! Thermocline: an embedded LSM key-value store over any number of storage tiers.
 
-mod error;
+mod batch;
+mod bulk;
 pub mod cache;
+mod checkpoint;
+mod compact;
+mod db;
+mod engine;
+mod error;
+mod explain;
+mod job;
 pub mod log;
 pub mod memory;
+mod merge;
+mod open;
+mod options;
+mod read;
+mod report;
+mod scan;
+mod slice;
+mod stats;
+mod step;
 pub mod store;
 pub mod table;
+mod version;
+mod write;
 
-pub mod cache;
-pub mod store;
-pub mod table;
-
+pub use batch::{BATCH_BYTES_MAX, WriteBatch};
+pub use bulk::BulkLoad;
+pub use db::{Db, Keyspace, KeyspaceOptions, Snapshot};
 pub use error::{Error, ErrorKind, Result};
+pub use explain::{Explanation, Place};
+pub use open::DEFAULT_KEYSPACE;
+pub use options::{Durability, OPTIONS_FILE, Options, Tier};
+pub use scan::{Entries, Iter};
+pub use slice::Slice;
+pub use stats::{Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats};
+pub use thermocline_model::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use thermocline_model::table::Compression;
+pub use thermocline_model::tier::DeviceProfile;
+pub use write::WriteOptions;

@@ -123,20 +123,6 @@ impl RunCursor {
 pub(crate) enum Source {
     Memory(MemtableCursor),
     Run(RunCursor),
-    Table(TableCursor),
-}
-
-macro_rules! each {
-    ($self:expr, $cursor:ident => $memory:expr, $disk:expr) => {
-        match $self {
-            Source::Memory($cursor) => $memory,
-            Source::Run(run) => match &mut run.cursor {
-                Some($cursor) => $disk,
-                None => unreachable!("an invalid cursor is never asked for its entry"),
-            },
-            Source::Table($cursor) => $disk,
-        }
-    };
 }
 
 impl Source {
@@ -145,7 +131,6 @@ impl Source {
         match self {
             Source::Memory(c) => c.valid(),
             Source::Run(c) => c.valid(),
-            Source::Table(c) => c.valid(),
         }
     }
 
@@ -154,7 +139,6 @@ impl Source {
         match self {
             Source::Memory(_) => None,
             Source::Run(c) => c.cursor.as_ref(),
-            Source::Table(c) => Some(c),
         }
     }
 
@@ -195,8 +179,24 @@ impl Source {
     }
 
     /// Requires: valid.
-    pub(crate) fn value_slice(&mut self) -> Slice {
-        each!(self, c => Slice::memory(c.value_ref()), Slice::block(c.value_slice()))
+    pub(crate) fn value_slice(&self) -> Option<Slice> {
+        match self {
+            Source::Memory(c) => Some(Slice::memory(c.value_ref())),
+            other => other.disk().map(|c| Slice::block(c.value_slice())),
+        }
+    }
+
+    /// Leaves the block it stands in. Requires: valid, and on disk.
+    pub(crate) fn skip_block(&mut self) -> Result<()> {
+        match self {
+            Source::Memory(_) => Ok(()),
+            Source::Run(c) => {
+                if let Some(cursor) = &mut c.cursor {
+                    cursor.skip_block()?;
+                }
+                if c.valid() { Ok(()) } else { c.skip_empty_forward() }
+            }
+        }
     }
 
     #[inline]
@@ -207,7 +207,6 @@ impl Source {
                 Ok(())
             }
             Source::Run(c) => c.next(),
-            Source::Table(c) => c.next(),
         }
     }
 
@@ -219,7 +218,6 @@ impl Source {
                 Ok(())
             }
             Source::Run(c) => c.prev(),
-            Source::Table(c) => c.prev(),
         }
     }
 
@@ -230,7 +228,6 @@ impl Source {
                 Ok(())
             }
             Source::Run(c) => c.seek(key, seq),
-            Source::Table(c) => c.seek(key, seq),
         }
     }
 
@@ -241,7 +238,6 @@ impl Source {
                 Ok(())
             }
             Source::Run(c) => c.seek_before(key, seq),
-            Source::Table(c) => c.seek_before(key, seq),
         }
     }
 
@@ -252,7 +248,6 @@ impl Source {
                 Ok(())
             }
             Source::Run(c) => c.seek_first(),
-            Source::Table(c) => c.seek_first(),
         }
     }
 
@@ -263,7 +258,6 @@ impl Source {
                 Ok(())
             }
             Source::Run(c) => c.seek_last(),
-            Source::Table(c) => c.seek_last(),
         }
     }
 }
@@ -326,8 +320,8 @@ impl MergeCursor {
         self.top().value()
     }
 
-    pub(crate) fn value_slice(&mut self) -> Slice {
-        self.top_mut().value_slice()
+    pub(crate) fn value_slice(&self) -> Option<Slice> {
+        self.top().value_slice()
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {

@@ -32,7 +32,7 @@ use crate::options::{OPTIONS_FILE, Options};
 use crate::stats::{Counters, Recovery};
 use crate::step::Scheduler;
 use crate::store::{
-    Environment, Identity, IoBudget, LocalStore, LocalStoreOptions, ObjectKind, ObjectName, Store, write_file,
+    Environment, IoBudget, LocalStore, LocalStoreOptions, ObjectKind, ObjectName, Store, TierIdentity, replace_file,
 };
 use crate::table::TableContext;
 use crate::version::manifest::{self, Header, Manifest};
@@ -41,8 +41,6 @@ use crate::version::tree::{Graveyard, TableHome, Tree};
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
 const LOCK_FILE: &str = "LOCK";
-/// Arena bytes kept for the next memtable instead of being given back.
-const ARENA_POOL_SHARE: u64 = 2;
 
 /// What the directories hold before anything is changed.
 pub(crate) struct Found {
@@ -70,14 +68,15 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         graveyard: Arc::new(Graveyard::default()),
     });
     let versions = if options.read_only {
-        Versions { manifest: None, current: Arc::new(found.version), tables: HashMap::new() }
+        Versions { store_id: found.header.store_id, manifest: None, current: Arc::new(found.version), tables: HashMap::new() }
     } else {
         begin_generation(&options, environment, &tiers, found)?
     };
     check_objects(&versions.current, &tiers)?;
 
-    let pool_bytes = options.write_buffer_bytes / ARENA_POOL_SHARE;
-    let arenas = Arc::new(ArenaPool::new(pool_bytes as usize));
+    // A memtable takes two chunks.
+    let memtables = options.write_buffer_bytes as usize / options.memtable_capacity().max(1) + 1;
+    let arenas = ArenaPool::new(memtables);
     let next_id = versions.current.next_id;
     let last_seq = versions.current.last_seq;
     let mut engine = Engine {
@@ -133,13 +132,14 @@ fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierIn
             }
         }
         let lock = if options.read_only { None } else { Some(lock(environment, path)?) };
-        let budget = Arc::new(IoBudget::new(Arc::clone(&environment.clock), tier.io_budget()));
+        let budget = Arc::new(IoBudget::unlimited(Arc::clone(&environment.clock)));
+        budget.set_bytes_per_second(tier.io_budget());
         let store = LocalStore::open(environment, path, LocalStoreOptions { direct: tier.is_direct() })?;
         tiers.push(TierInUse {
             id: TierId(id),
             spec: tier.clone(),
+            background: store.with_budget(budget),
             store: Arc::new(store),
-            budget,
             counters: Default::default(),
             _lock: lock,
         });
@@ -158,7 +158,7 @@ fn lock(environment: &Environment, directory: &Path) -> Result<Box<dyn crate::st
 /// Reads manifest and identities and refuses what does not belong together.
 pub(crate) fn look(options: &Options, environment: &Environment) -> Result<Found> {
     let directory = options.tiers[0].path();
-    let identities = options.tiers.iter().map(|t| Identity::read(environment, t.path())).collect::<Result<Vec<_>>>()?;
+    let identities = options.tiers.iter().map(|t| TierIdentity::read(environment, t.path())).collect::<Result<Vec<_>>>()?;
     let Some(number) = manifest::current(environment, directory)? else {
         return look_fresh(options, environment, &identities);
     };
@@ -180,7 +180,9 @@ pub(crate) fn look(options: &Options, environment: &Environment) -> Result<Found
             return Err(wrong("the store knows another tier in this place").expected(format!("{name:?}"), format!("{:?}", tier.name())));
         }
         let Some(identity) = &identities[at] else {
-            if !read.settled && read.header.generation == 1 {
+            // A tier that was being added when the last opening died.
+            let unused = !read.version.tables().any(|t| t.extents().any(|e| e.tier == *id));
+            if !read.settled && unused {
                 continue;
             }
             return Err(wrong("is missing: its directory has no identity file"));
@@ -216,7 +218,7 @@ pub(crate) fn look(options: &Options, environment: &Environment) -> Result<Found
 }
 
 /// There is no manifest in force: this must be a place where no store was.
-fn look_fresh(options: &Options, environment: &Environment, identities: &[Option<Identity>]) -> Result<Found> {
+fn look_fresh(options: &Options, environment: &Environment, identities: &[Option<TierIdentity>]) -> Result<Found> {
     for (tier, identity) in options.tiers.iter().zip(identities) {
         if let Some(identity) = identity {
             return Err(Error::new(ErrorKind::WrongTier, format!(
@@ -266,7 +268,7 @@ fn begin_generation(options: &Options, environment: &Environment, tiers: &[TierI
         for entry in environment.file_system.list(path).map_err(|e| Error::io("listing", path, e))? {
             let name = entry.name.to_string_lossy();
             let number = ObjectName::parse(&name).map(|o| o.id).or_else(|| manifest::number_of(&name));
-            highest = highest.max(number.or_else(|| log::segment_of(&name)).unwrap_or(0));
+            highest = highest.max(number.or_else(|| log::parse_segment(&name)).unwrap_or(0));
         }
     }
     let number = highest + 1;
@@ -289,16 +291,16 @@ fn begin_generation(options: &Options, environment: &Environment, tiers: &[TierI
     if let Some(old) = old_number {
         let _ = environment.file_system.unlink(&directory.join(manifest::file_name(old)));
     }
-    write_file(environment, &directory.join(OPTIONS_FILE), options.to_toml().as_bytes())?;
-    Ok(Versions { manifest: Some(manifest), current: Arc::new(version), tables: HashMap::new() })
+    replace_file(environment, directory, OPTIONS_FILE, options.to_toml().as_bytes())?;
+    Ok(Versions { store_id: found.header.store_id, manifest: Some(manifest), current: Arc::new(version), tables: HashMap::new() })
 }
 
 fn write_identities(environment: &Environment, tiers: &[TierInUse], header: &Header) -> Result<()> {
     for tier in tiers {
-        let identity = Identity {
+        let identity = TierIdentity {
             store_id: header.store_id,
             tier_id: tier.id.0,
-            name: tier.spec.name().to_string(),
+            tier_name: tier.spec.name().to_string(),
             generation: header.generation,
         };
         identity.write(environment, tier.spec.path())?;
@@ -359,7 +361,7 @@ impl Engine {
         let mut entries = 0;
         let report = log::replay(&self.environment, &directory, store_id, version.log_floor, &mut |frame| {
             let bad = |what: &str| {
-                Error::corruption(what.to_string()).at(&directory.join(log::file_name(frame.segment))).offset(frame.offset)
+                Error::corruption(what.to_string()).at(&log::segment_path(&directory, frame.segment)).offset(frame.offset)
             };
             let mut seq = frame.first_seq;
             for operation in Operations::new(frame.payload) {
@@ -391,8 +393,8 @@ impl Engine {
             return Ok(());
         }
         log::truncate_torn(&self.environment, &directory, &report)?;
-        let next = report.next_segment.max(self.next_id.load(Ordering::Relaxed));
-        self.next_id.fetch_max(next + 1, Ordering::Relaxed);
+        // Segments count for themselves, above all that were ever needed.
+        let next = report.next_segment.max(version.log_floor).max(1);
         let options = LogOptions { segment_bytes: self.options.log_segment_bytes, mapped: self.options.log_mapped };
         let log = LocalLog::create(&self.environment, &directory, store_id, options, next, last)?;
         self.log_segment.store(log.segment(), Ordering::Release);

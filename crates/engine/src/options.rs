@@ -146,6 +146,11 @@ impl Tier {
         &self.name
     }
 
+    pub(crate) fn moved_to(mut self, path: &Path) -> Tier {
+        self.path = path.to_path_buf();
+        self
+    }
+
     /// The directory.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -211,7 +216,7 @@ pub struct Options {
     pub(crate) log_segment_bytes: u64,
     pub(crate) log_bytes_max: u64,
     pub(crate) log_mapped: bool,
-    pub(crate) restart_interval: usize,
+    pub(crate) restart_interval: u8,
     pub(crate) tier_fill_share: f64,
     pub(crate) reserve_bytes: u64,
     pub(crate) cuts: Vec<String>,
@@ -244,7 +249,7 @@ impl Default for Options {
             log_segment_bytes: 32 * MIB,
             log_bytes_max: 512 * MIB,
             log_mapped: true,
-            restart_interval: 8,
+            restart_interval: 4,
             tier_fill_share: 0.95,
             reserve_bytes: 16 * MIB,
             cuts: Vec::new(),
@@ -343,7 +348,7 @@ impl Options {
     }
 
     /// Filter bits per key; 0 writes no filters, 10 lets 1 % of useless block
-    /// reads through. At most 64. Default 10.
+    /// reads through. At most 30. Default 10.
     #[must_use]
     pub fn filter_bits_per_key(mut self, bits: u32) -> Options {
         self.filter_bits_per_key = bits;
@@ -436,9 +441,10 @@ impl Options {
     }
 
     /// Entries between two restart points of a block: fewer make seeks and
-    /// backward scans faster, more make blocks smaller. Default 8.
+    /// backward scans faster, more make blocks smaller. From 1 to 255.
+    /// Default 4.
     #[must_use]
-    pub fn restart_interval(mut self, entries: usize) -> Options {
+    pub fn restart_interval(mut self, entries: u8) -> Options {
         self.restart_interval = entries;
         self
     }
@@ -539,7 +545,7 @@ impl Options {
         }
         within("block_cache_bytes", self.block_cache_bytes, 0, TIB)?;
         within("pinned_meta_bytes", self.pinned_meta_bytes, 0, TIB)?;
-        within("filter_bits_per_key", self.filter_bits_per_key, 0, 64)?;
+        within("filter_bits_per_key", self.filter_bits_per_key, 0, 30)?;
         within("background_threads", self.background_threads, 0, 64)?;
         within("table_bytes", self.table_bytes, 4 * KIB, TIB)?;
         within("newest_runs_merge", self.newest_runs_merge, 1, 1000)?;
@@ -548,7 +554,7 @@ impl Options {
         within("level_ratio", self.level_ratio, 2, 1000)?;
         within("log_segment_bytes", self.log_segment_bytes, 16 * KIB, 4 << 30)?;
         within("log_bytes_max", self.log_bytes_max, self.log_segment_bytes, TIB)?;
-        within("restart_interval", self.restart_interval, 1, 1024)?;
+        within("restart_interval", self.restart_interval, 1, 255)?;
         within("tier_fill_share", self.tier_fill_share, 0.1, 1.0)?;
         for (i, tier) in self.tiers.iter().enumerate() {
             let name = &tier.name;

@@ -14,7 +14,6 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::batch::check_key;
 use crate::engine::{Engine, ReadView, Space};
 use crate::error::Result;
-use crate::memory::Memtable;
 use crate::slice::Slice;
 
 impl Engine {
@@ -60,10 +59,10 @@ impl Engine {
             if let Some(seq) = memtable.cover(key, snapshot) {
                 cover = cover.max(seq);
             }
-            if let Some(hit) = memtable.get(key, hash, snapshot) {
+            if let Some((seq, kind, value)) = memtable.get_pinned(key, hash, snapshot) {
                 self.counters.memtable_hits.add(1);
-                let live = hit.kind == Kind::Put && hit.seq > cover;
-                return Ok(live.then(|| Slice::memory(Memtable::pin(memtable, hit.value))));
+                let live = kind == Kind::Put && seq > cover;
+                return Ok(live.then(|| Slice::memory(value)));
             }
         }
         for run in view.tree.runs_for(part) {

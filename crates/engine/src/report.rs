@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use thermocline_model::tier::TierId;
-use thermocline_model::version::Slot;
 
 use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
@@ -32,11 +31,11 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
             price_usd_gb_month: state.price_usd_gb_month,
             price_usd_month: state.price_usd_gb_month * state.used_bytes as f64 / GB,
             hits: engine.counters.tier_hits(tier.id),
-            block_reads: tables.iter().filter(|t| here(t.meta.tier())).map(|t| t.counters.heat().block_reads).sum(),
+            block_reads: tables.iter().filter(|t| here(t.meta.tier())).map(|t| t.heat().block_reads).sum(),
             written_bytes: tier.counters.written_bytes.get(),
             relocated_in_bytes: tier.counters.relocated_in_bytes.get(),
             spills: tier.counters.spills.get(),
-            direct_io: tier.store.is_direct(),
+            direct_io: tier.spec.is_direct(),
         }
     }).collect();
 
@@ -55,7 +54,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
                         *bytes += extent.length;
                     }
                 }
-                hits += tables.iter().find(|t| t.meta.id == table.id).map_or(0, |t| t.counters.heat().hits);
+                hits += tables.iter().find(|t| t.meta.id == table.id).map_or(0, |t| t.heat().hits);
             }
             let bytes = level.size_bytes();
             all_bytes += bytes;
@@ -83,10 +82,10 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
     }
     let (log_segments, log_bytes) = {
         let commit = engine.commit.lock();
-        commit.log.as_ref().map_or((0, 0), |l| (l.segments() as u64, l.size_bytes()))
+        commit.log.as_ref().map_or((0, 0), |l| (l.segments().count() as u64, l.size_bytes()))
     };
     let c = &engine.counters;
-    let cache = engine.home.context.cache();
+    let cache = engine.home.context.cache.stats();
     let written = c.written_bytes.get();
     let to_tables = c.flushed_bytes.get() + c.merge_out_bytes.get();
     Stats {
@@ -95,9 +94,9 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         keyspaces,
         memtable_bytes,
         memtables,
-        cache_bytes: cache.used_bytes(),
-        cache_hits: cache.hits(),
-        cache_misses: cache.misses(),
+        cache_bytes: cache.used_bytes,
+        cache_hits: cache.hits,
+        cache_misses: cache.misses,
         pinned_meta_bytes: tables.iter().map(|t| t.pinned_bytes()).sum(),
         log_segments,
         log_bytes,
@@ -139,7 +138,7 @@ pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
     let mut infos = Vec::new();
     for keyspace in versions.current.keyspaces.values() {
         for (slot, _, table) in keyspace.tables() {
-            let heat = versions.tables.get(&table.id).map(|t| t.counters.heat()).unwrap_or_default();
+            let heat = versions.tables.get(&table.id).map(|t| t.heat()).unwrap_or_default();
             infos.push(TableInfo {
                 id: table.id.0,
                 keyspace: keyspace.name.clone(),
@@ -173,9 +172,4 @@ pub(crate) fn approximate_size(space: &Space, start: &[u8], end: &[u8]) -> Resul
         bytes += table.approximate_offset(end).saturating_sub(table.approximate_offset(start));
     }
     Ok(bytes)
-}
-
-/// A slot for messages.
-pub(crate) fn slot_name(slot: Slot) -> String {
-    slot.to_string()
 }

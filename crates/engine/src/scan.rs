@@ -16,11 +16,26 @@ use crate::engine::{Engine, ReadView, Space};
 use crate::error::{Error, Result};
 use crate::merge::{MergeCursor, RunCursor, Source};
 use crate::slice::Slice;
-use crate::table::ReadMode;
+use crate::table::{ReadMode, Table};
 
 /// Values up to this many bytes are copied when an iterator must remember
 /// one; longer ones are pinned.
 const COPIED_BYTES_MAX: usize = 1024;
+
+/// Whose range deletes an iterator must heed.
+enum CoverOf {
+    Memtable(Arc<Cover>),
+    Table(Arc<Table>),
+}
+
+impl CoverOf {
+    fn newest(&self, key: &[u8], snapshot: SeqNo) -> Option<SeqNo> {
+        match self {
+            CoverOf::Memtable(cover) => cover.newest(key, snapshot),
+            CoverOf::Table(table) => table.cover().newest(key, snapshot),
+        }
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -52,7 +67,7 @@ enum State {
 /// ```
 pub struct Iter {
     cursor: MergeCursor,
-    covers: Vec<Arc<Cover>>,
+    covers: Vec<CoverOf>,
     snapshot: SeqNo,
     lower: Option<Box<[u8]>>,
     upper: Option<Box<[u8]>>,
@@ -133,24 +148,24 @@ impl Iter {
         let (low, high) = (lower.as_deref(), upper.as_deref());
         let mut sources = Vec::new();
         let mut covers = Vec::new();
-        let mode = ReadMode::scan();
+        let mode = ReadMode::SCAN;
         let first = low.map_or(0, |k| view.cuts.part_of(k));
         let last = high.map_or(view.parts.len() - 1, |k| view.cuts.part_of(k));
         for (index, part) in view.parts.iter().enumerate().take(last + 1).skip(first) {
             for memtable in part.memtables().filter(|m| !m.is_empty()) {
                 sources.push(Source::Memory(memtable.table.cursor()));
                 if memtable.table.has_range_deletes() {
-                    covers.push(memtable.table.range_deletes());
+                    covers.push(CoverOf::Memtable(memtable.table.range_deletes()));
                 }
             }
             for run in view.tree.parts.get(index).into_iter().flatten() {
                 sources.push(Source::Run(RunCursor::new(Arc::clone(run), mode)));
-                covers.extend(run.covers(low, high)?);
+                covers.extend(run.covering(low, high)?.into_iter().map(CoverOf::Table));
             }
         }
         for run in view.tree.levels.iter().flatten() {
             sources.push(Source::Run(RunCursor::new(Arc::clone(run), mode)));
-            covers.extend(run.covers(low, high)?);
+            covers.extend(run.covering(low, high)?.into_iter().map(CoverOf::Table));
         }
         engine.counters.scans.add(1);
         Ok(Iter {
@@ -402,7 +417,7 @@ impl Iter {
 
     fn remember(&mut self) {
         if self.cursor.value().len() > COPIED_BYTES_MAX {
-            self.pinned = Some(self.cursor.value_slice());
+            self.pinned = self.cursor.value_slice();
         } else {
             self.pinned = None;
             self.value.clear();

@@ -120,7 +120,7 @@ impl Engine {
     pub(crate) fn scene(&self, flushing: &BTreeSet<(KeyspaceId, u32)>) -> Scene {
         let (version, heat) = {
             let versions = self.versions.lock();
-            let heat = versions.tables.values().map(|t| (t.meta.id, t.counters.heat()));
+            let heat = versions.tables.values().map(|t| (t.meta.id, t.heat()));
             (Arc::clone(&versions.current), heat.collect())
         };
         let mut memtables = BTreeMap::new();

@@ -110,13 +110,6 @@ pub fn check_version(version: &Version) -> Result<(), Broken> {
             }
         }
     }
-    if version.log_floor > version.next_id {
-        let (floor, next) = (version.log_floor, version.next_id);
-        return broken!(
-            Numbers,
-            "log floor {floor} lies above the next number {next}"
-        );
-    }
     Ok(())
 }
 
@@ -318,12 +311,8 @@ fn check_progress(before: &Version, edit: &Edit, after: &Version) -> Result<(), 
             }
             Change::SetLogFloor { segment } => {
                 let old = before.log_floor;
-                if *segment < old || *segment > after.next_id {
-                    return broken!(
-                        Progress,
-                        "log floor goes from {old} to {segment}, the next number is {}",
-                        after.next_id
-                    );
+                if *segment < old {
+                    return broken!(Progress, "log floor goes from {old} to {segment}");
                 }
             }
             Change::SetCounters {
@@ -608,11 +597,7 @@ impl<'a> Moves<'a> {
     fn check_flushed(&self, new: &Moving<'_>) -> Result<(), Broken> {
         let (id, slot, table) = (self.after.id, new.slot, new.table);
         let Slot::Newest(part) = slot else {
-            return broken!(
-                Recency,
-                "keyspace {id} {slot}: table {} has no inputs",
-                table.id
-            );
+            return self.check_loaded(new);
         };
         let part = part as usize;
         let old_runs = self
@@ -640,6 +625,44 @@ impl<'a> Moves<'a> {
                 table.seq_min,
                 table.seq_max
             );
+        }
+        Ok(())
+    }
+
+    /// A table without inputs below the newest levels comes from a bulk load:
+    /// newer than everything, it may lie anywhere as long as nothing overlaps it.
+    fn check_loaded(&self, new: &Moving<'_>) -> Result<(), Broken> {
+        let (id, slot, table) = (self.after.id, new.slot, new.table);
+        let other = self
+            .after
+            .tables()
+            .find(|(_, _, t)| t.id != table.id && t.range.overlaps(&table.range));
+        if let Some((at, _, other)) = other {
+            return broken!(
+                Recency,
+                "keyspace {id} {slot}: table {} {} has no inputs, and table {} {} of {at} overlaps \
+                 it",
+                table.id,
+                table.range,
+                other.id,
+                other.range
+            );
+        }
+        for (part, before) in self.before.parts.iter().enumerate() {
+            let (start, end) = self.before.cuts.interval(part);
+            let to = self.after.parts.get(part).map_or(SeqNo::ZERO, |p| p.flushed);
+            let reached = table.seq_min > before.flushed && table.seq_max <= to;
+            if table.range.overlaps_bounds(start, end) && !reached {
+                return broken!(
+                    Progress,
+                    "keyspace {id} {slot}: table {} holds entries {} to {}, flushed goes from {} \
+                     to {to} in part {part}",
+                    table.id,
+                    table.seq_min,
+                    table.seq_max,
+                    before.flushed
+                );
+            }
         }
         Ok(())
     }

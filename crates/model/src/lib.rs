@@ -11,7 +11,6 @@ pub mod cover;
 pub mod cuts;
 pub mod edit;
 pub mod job;
-pub mod cover;
 pub mod key;
 
 pub mod picture;

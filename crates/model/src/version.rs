@@ -212,8 +212,9 @@ impl Keyspace {
 pub struct Version {
     /// The keyspaces by number.
     pub keyspaces: BTreeMap<KeyspaceId, Arc<Keyspace>>,
-    /// The next number for a table, an object, a run or a log segment: they
-    /// share one counter, so that a number in a message names one thing.
+    /// The next number for a table, an object, a run or a manifest: they share
+    /// one counter, so that a number in a message names one thing. (Log segments
+    /// have a counter of their own.)
     pub next_id: u64,
     /// The next number for a keyspace.
     pub next_keyspace: u32,

@@ -13,7 +13,7 @@ use thermocline_model::job::Flush;
 use thermocline_model::key::SeqNo;
 use thermocline_model::version::{RunId, Slot};
 
-use super::output::{Outputs, Target, spilling};
+use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
 use super::Done;
 use crate::engine::{Engine, LiveMemtable};
@@ -69,7 +69,7 @@ impl Engine {
         let snapshots = self.held_snapshots();
         let mut survivors = Survivors::new(snapshots, &cover, None);
         let kept_cover = survivors.cover_to_write(&cover);
-        let mut outputs = Outputs::new(self, target, kept_cover);
+        let mut outputs = Outputs::new(Host::Job(self), target, kept_cover);
         let sources = sealed.iter().map(|m| Source::Memory(m.table.cursor())).collect();
         let mut merged = MergeCursor::new(sources);
         merged.seek_first()?;
@@ -98,6 +98,9 @@ impl Engine {
         edit.changes.push(Change::SetFlushed { keyspace: job.keyspace, part: job.part, flushed: last });
         edit.changes.push(Change::SetLogFloor { segment: self.log_floor(sealed) });
         let opened = self.open_outputs(&tables)?;
+        // Entries of other memtables may be older than those that are about to
+        // become durable here; a power failure must not leave a gap (I9).
+        self.persist_log(last)?;
         if space.dropped.load(Ordering::Acquire) {
             return Ok(Done::nothing());
         }

@@ -12,13 +12,13 @@ use thermocline_model::cover::Cover;
 use thermocline_model::edit::{Change, Edit};
 use thermocline_model::job::Merge;
 use thermocline_model::key::SeqNo;
-use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::table::{Compression, TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, RunId, Slot};
 
 use super::Done;
 use super::below::Below;
-use super::output::{Outputs, Target, spilling};
+use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -28,8 +28,8 @@ use crate::version::tree::{OpenTable, RunTables};
 
 /// Bytes of input that make a sub-range worth a thread of its own.
 const SUBRANGE_BYTES_MIN: u64 = 16 << 20;
-/// How many bytes of input are paid for at once from the background budget.
-const BUDGET_STEP_BYTES: u64 = 1 << 20;
+/// Bytes of input after which a merge looks whether it should stop.
+const CHECK_STEP_BYTES: u64 = 1 << 20;
 
 /// The inputs by place, newest first.
 type Inputs = BTreeMap<(usize, usize), Vec<Arc<OpenTable>>>;
@@ -86,9 +86,9 @@ impl Engine {
     ) -> Result<Done> {
         let mut covers = Vec::new();
         for table in merged.values().flatten().filter(|t| t.meta.range_deletes > 0) {
-            covers.push(Arc::clone(table.table()?.cover()));
+            covers.push(table.table()?);
         }
-        let cover = Cover::merge(covers.iter().map(|c| &**c));
+        let cover = Cover::merge(covers.iter().map(|t| t.cover()));
         let target = Target {
             keyspace: job.keyspace,
             slot: job.output,
@@ -101,7 +101,7 @@ impl Engine {
             let clipped = cover.clip(stretch.low.as_deref(), stretch.high.as_deref());
             let below = Below::new(below.to_vec());
             let survivors = Survivors::new(snapshots.to_vec(), &clipped, Some(below));
-            let mut outputs = Outputs::new(self, target.clone(), survivors.cover_to_write(&clipped));
+            let mut outputs = Outputs::new(Host::Job(self), target.clone(), survivors.cover_to_write(&clipped));
             self.merge_stretch(merged, stretch, survivors, &mut outputs)?;
             let tables = outputs.finish()?;
             Ok((outputs, tables))
@@ -166,36 +166,32 @@ impl Engine {
                 t.meta.range.overlaps_bounds(stretch.low.as_deref(), stretch.high.as_deref())
             });
             let run = RunTables::new(overlapping.cloned().collect());
-            Source::Run(RunCursor::new(Arc::new(run), ReadMode::merge()))
+            Source::Run(RunCursor::new(Arc::new(run), ReadMode::MERGE))
         });
         let mut cursor = MergeCursor::new(sources.collect());
         match &stretch.low {
             Some(low) => cursor.seek(low, SeqNo::MAX)?,
             None => cursor.seek_first()?,
         }
-        let budget = inputs.values().flatten().map(|t| t.meta.tier()).max().and_then(|t| self.tiers.get(t.0 as usize));
-        let mut unpaid = 0;
+        let mut unchecked = 0;
         while cursor.valid() {
             let key = cursor.key();
             if stretch.high.as_deref().is_some_and(|high| key >= high) {
                 break;
             }
-            if unpaid >= BUDGET_STEP_BYTES {
-                if let Some(tier) = budget {
-                    tier.budget.take(unpaid);
-                }
-                unpaid = 0;
+            if unchecked >= CHECK_STEP_BYTES {
+                unchecked = 0;
                 if self.closing.load(Ordering::Relaxed) {
                     return Err(crate::Error::new(crate::ErrorKind::Closed, "the store is closing"));
                 }
             }
             if let Some(copied) = self.copy_block(&mut cursor, stretch, &mut survivors, outputs)? {
-                unpaid += copied;
+                unchecked += copied;
                 continue;
             }
             let key = cursor.key();
             let value = cursor.value();
-            unpaid += (key.len() + value.len()) as u64;
+            unchecked += (key.len() + value.len()) as u64;
             let (seq, kind) = (cursor.seq(), cursor.kind());
             if survivors.keeps(key, seq, kind) {
                 if survivors.is_new_key() && outputs.is_full() {
@@ -222,11 +218,17 @@ impl Engine {
         if !disk.at_block_start() {
             return Ok(None);
         }
-        let Some(block) = disk.copyable_block() else { return Ok(None) };
         let table = Arc::clone(disk.table());
-        let last = block.last_key_bound;
+        let index = disk.block_index();
+        let block = table.block_info(index);
+        let last = block.last_key;
+        if block.has_deletes || block.has_versions || block.continues {
+            return Ok(None);
+        }
+        let continued = index + 1 < table.block_count() && table.block_info(index + 1).continues;
         let limit = |key: &[u8]| last < key;
-        if cursor.second().is_some_and(|s| !limit(s.key()))
+        if continued
+            || cursor.second().is_some_and(|s| !limit(s.key()))
             || stretch.high.as_deref().is_some_and(|high| !limit(high))
             || !survivors.passes_block(disk.key(), last)
         {
@@ -234,21 +236,24 @@ impl Engine {
         }
         let tier = outputs.tier()?;
         let spec = &self.tiers[tier.0 as usize].spec;
-        if block.compression != spec.block_compression() || block.raw_bytes < spec.block_size() / 2 {
+        let compressed = block.stored_bytes < block.payload_bytes;
+        let fits = (spec.block_size() / 2..spec.block_size() * 2).contains(&(block.payload_bytes as usize));
+        if compressed != (spec.block_compression() != Compression::None) || !fits || !outputs.takes_blocks_of(&table) {
             return Ok(None);
         }
         if outputs.is_full() {
             let key = disk.key().to_vec();
             outputs.cut(&key)?;
         }
-        let (index, last) = (block.index, last.to_vec());
-        let stored = table.read_block_stored(index)?;
+        let stored = disk_stored(cursor)?;
+        let bytes = stored.len() as u64;
         outputs.add_block(&table, index, &stored)?;
-        survivors.passed_block(&last);
+        drop(stored);
+        survivors.passed_block(last);
         self.counters.blocks_copied.add(1);
         let skipped = cursor.top_mut().skip_block();
         cursor.resettle(skipped)?;
-        Ok(Some(stored.len() as u64))
+        Ok(Some(bytes))
     }
 
     /// Where to split a merge so that threads can share it.
@@ -292,6 +297,12 @@ impl Engine {
         };
         tables.iter().map(open).collect()
     }
+}
+
+/// The stored bytes of the block that the cursor stands in.
+fn disk_stored(cursor: &MergeCursor) -> Result<std::borrow::Cow<'_, [u8]>> {
+    let disk = cursor.top().disk();
+    disk.map_or_else(|| Err(crate::Error::invalid("the cursor is not on disk")), |d| d.block_stored())
 }
 
 /// The inputs by slot and run, or `None` when one of them is not in the

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use thermocline_model::cover::Cover;
 use thermocline_model::job::NewTable;
 use thermocline_model::key::{Kind, SeqNo};
-use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
+use thermocline_model::table::{ObjectId, TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{KeyspaceId, Slot};
 
@@ -59,9 +59,27 @@ struct Current {
     low: Option<Box<[u8]>>,
 }
 
-/// Tables being written. Dropped before [`Outputs::finish`], it deletes them.
+/// The engine, borrowed by a job or shared with a bulk load.
+#[derive(Clone)]
+pub(crate) enum Host<'a> {
+    Job(&'a Engine),
+    Load(Arc<Engine>),
+}
+
+impl std::ops::Deref for Host<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        match self {
+            Host::Job(engine) => engine,
+            Host::Load(engine) => engine,
+        }
+    }
+}
+
+/// Tables being written. Dropped before they are kept, it deletes them.
 pub(crate) struct Outputs<'a> {
-    engine: &'a Engine,
+    engine: Host<'a>,
     target: Target,
     cover: Cover,
     current: Option<Current>,
@@ -73,7 +91,7 @@ pub(crate) struct Outputs<'a> {
 
 impl<'a> Outputs<'a> {
     /// `cover` holds the range deletes to be written along with the entries.
-    pub(crate) fn new(engine: &'a Engine, target: Target, cover: Cover) -> Outputs<'a> {
+    pub(crate) fn new(engine: Host<'a>, target: Target, cover: Cover) -> Outputs<'a> {
         Outputs { engine, target, cover, current: None, low: None, finished: Vec::new(), disarmed: false }
     }
 
@@ -100,6 +118,11 @@ impl<'a> Outputs<'a> {
         }
     }
 
+    /// Whether blocks of `from` can be copied without decoding them.
+    pub(crate) fn takes_blocks_of(&self, from: &Table) -> bool {
+        self.current.as_ref().is_some_and(|c| c.writer.can_copy_from(from))
+    }
+
     /// Copies a whole block of `from` without decoding it.
     pub(crate) fn add_block(&mut self, from: &Table, block: usize, stored: &[u8]) -> Result<()> {
         if self.current.is_none() {
@@ -120,7 +143,7 @@ impl<'a> Outputs<'a> {
     }
 
     fn begin(&mut self) -> Result<()> {
-        let engine = self.engine;
+        let engine = self.engine.clone();
         let layout = engine.place(&NewTable {
             keyspace: self.target.keyspace,
             slot: self.target.slot,
@@ -156,12 +179,8 @@ impl<'a> Outputs<'a> {
 
     fn create(&self, tier: TierId, id: u64, kind: ObjectKind) -> Result<Box<dyn ObjectWriter>> {
         let tier = &self.engine.tiers[tier.0 as usize];
-        let writer = tier.store.create(ObjectName { id, kind })?;
-        Ok(if self.target.background {
-            Box::new(Budgeted { writer, budget: Arc::clone(&tier.budget) })
-        } else {
-            writer
-        })
+        let store = if self.target.background { &tier.background } else { &tier.store };
+        store.create(ObjectName { id, kind })
     }
 
     fn end(&mut self, next: Option<&[u8]>) -> Result<()> {
@@ -183,7 +202,7 @@ impl<'a> Outputs<'a> {
             engine.discard(current.meta_tier, current.meta_object, ObjectKind::Meta);
         };
         if current.writer.is_empty() {
-            discard(self.engine);
+            discard(&self.engine);
             return Ok(());
         }
         let written = self
@@ -192,33 +211,15 @@ impl<'a> Outputs<'a> {
         let written = match written {
             Ok(written) => written,
             Err(e) => {
-                discard(self.engine);
+                discard(&self.engine);
                 return Err(e);
             }
         };
-        let extent = |tier, object, length, checksum| Extent { tier, object: ObjectId(object), offset: 0, length, checksum };
-        let mut data = Vec::new();
-        if written.data_bytes > 0 {
-            data.push(extent(current.data_tier, current.data_object, written.data_bytes, written.data_checksum));
-        } else {
-            self.engine.discard(current.data_tier, current.data_object, ObjectKind::Data);
-        }
         self.engine.tiers[current.data_tier.0 as usize].counters.written_bytes.add(written.data_bytes);
         self.engine.tiers[current.meta_tier.0 as usize].counters.written_bytes.add(written.meta_bytes);
-        self.finished.push(Arc::new(TableMeta {
-            id: current.id,
-            range: written.range,
-            seq_min: written.seq_min,
-            seq_max: written.seq_max,
-            entries: written.entries,
-            deletes: written.deletes,
-            range_deletes: written.range_deletes,
-            raw_bytes: written.raw_bytes,
-            dead_bytes: 0,
-            created_us: written.created_us,
-            meta: extent(current.meta_tier, current.meta_object, written.meta_bytes, written.meta_checksum),
-            data,
-        }));
+        let meta_place = (current.meta_tier, ObjectId(current.meta_object));
+        let data_place = (current.data_tier, ObjectId(current.data_object));
+        self.finished.push(Arc::new(written.into_meta(meta_place, data_place)));
         Ok(())
     }
 
@@ -254,33 +255,8 @@ impl Drop for Outputs<'_> {
     }
 }
 
-/// A writer that pays for its bytes from a tier's background budget.
-struct Budgeted {
-    writer: Box<dyn ObjectWriter>,
-    budget: Arc<crate::store::IoBudget>,
-}
-
-impl ObjectWriter for Budgeted {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.budget.take(bytes.len() as u64);
-        self.writer.append(bytes)
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.writer.size_bytes()
-    }
-
-    fn persist(&mut self) -> Result<()> {
-        self.writer.persist()
-    }
-
-    fn abandon(self: Box<Self>) {
-        self.writer.abandon();
-    }
-}
-
-/// Opens an object of `tier` for reading, or says which is missing.
+/// The store of `tier` as background work uses it.
 pub(crate) fn store_of(engine: &Engine, tier: TierId) -> Result<&Arc<dyn Store>> {
     let tier = engine.tiers.get(tier.0 as usize);
-    tier.map(|t| &t.store).ok_or_else(|| Error::invalid("tier does not exist"))
+    tier.map(|t| &t.background).ok_or_else(|| Error::invalid("tier does not exist"))
 }

@@ -74,8 +74,6 @@ impl Copied<'_> {
         let mut done = 0;
         while done < extent.length {
             let n = buffer.len().min((extent.length - done) as usize);
-            engine.tiers[extent.tier.0 as usize].budget.take(n as u64);
-            engine.tiers[to.0 as usize].budget.take(n as u64);
             source.read_at(extent.offset + done, &mut buffer[..n])?;
             checksum = crc32c::crc32c_append(checksum, &buffer[..n]);
             writer.append(&buffer[..n])?;

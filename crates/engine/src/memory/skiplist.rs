@@ -710,6 +710,7 @@ impl ListCursor {
 }
 
 /// A value in a memtable, kept alive without a copy.
+#[derive(Clone)]
 pub struct MemValue {
     bytes: NonNull<[u8]>,
     _list: Arc<SkipList>,

@@ -181,7 +181,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// Puts `bytes` at `path` by way of `temporary`, durably.
-fn replace(
+pub(super) fn replace(
     file_system: &dyn FileSystem,
     directory: &Path,
     temporary: &Path,

@@ -29,3 +29,31 @@ pub use identity::{TIER_FILE_NAME, TierIdentity};
 pub use local::{LocalStore, LocalStoreOptions};
 pub use object::{ObjectKind, ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
 pub use real::RealFileSystem;
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Replaces the small file `name` of `directory` by one that holds `bytes`:
+/// durable on return; after an error the old or the new one stands, whole. A
+/// file that holds them already is left alone.
+pub(crate) fn replace_file(
+    environment: &Environment,
+    directory: &Path,
+    name: &str,
+    bytes: &[u8],
+) -> Result<()> {
+    let file_system = &*environment.file_system;
+    let path = directory.join(name);
+    if let Ok(file) = file_system.open(&path, OpenHow::READ) {
+        let mut found = vec![0; bytes.len() + 1];
+        if let Ok(length) = read_exact_at(&*file, &mut found, 0)
+            && found[..length] == *bytes
+        {
+            return Ok(());
+        }
+    }
+    let temporary = directory.join(format!("{name}.new"));
+    identity::replace(file_system, directory, &temporary, &path, bytes)
+        .map_err(|error| Error::io("replacing file", &path, error))
+}

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use thermocline_model::cover::Cover;
-use thermocline_model::key::{Prefix, SeqNo};
+use thermocline_model::key::Prefix;
 use thermocline_model::table::{Extent, TableId, TableMeta};
 use thermocline_model::version::{Keyspace, Level, Run};
+use thermocline_model::view::TableHeat;
 
 use crate::error::Result;
 use crate::store::{ObjectKind, ObjectName, Store};
-use crate::table::{Table, TableContext, TableCounters};
+use crate::table::{Table, TableContext};
 
 /// Objects that nobody names any more, waiting to be deleted.
 #[derive(Debug, Default)]
@@ -93,7 +93,8 @@ impl TableHome {
 #[derive(Debug)]
 pub(crate) struct OpenTable {
     pub(crate) meta: Arc<TableMeta>,
-    pub(crate) counters: Arc<TableCounters>,
+    /// What was counted before this object stood for the table.
+    past: TableHeat,
     home: Arc<TableHome>,
     objects: Vec<Arc<Object>>,
     loaded: OnceLock<Arc<Table>>,
@@ -118,8 +119,8 @@ impl OpenTable {
                 }
             });
         }
-        let counters = previous.map_or_else(Arc::default, |p| Arc::clone(&p.counters));
-        Ok(OpenTable { meta, counters, home: Arc::clone(home), objects, loaded: OnceLock::new() })
+        let past = previous.map_or_else(TableHeat::default, OpenTable::heat);
+        Ok(OpenTable { meta, past, home: Arc::clone(home), objects, loaded: OnceLock::new() })
     }
 
     /// The table, opened and its metadata read on first use.
@@ -140,14 +141,27 @@ impl OpenTable {
         let meta_reader = open(&meta.meta, ObjectKind::Meta)?;
         let data = meta.data.iter().map(|e| open(e, ObjectKind::Data)).collect::<Result<Vec<_>>>()?;
         let context = Arc::clone(&self.home.context);
-        let table = Table::open(meta, meta_reader, data, context, Arc::clone(&self.counters))?;
+        let table = Table::open(meta, meta_reader, data, context)?;
         // Two readers may have opened it at once: the first one stays.
         Ok(self.loaded.get_or_init(|| Arc::new(table)))
     }
 
+    /// How often it was used since the store was opened.
+    pub(crate) fn heat(&self) -> TableHeat {
+        let mut heat = self.past;
+        if let Some(table) = self.loaded.get() {
+            let accesses = table.accesses();
+            heat.probes += accesses.probes;
+            heat.hits += accesses.hits;
+            heat.block_reads += accesses.block_reads;
+            heat.scans += accesses.cursors;
+        }
+        heat
+    }
+
     /// Bytes of metadata held in memory.
     pub(crate) fn pinned_bytes(&self) -> u64 {
-        self.loaded.get().map_or(0, |t| t.memory_bytes() as u64)
+        self.loaded.get().map_or(0, |t| t.memory_bytes())
     }
 
     /// Retires every object that `keep` does not use as well.
@@ -170,7 +184,7 @@ pub(crate) struct RunTables {
 }
 
 impl RunTables {
-    fn new(tables: Vec<Arc<OpenTable>>) -> RunTables {
+    pub(crate) fn new(tables: Vec<Arc<OpenTable>>) -> RunTables {
         let prefix = match (tables.first(), tables.last()) {
             (Some(first), Some(last)) => Prefix::between(&first.meta.range.start, &last.meta.range.end),
             _ => Prefix::default(),
@@ -203,25 +217,14 @@ impl RunTables {
         self.tables.partition_point(|t| t.meta.range.ends_before(key))
     }
 
-    /// The newest range delete that covers `key`.
-    pub(crate) fn cover(&self, key: &[u8], snapshot: SeqNo) -> Result<Option<SeqNo>> {
-        if !self.has_range_deletes {
-            return Ok(None);
-        }
-        match self.find(key) {
-            Some(table) if table.meta.range_deletes > 0 => Ok(table.table()?.cover().newest(key, snapshot)),
-            _ => Ok(None),
-        }
-    }
-
-    /// The range deletes of every table that overlaps `[start, end)`.
-    pub(crate) fn covers(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<Vec<Arc<Cover>>> {
+    /// Every table that overlaps `[start, end)` and has range deletes.
+    pub(crate) fn covering(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<Vec<Arc<Table>>> {
         if !self.has_range_deletes {
             return Ok(Vec::new());
         }
         let tables = self.tables.iter().filter(|t| t.meta.range_deletes > 0);
         let tables = tables.filter(|t| t.meta.range.overlaps_bounds(start, end));
-        tables.map(|t| Ok(Arc::clone(t.table()?.cover()))).collect()
+        tables.map(|t| t.table().cloned()).collect()
     }
 }
 

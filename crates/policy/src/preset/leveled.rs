@@ -17,7 +17,8 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
 fn make() -> Preset {
     Preset {
         name: ENTRY.name,
-        planners: vec![Box::new(FlushSealed), Box::new(Leveled), Box::new(Balance)],
+        flush: Box::new(FlushSealed),
+        planners: vec![Box::new(Leveled), Box::new(Balance)],
         placer: Arc::new(ByLevel),
         heat: Arc::new(Counters::default()),
     }

@@ -10,7 +10,9 @@ pub mod leveled;
 pub struct Preset {
     /// Its name, as in the options.
     pub name: &'static str,
-    /// The planners; the first that has a job wins.
+    /// What plans flushes: a thread of its own may ask nobody else.
+    pub flush: Box<dyn Planner>,
+    /// The other planners; the first that has a job wins.
     pub planners: Vec<Box<dyn Planner>>,
     /// Where new tables lie.
     pub placer: Arc<dyn Placer>,
