@@ -77,7 +77,7 @@ impl Engine {
             self.done.wait_for(&mut scheduler, BUSY_WAIT);
             drop(scheduler);
             if self.counters.job_errors.get() > errors
-                && let Some(error) = self.counters.last_full_error()
+                && let Some(error) = self.counters.last_error()
             {
                 return Err(error);
             }

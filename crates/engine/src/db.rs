@@ -18,7 +18,6 @@ use crate::bulk::BulkLoad;
 use crate::engine::{Engine, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain::Explanation;
-use crate::open::DEFAULT_KEYSPACE;
 use crate::options::Options;
 use crate::scan::Iter;
 use crate::slice::Slice;
@@ -370,7 +369,7 @@ impl Handle {
         self.engine.bury();
         let mut commit = self.engine.commit.lock();
         match commit.log.take() {
-            Some(log) if !self.engine.is_poisoned.load(Ordering::Acquire) => log.close(),
+            Some(mut log) if !self.engine.is_poisoned.load(Ordering::Acquire) => log.close(),
             _ => Ok(()),
         }
     }

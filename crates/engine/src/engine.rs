@@ -35,7 +35,6 @@ use crate::version::tree::{OpenTable, TableHome, Tree};
 pub(crate) const RANGE_DELETES_MAX: usize = 512;
 
 /// A memtable with what the log and the flush must know of it.
-#[derive(Debug)]
 pub(crate) struct LiveMemtable {
     pub(crate) table: Arc<Memtable>,
     /// The oldest log segment with an entry of it; `u64::MAX` while empty.
@@ -44,6 +43,12 @@ pub(crate) struct LiveMemtable {
     pub(crate) last_seq: AtomicU64,
     /// Writers that were assigned entries and have not inserted them yet.
     pub(crate) pending: AtomicUsize,
+}
+
+impl std::fmt::Debug for LiveMemtable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveMemtable").field("size_bytes", &self.table.size_bytes()).finish_non_exhaustive()
+    }
 }
 
 impl LiveMemtable {
@@ -327,7 +332,7 @@ impl Engine {
             versions.tables.insert(open.meta.id, open);
         }
         let mut spaces = (**self.spaces.load()).clone();
-        for (id, space) in &*self.spaces.load() {
+        for (id, space) in &**self.spaces.load() {
             if !next.keyspaces.contains_key(id) {
                 space.dropped.store(true, Ordering::Release);
                 spaces.remove(id);
@@ -363,6 +368,22 @@ impl Engine {
         }
         self.spaces.store(Arc::new(spaces));
         Ok(())
+    }
+
+    /// Makes reads see `versions.tables` anew, the version being the same.
+    pub(crate) fn rebuild_trees(&self, versions: &mut Versions) {
+        let current = Arc::clone(&versions.current);
+        for (id, keyspace) in &current.keyspaces {
+            let tree = Tree::build(keyspace, &self.home, &mut versions.tables);
+            if let (Ok(tree), Some(space)) = (tree, self.space(*id)) {
+                let tree = Arc::new(tree);
+                space.update(|old| ReadView {
+                    cuts: Arc::clone(&old.cuts),
+                    parts: old.parts.clone(),
+                    tree: Arc::clone(&tree),
+                });
+            }
+        }
     }
 
     /// Begins a new manifest with the current version and swaps it in.

@@ -123,7 +123,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         write_amplification: ratio(to_tables, written),
         space_amplification: ratio(all_bytes, last_bytes),
         job_errors: c.job_errors.get(),
-        last_error: c.last_error(),
+        last_error: c.last_error().map(|e| e.to_string()),
         recovery: engine.recovery.clone(),
     }
 }

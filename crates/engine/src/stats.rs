@@ -79,7 +79,7 @@ pub(crate) struct Counters {
     /// Nanoseconds a writer owes per byte; `u64::MAX` means stop.
     pub(crate) brake: AtomicU64,
     pub(crate) brake_debt_ns: AtomicU64,
-    last_error: Mutex<Option<String>>,
+    last_error: Mutex<Option<Error>>,
     events: Mutex<VecDeque<Event>>,
 }
 
@@ -100,10 +100,10 @@ impl Counters {
 
     pub(crate) fn background_error(&self, error: &Error) {
         self.job_errors.add(1);
-        *self.last_error.lock() = Some(error.to_string());
+        *self.last_error.lock() = Some(error.clone());
     }
 
-    pub(crate) fn last_error(&self) -> Option<String> {
+    pub(crate) fn last_error(&self) -> Option<Error> {
         self.last_error.lock().clone()
     }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use thermocline_model::job::{Job, Layout, NewTable};
+use thermocline_model::key::SeqNo;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 use thermocline_model::tier::TierState;
@@ -23,6 +24,7 @@ use crate::engine::Engine;
 use crate::error::{ErrorKind, Result};
 use crate::job::Done;
 use crate::stats::Event;
+use crate::version::tree::OpenTable;
 
 /// How long an idle thread waits before it looks again.
 const IDLE_WAIT: Duration = Duration::from_millis(500);
@@ -90,6 +92,7 @@ pub(crate) struct Scene {
     memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
     log_bytes: u64,
     log_segments: (u64, u64),
+    oldest_snapshot: SeqNo,
     shape: ShapeOptions,
     now_us: u64,
 }
@@ -109,6 +112,7 @@ impl Scene {
             busy_outputs,
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
+            oldest_snapshot: self.oldest_snapshot,
             shape: &self.shape,
             now_us: self.now_us,
         }
@@ -139,6 +143,7 @@ impl Engine {
         Scene {
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,
+            oldest_snapshot: self.snapshots.lock().keys().next().copied().unwrap_or_else(|| self.visible()),
             tiers: self.tier_states(),
             heat,
             memtables,
@@ -303,6 +308,32 @@ impl Engine {
         }
     }
 
+    /// Lets go of the metadata of the least used tables while more is in memory
+    /// than the options allow. Readers that hold them go on undisturbed; the
+    /// next read of such a table reads its metadata again.
+    fn unload_cold_tables(&self) {
+        let limit = self.options.pinned_meta_bytes;
+        if self.home.context.pinned_bytes() <= limit {
+            return;
+        }
+        let mut versions = self.versions.lock();
+        let mut loaded: Vec<_> = versions.tables.values().filter(|t| t.pinned_bytes() > 0).cloned().collect();
+        loaded.sort_by_key(|t| t.heat().probes + t.heat().scans);
+        let mut excess = loaded.iter().map(|t| t.pinned_bytes()).sum::<u64>().saturating_sub(limit);
+        for table in loaded {
+            if excess == 0 {
+                break;
+            }
+            // Cannot fail: its extents name tiers that exist, or it would not
+            // be here.
+            if let Ok(unloaded) = OpenTable::new(Arc::clone(&table.meta), &self.home, Some(&table)) {
+                excess = excess.saturating_sub(table.pinned_bytes());
+                versions.tables.insert(table.meta.id, Arc::new(unloaded));
+            }
+        }
+        self.rebuild_trees(&mut versions);
+    }
+
     /// Waits a moment for a job to end; fails with the reason when there is no
     /// hope of room.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
@@ -312,7 +343,7 @@ impl Engine {
             self.done.wait_for(&mut scheduler, Duration::from_millis(10));
         }
         let failing = self.environment.clock.now_micros() < self.scheduler.lock().not_before_us;
-        if failing && let Some(error) = self.counters.last_full_error() {
+        if failing && let Some(error) = self.counters.last_error() {
             return Err(error);
         }
         Ok(())

@@ -1,5 +1,8 @@
 //! What the guard of the one door lets pass and what it refuses.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use thermocline_model::key::SeqNo;

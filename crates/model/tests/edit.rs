@@ -1,5 +1,8 @@
 //! The byte encoding of edits.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use thermocline_model::key::SeqNo;

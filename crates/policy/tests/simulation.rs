@@ -2,6 +2,9 @@
 //! on versions alone, up to three at a time, finishing in any order. Every edit
 //! passes the guard of the one door (`World::commit`).
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::time::Instant;

@@ -116,6 +116,6 @@ impl<'a> Survivors<'a> {
                 }
             }
         }
-        Cover::new(kept)
+        Cover::new(&kept)
     }
 }

@@ -14,7 +14,7 @@ use super::filter;
 use super::meta::{Meta, MetaError};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::ObjectReader;
+use crate::store::{Advice, ObjectReader};
 
 /// What the open tables of a store share.
 #[derive(Debug)]
@@ -206,6 +206,25 @@ impl Table {
             return Ok(Some(hit));
         }
         self.get_in(until, key, snapshot)
+    }
+
+    /// Starts reading the block that may hold `key`, if one may and it is not
+    /// cached; says whether one may.
+    pub fn announce(&self, key: &[u8], hash: u64, snapshot: SeqNo) -> bool {
+        let (until, starts_next) = self.index.blocks_until(key, snapshot);
+        let Some(block) = (if starts_next { Some(until) } else { until.checked_sub(1) }) else {
+            return false;
+        };
+        if !starts_next && !self.index.list.may_contain(block, self.probes, hash) {
+            return false;
+        }
+        if !self.context.cache.contains(self.id, block as u32) {
+            let entry = &self.list().entries[block];
+            let (reader, place) = &self.extents[usize::from(entry.extent)];
+            let length = u64::from(entry.stored_bytes);
+            reader.advise(place.offset + entry.offset, length, Advice::WillNeed);
+        }
+        true
     }
 
     fn get_in(&self, block: usize, key: &[u8], snapshot: SeqNo) -> Result<Option<TableHit>> {

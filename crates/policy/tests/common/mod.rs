@@ -1,6 +1,7 @@
 //! A store without data: versions, tiers and jobs, moved by hand.
 
-#![allow(dead_code, missing_docs, unreachable_pub)]
+// Each test file uses a part of this, and helpers of tests may panic.
+#![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
