@@ -5,6 +5,7 @@
 //! in a test, written to a log, shown to an operator or sent to another node.
 //! The vocabulary is that of ARCHITECTURE.md: one word for one idea.
 
+pub mod cover;
 pub mod key;
 
 pub use key::{Kind, SeqNo};
