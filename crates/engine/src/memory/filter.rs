@@ -58,7 +58,7 @@ impl Filter {
     /// The line of `hash`: by its upper bits, those inside the line by its lower.
     #[inline(always)]
     fn line(&self, hash: u64) -> &Line {
-        &self.lines[(u128::from(hash) * self.lines.len() as u128 >> 64) as usize]
+        &self.lines[((u128::from(hash) * self.lines.len() as u128) >> 64) as usize]
     }
 
     /// Brings the line of `hash` near.

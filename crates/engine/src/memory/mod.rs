@@ -6,7 +6,10 @@
 mod arena;
 mod filter;
 mod memtable;
+mod narrow;
 mod skiplist;
+#[cfg(test)]
+mod tests;
 
 pub use arena::ArenaPool;
 pub use memtable::{Memtable, MemtableCursor, MemtableOptions};

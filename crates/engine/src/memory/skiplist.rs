@@ -14,10 +14,6 @@
 //! key, value), which is fetched only on a tie and at the end. So the nodes of
 //! a memtable of tens of MiB stay in the processor's caches.
 //!
-//! The 32 bits come from the key's 64-bit [`Prefix`] number: its upper half (the
-//! node's word then has the other), or, when the list starts with a key of
-//! decimal digits there, the low half of each of its eight bytes.
-//!
 //! Invariants: a node is whole before the first link to it is stored (release),
 //! and links are read with acquire; a node is linked bottom up, so one met at a
 //! level is linked at all below; nodes are never moved or freed before the list.
@@ -31,6 +27,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use thermocline_model::key::{Kind, Prefix, SeqNo};
 
 use super::arena::{Arena, ArenaPool, Place, prefetch};
+use super::narrow;
 
 /// Enough for 2^20 entries at the best speed, and for any number at a lower one.
 const HEIGHT_MAX: usize = 20;
@@ -41,13 +38,6 @@ const END: u64 = (u32::MAX as u64) << 32;
 
 /// Marks a header's `key_bytes`: the value lies in an allocation of its own.
 const LARGE: u32 = 1 << 31;
-
-/// Not yet known, as the list is empty.
-const NARROW_UNKNOWN: u8 = 0;
-/// The upper half of the prefix number.
-const NARROW_UPPER: u8 = 1;
-/// The low half of each byte of the prefix number: keys are digits there.
-const NARROW_DIGITS: u8 = 2;
 
 #[repr(C)]
 struct Header {
@@ -152,13 +142,9 @@ struct Target<'k> {
 impl<'k> Target<'k> {
     #[inline(always)]
     fn new(mode: u8, prefix: u64, key: &'k [u8], seq: u64) -> Target<'k> {
-        let (floor, second) = if mode == NARROW_DIGITS {
-            (narrow_digits(prefix), 0)
-        } else {
-            (prefix & END, prefix as u32)
-        };
+        let (first, second) = narrow::split(mode, prefix);
         Target {
-            floor,
+            floor: u64::from(first) << 32,
             second,
             key,
             seq,
@@ -189,7 +175,7 @@ pub(super) struct SkipList {
     entries: Arena,
     head: Node,
     prefix: Prefix,
-    /// One of the `NARROW_` constants.
+    /// How numbers of keys are narrowed: a mode of the module of that name.
     narrow: AtomicU8,
     /// Levels in use.
     height: AtomicUsize,
@@ -220,7 +206,7 @@ impl SkipList {
             entries,
             head,
             prefix,
-            narrow: AtomicU8::new(NARROW_UNKNOWN),
+            narrow: AtomicU8::new(narrow::UNKNOWN),
             height: AtomicUsize::new(1),
             inline_bytes_max: (bytes / 8).min(1 << 20),
         }
@@ -485,7 +471,7 @@ impl SkipList {
     #[inline]
     fn target<'k>(&self, key: &'k [u8], seq: SeqNo) -> Option<Target<'k>> {
         let mode = self.narrow.load(Ordering::Acquire);
-        if mode == NARROW_UNKNOWN {
+        if mode == narrow::UNKNOWN {
             return None;
         }
         Some(Target::new(mode, self.prefix.of(key), key, seq.0))
@@ -495,20 +481,17 @@ impl SkipList {
     #[inline(always)]
     fn narrow_for_insert(&self, key: &[u8], prefix: u64) -> u8 {
         match self.narrow.load(Ordering::Acquire) {
-            NARROW_UNKNOWN => self.choose_narrow(key, prefix),
+            narrow::UNKNOWN => self.choose_narrow(key, prefix),
             mode => mode,
         }
     }
 
     #[cold]
     fn choose_narrow(&self, key: &[u8], prefix: u64) -> u8 {
-        // Up to four bytes lose nothing in the upper half.
-        let bytes = key.len().saturating_sub(self.prefix.shared().len()).min(8);
-        let present = u64::MAX << (64 - 8 * bytes.max(1));
-        let digits = bytes > 4 && (prefix ^ DIGIT_ZEROS) & DIGIT_UPPER & present == 0;
-        let mode = if digits { NARROW_DIGITS } else { NARROW_UPPER };
+        let bytes = key.len().saturating_sub(self.prefix.shared().len());
+        let mode = narrow::choose(prefix, bytes);
         match self.narrow.compare_exchange(
-            NARROW_UNKNOWN,
+            narrow::UNKNOWN,
             mode,
             Ordering::AcqRel,
             Ordering::Acquire,
@@ -534,31 +517,6 @@ impl SkipList {
         }
         (node != self.head).then_some(node)
     }
-}
-
-/// Eight digits `0`.
-const DIGIT_ZEROS: u64 = 0x3030_3030_3030_3030;
-/// The upper half of each byte.
-const DIGIT_UPPER: u64 = 0xf0f0_f0f0_f0f0_f0f0;
-
-/// The low half of each byte, while bytes are `0x30..=0x3f`; at the first that
-/// is not, all that follows becomes zeros or ones, whichever side it lies on.
-/// In the upper half of a word.
-#[inline]
-fn narrow_digits(prefix: u64) -> u64 {
-    let digits = prefix ^ DIGIT_ZEROS;
-    let mut x = digits & !DIGIT_UPPER;
-    x = (x | x >> 4) & 0x00ff_00ff_00ff_00ff;
-    x = (x | x >> 8) & 0x0000_ffff_0000_ffff;
-    x = (x | x >> 16) & 0x0000_0000_ffff_ffff;
-    let odd = digits & DIGIT_UPPER;
-    if odd != 0 {
-        let byte = odd.leading_zeros() / 8;
-        let rest = u64::from(u32::MAX) >> (4 * byte);
-        let above = prefix << (8 * byte) >> 56 > 0x3f;
-        x = (x & !rest) | if above { rest } else { 0 };
-    }
-    x << 32
 }
 
 /// How many levels the entry `seq` has: dice thrown by its number, so that the
