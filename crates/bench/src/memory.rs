@@ -119,6 +119,9 @@ pub(crate) fn run(args: &MemoryArgs) -> Result<(), Failure> {
     }
     let mut workers = Vec::new();
     for engine in engines {
+        if let Some(caveat) = engine.caveat() {
+            println!("{caveat}.");
+        }
         let mut settings = settings.clone();
         settings.directory = scratch.0.join(engine.name());
         fs::create_dir(&settings.directory)?;
@@ -158,7 +161,7 @@ pub(crate) fn run(args: &MemoryArgs) -> Result<(), Failure> {
     }
     drop(workers);
 
-    println!("{}", markdown(&records));
+    println!("\n{}", markdown(&records));
     match failures.is_empty() {
         true => Ok(()),
         false => Err(Failure::Run(failures.join("\n"))),

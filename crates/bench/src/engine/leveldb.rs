@@ -18,6 +18,10 @@ use super::foreign::{bytes, c_path, check, opaque};
 use super::{Cursor, Engine, EngineOptions, Load, Result};
 use crate::usage::cpu_seconds;
 
+/// What is known of the library that Debian ships.
+pub(crate) const CAVEAT: &str = "leveldb: Debian's build of 1.23 has assertions compiled in and \
+     computes its checksums without the processor's CRC instruction";
+
 /// `leveldb_no_compression`.
 const NO_COMPRESSION: c_int = 0;
 
@@ -238,7 +242,7 @@ impl Engine for Leveldb {
     /// compaction begins with a flush, so one of a range beyond every key is a
     /// flush alone. Merges are done when level 0 holds fewer than four tables
     /// and for a second no level has changed and the process has been idle.
-    fn settle(&self) -> Result<()> {
+    fn settle(&self) -> Result<Duration> {
         let beyond = [0xff_u8; 17];
         // SAFETY: the database is open; the slices live over the call.
         unsafe {
@@ -262,7 +266,7 @@ impl Engine for Leveldb {
                 cpu = cpu_seconds();
             } else if since.elapsed() >= QUIET {
                 if cpu_seconds() - cpu < QUIET_CPU_SHARE * since.elapsed().as_secs_f64() {
-                    return Ok(());
+                    return Ok(since.elapsed());
                 }
                 since = Instant::now();
                 cpu = cpu_seconds();

@@ -13,6 +13,7 @@
 use std::error::Error;
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -82,7 +83,9 @@ pub(crate) trait Engine: Sync + Sized {
     fn bulk_load(&self) -> Result<Self::Load<'_>>;
 
     /// Writes the memtables to tables, then returns when no merge is wanted.
-    fn settle(&self) -> Result<()>;
+    /// Ensures: the answer is the last part of the wait, in which nothing was
+    /// left to do and the engine was only watched.
+    fn settle(&self) -> Result<Duration>;
 }
 
 /// A place in the ordered entries of a store.
@@ -162,6 +165,17 @@ impl EngineKind {
                 "leveldb is not in this build: install the library (Debian: libleveldb-dev) \
                  and build with `--features leveldb`",
             ),
+            _ => None,
+        }
+    }
+
+    /// What makes the engine's library slower than it could be, in words.
+    pub(crate) fn caveat(self) -> Option<&'static str> {
+        match self {
+            #[cfg(feature = "rocksdb")]
+            EngineKind::Rocksdb => rocksdb::caveat(),
+            #[cfg(feature = "leveldb")]
+            EngineKind::Leveldb => Some(leveldb::CAVEAT),
             _ => None,
         }
     }

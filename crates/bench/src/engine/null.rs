@@ -3,6 +3,7 @@
 
 use std::hint::black_box;
 use std::path::Path;
+use std::time::Duration;
 
 use super::{Cursor, Engine, EngineOptions, Load, Result};
 
@@ -64,8 +65,8 @@ impl Engine for Null {
         Ok(NullLoad)
     }
 
-    fn settle(&self) -> Result<()> {
-        Ok(())
+    fn settle(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
     }
 }
 

@@ -6,6 +6,11 @@
 //! library's default (checksums verified, no memory maps, concurrent memtable
 //! writes on). Gets are pinned, multi-gets are the batched kind, bulk loads are
 //! table files of 64 MiB, moved in when all are written.
+//!
+//! Debian builds its package without `NDEBUG`: assertions and the hooks of
+//! RocksDB's own tests are in every hot path, and its `db_bench` warns of it.
+//! [`caveat`] finds this out of whatever library is loaded. To compare with a
+//! release build, put one on the linker's and the loader's path.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -23,6 +28,12 @@ const NO_COMPRESSION: c_int = 0;
 /// Bulk loads begin a new table file at this size, the default
 /// `target_file_size_base`.
 const LOAD_FILE_BYTES: u64 = 64 << 20;
+
+/// How often [`Engine::settle`] looks.
+const POLL: Duration = Duration::from_millis(10);
+
+/// How often in a row it must find nothing under way.
+const QUIET_POLLS: u32 = 3;
 
 /// The most keys of one multi-get.
 const MULTI_GET_MAX: usize = 64;
@@ -150,6 +161,24 @@ unsafe extern "C" {
         options: *const IngestOptions,
         error: *mut *mut c_char,
     );
+}
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
+}
+
+/// Says so if the loaded library was built with assertions.
+pub(crate) fn caveat() -> Option<&'static str> {
+    // Test hooks exist exactly in builds without NDEBUG. A null handle is
+    // RTLD_DEFAULT: every library of this process is searched.
+    let hook = c"_ZN7rocksdb9SyncPoint11GetInstanceEv";
+    // SAFETY: both arguments are as the function wants them; the answer is only
+    // compared with null.
+    let found = unsafe { dlsym(ptr::null_mut(), hook.as_ptr()) };
+    (!found.is_null()).then_some(
+        "rocksdb: this library was built without NDEBUG, with assertions and test hooks \
+         compiled in (Debian's is); a release build is faster",
+    )
 }
 
 /// An open RocksDB.
@@ -325,7 +354,7 @@ impl Engine for Rocksdb {
 
     /// 7.8 has no call that waits for merges, so four properties are polled
     /// until all have been zero three times in a row.
-    fn settle(&self) -> Result<()> {
+    fn settle(&self) -> Result<Duration> {
         // SAFETY: the options are created and destroyed here. By default the
         // flush waits until it is done.
         unsafe {
@@ -335,15 +364,15 @@ impl Engine for Rocksdb {
             flushed?;
         }
         let mut quiet = 0;
-        while quiet < 3 {
+        while quiet < QUIET_POLLS {
             let busy = self.property(c"rocksdb.mem-table-flush-pending".as_ptr())?
                 + self.property(c"rocksdb.num-running-flushes".as_ptr())?
                 + self.property(c"rocksdb.compaction-pending".as_ptr())?
                 + self.property(c"rocksdb.num-running-compactions".as_ptr())?;
             quiet = if busy == 0 { quiet + 1 } else { 0 };
-            thread::sleep(Duration::from_millis(10));
+            thread::sleep(POLL);
         }
-        Ok(())
+        Ok(POLL * QUIET_POLLS)
     }
 }
 

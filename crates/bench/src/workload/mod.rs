@@ -243,8 +243,9 @@ impl<E: Engine> Session for EngineSession<E> {
         };
         if writes {
             let (start, cpu) = (Instant::now(), cpu_seconds());
-            runner.store.settle()?;
-            outcome.settle_seconds = Some(start.elapsed().as_secs_f64());
+            let watched = runner.store.settle()?;
+            let settling = start.elapsed().saturating_sub(watched);
+            outcome.settle_seconds = Some(settling.as_secs_f64());
             outcome.settle_cpu_seconds = Some(cpu_seconds() - cpu);
         }
         outcome.rss_peak_bytes = rss_peak_bytes();
