@@ -59,7 +59,7 @@ pub(crate) struct MemoryArgs {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     filter_bits: u32,
     /// Where the stores are made, each in a new directory that is deleted at the
-    /// end [default: the directory for temporary files].
+    /// end, unless the run is interrupted [default: the directory for temporary files].
     #[arg(long)]
     directory: Option<PathBuf>,
     /// Time each operation and report the median and the 99th percentile. Costs

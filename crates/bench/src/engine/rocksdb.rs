@@ -8,7 +8,8 @@
 //! table files of 64 MiB, moved in when all are written.
 //!
 //! Debian builds its package without `NDEBUG`: assertions and the hooks of
-//! RocksDB's own tests are in every hot path, and its `db_bench` warns of it.
+//! RocksDB's own tests are in every hot path, and its `db_bench` warns of it. It
+//! also builds without the processor's CRC instruction, which the log pays for.
 //! [`caveat`] finds this out of whatever library is loaded. To compare with a
 //! release build, put one on the linker's and the loader's path.
 

@@ -313,7 +313,7 @@ impl<'a, E: Engine> Runner<'a, E> {
         Values::new(self.settings.value_bytes, self.seed + u64::from(number))
     }
 
-    /// What a reader does with a value: looks at its length and first byte.
+    /// What a reader does with a value: looks at its first byte.
     #[inline]
     fn see(&self) -> impl Fn(&[u8]) + use<E> {
         |value| {
