@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::foreign::{bytes, c_path, check, opaque};
-use super::{Cursor, Engine, EngineOptions, Load, Result};
+use super::{Cursor, Engine, EngineOptions, Load, Result, SETTLE_MAX};
 use crate::usage::cpu_seconds;
 
 /// What is known of the library that Debian ships.
@@ -255,10 +255,14 @@ impl Engine for Leveldb {
             );
         }
         let mut last = self.files()?;
-        let mut since = Instant::now();
+        let began = Instant::now();
+        let mut since = began;
         let mut cpu = cpu_seconds();
         loop {
             thread::sleep(POLL);
+            if began.elapsed() > SETTLE_MAX {
+                return Err("leveldb does not finish its merges".into());
+            }
             let files = self.files()?;
             if files != last || files[0] >= 4 {
                 last = files;

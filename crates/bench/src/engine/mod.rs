@@ -32,6 +32,11 @@ pub(crate) mod thermocline;
 /// kind does not matter.
 pub(crate) type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
+/// An engine whose merges are not done after this long has failed: LevelDB, for
+/// one, stops merging for good after an I/O error that it tells nobody of.
+#[cfg(any(feature = "rocksdb", feature = "leveldb"))]
+const SETTLE_MAX: Duration = Duration::from_secs(1800);
+
 /// What every engine is given.
 #[derive(Clone, Copy, Serialize, Deserialize, Debug)]
 pub(crate) struct EngineOptions {

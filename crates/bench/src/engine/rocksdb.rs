@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::foreign::{bytes, c_path, check};
-use super::{Cursor, Engine, EngineOptions, Load, Result};
+use super::{Cursor, Engine, EngineOptions, Load, Result, SETTLE_MAX};
 
 mod c;
 
@@ -243,6 +243,7 @@ impl Engine for Rocksdb {
             rocksdb_flushoptions_destroy(options);
             flushed?;
         }
+        let began = Instant::now();
         let mut quiet = 0;
         while quiet < QUIET_POLLS {
             let busy = self.property(c"rocksdb.mem-table-flush-pending".as_ptr())?
@@ -250,6 +251,9 @@ impl Engine for Rocksdb {
                 + self.property(c"rocksdb.compaction-pending".as_ptr())?
                 + self.property(c"rocksdb.num-running-compactions".as_ptr())?;
             quiet = if busy == 0 { quiet + 1 } else { 0 };
+            if began.elapsed() > SETTLE_MAX {
+                return Err("rocksdb does not finish its merges".into());
+            }
             thread::sleep(POLL);
         }
         Ok(POLL * QUIET_POLLS)
