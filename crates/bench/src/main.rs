@@ -1,2 +1,58 @@
-//! The comparison.
-fn main() {}
+//! Thermocline beside RocksDB and LevelDB: the same driver, the same machine,
+//! the same run.
+//!
+//! `engine` has a file for each engine, `workload` the loops that are timed,
+//! `report` the tables, `worker` the process that each engine runs in, and each
+//! subcommand is a file here.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod engine;
+mod memory;
+mod report;
+mod usage;
+mod worker;
+mod workload;
+
+use memory::Failure;
+
+/// One allocator for all engines; see Cargo.toml.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Thermocline beside RocksDB and LevelDB: same driver, same machine, same run.
+#[derive(Parser)]
+#[command(name = "thermocline-bench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Small entries in a store that fits in memory.
+    Memory(memory::MemoryArgs),
+    /// The process of one engine; started by the others.
+    #[command(name = worker::SUBCOMMAND, hide = true)]
+    Worker,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Memory(args) => memory::run(&args),
+        Command::Worker => worker::serve().map_err(Failure::from),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(words)) => {
+            eprintln!("error: {words}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Run(words)) => {
+            eprintln!("error: {words}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The engines under comparison, behind one small trait.
+//!
+//! The trait has generic methods and associated types instead of being
+//! object-safe: the loops of `workload` are compiled once for each engine, so
+//! that no virtual call stands between the driver and what it measures. Each
+//! engine is one file. Peers are called through a few declarations of their own
+//! C interface, each under the cargo feature of its name.
+//!
+//! Every engine gets the same means: the same total of write buffers, the same
+//! block cache, filters of the same bits, the same number of background threads
+//! where it can be set, no compression, a log that is written and not synced.
+
+use std::error::Error;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+#[cfg(any(feature = "rocksdb", feature = "leveldb"))]
+mod foreign;
+#[cfg(feature = "leveldb")]
+pub(crate) mod leveldb;
+pub(crate) mod null;
+#[cfg(feature = "rocksdb")]
+pub(crate) mod rocksdb;
+#[cfg(feature = "thermocline")]
+pub(crate) mod thermocline;
+
+/// What a call on an engine gives. The benchmark only reports errors, so their
+/// kind does not matter.
+pub(crate) type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// An engine whose merges are not done after this long has failed: LevelDB, for
+/// one, stops merging for good after an I/O error that it tells nobody of.
+#[cfg(any(feature = "rocksdb", feature = "leveldb"))]
+const SETTLE_MAX: Duration = Duration::from_secs(1800);
+
+/// What every engine is given.
+#[derive(Clone, Copy, Serialize, Deserialize, Debug)]
+pub(crate) struct EngineOptions {
+    /// Memory of all write buffers together.
+    pub write_buffer_bytes: usize,
+    /// Memory of the cache of uncompressed blocks.
+    pub block_cache_bytes: usize,
+    /// Bits of Bloom filter for each key.
+    pub filter_bits_per_key: u32,
+    /// Threads that flush and merge.
+    pub background_threads: u32,
+    /// How many entries the store will hold; only [`null`] asks.
+    pub entries: u64,
+}
+
+/// An open store of one engine.
+pub(crate) trait Engine: Sync + Sized {
+    /// Whether answers are real, so that the driver may check them.
+    const CHECKED: bool = true;
+
+    /// A place in the ordered entries.
+    type Cursor<'a>: Cursor
+    where
+        Self: 'a;
+
+    /// A load of ascending keys under way.
+    type Load<'a>: Load
+    where
+        Self: 'a;
+
+    /// Opens a store in the existing, empty directory `path`.
+    fn open(path: &Path, options: &EngineOptions) -> Result<Self>;
+
+    /// Writes one entry; logged, not synced.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Shows the value of `key` to `see`; says whether there is one.
+    fn get(&self, key: &[u8], see: impl FnMut(&[u8])) -> Result<bool>;
+
+    /// Shows the value of each key that has one to `see`, in the fastest way
+    /// that the engine offers; says how many there were.
+    fn multi_get(&self, keys: &[&[u8]], see: impl FnMut(&[u8])) -> Result<usize>;
+
+    /// A new cursor, at no entry yet.
+    fn cursor(&self) -> Result<Self::Cursor<'_>>;
+
+    /// Begins to load entries in ascending order, in the fastest way that the
+    /// engine offers. Loads of disjoint ranges may run at the same time.
+    fn bulk_load(&self) -> Result<Self::Load<'_>>;
+
+    /// Writes the memtables to tables, then returns when no merge is wanted.
+    /// Ensures: the answer is the last part of the wait, in which nothing was
+    /// left to do and the engine was only watched.
+    fn settle(&self) -> Result<Duration>;
+}
+
+/// A place in the ordered entries of a store.
+pub(crate) trait Cursor {
+    /// To the first entry whose key is `key` or more.
+    fn seek(&mut self, key: &[u8]) -> Result<()>;
+    /// To the first entry.
+    fn seek_to_first(&mut self) -> Result<()>;
+    /// To the last entry.
+    fn seek_to_last(&mut self) -> Result<()>;
+    /// To the entry after this one. Requires: valid.
+    fn next(&mut self) -> Result<()>;
+    /// To the entry before this one. Requires: valid.
+    fn prev(&mut self) -> Result<()>;
+    /// Whether the cursor is at an entry.
+    fn valid(&self) -> bool;
+    /// The key. Requires: valid.
+    fn key(&self) -> &[u8];
+    /// The value. Requires: valid.
+    fn value(&self) -> &[u8];
+    /// The error that ended the walk, if one did.
+    fn status(&self) -> Result<()>;
+}
+
+/// A load of ascending keys.
+pub(crate) trait Load {
+    /// Adds an entry. Requires: `key` is above every key added before.
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+    /// Makes all that was added readable.
+    fn finish(self) -> Result<()>;
+}
+
+/// The engines by name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum EngineKind {
+    /// Thermocline.
+    Thermocline,
+    /// RocksDB, as Debian packages it.
+    Rocksdb,
+    /// LevelDB, as Debian packages it.
+    Leveldb,
+    /// An engine that does nothing: the driver's own cost.
+    Null,
+}
+
+impl EngineKind {
+    /// Every engine, in the order of the report.
+    pub(crate) const ALL: [EngineKind; 4] = [
+        EngineKind::Thermocline,
+        EngineKind::Rocksdb,
+        EngineKind::Leveldb,
+        EngineKind::Null,
+    ];
+
+    /// The name used in options and reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            EngineKind::Thermocline => "thermocline",
+            EngineKind::Rocksdb => "rocksdb",
+            EngineKind::Leveldb => "leveldb",
+            EngineKind::Null => "null",
+        }
+    }
+
+    /// Why this build cannot run the engine, in words, or `None` if it can.
+    pub(crate) fn missing(self) -> Option<&'static str> {
+        match self {
+            EngineKind::Thermocline if !cfg!(feature = "thermocline") => {
+                Some("thermocline is not in this build: build with `--features thermocline`")
+            }
+            EngineKind::Rocksdb if !cfg!(feature = "rocksdb") => Some(
+                "rocksdb is not in this build: install the library (Debian: librocksdb-dev) \
+                 and build with `--features rocksdb`",
+            ),
+            EngineKind::Leveldb if !cfg!(feature = "leveldb") => Some(
+                "leveldb is not in this build: install the library (Debian: libleveldb-dev) \
+                 and build with `--features leveldb`",
+            ),
+            _ => None,
+        }
+    }
+
+    /// What makes the engine's library slower than it could be, in words.
+    pub(crate) fn caveat(self) -> Option<&'static str> {
+        match self {
+            #[cfg(feature = "rocksdb")]
+            EngineKind::Rocksdb => rocksdb::caveat(),
+            #[cfg(feature = "leveldb")]
+            EngineKind::Leveldb => Some(leveldb::CAVEAT),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
