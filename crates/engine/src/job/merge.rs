@@ -4,9 +4,11 @@
 //! the others, a block that overlaps nothing is copied without being decoded.
 //! A large merge is split by key into sub-ranges that run side by side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
 
 use thermocline_model::cover::Cover;
 use thermocline_model::edit::{Change, Edit};
@@ -56,7 +58,7 @@ impl Engine {
         let bytes_in = merged.values().flatten().map(|t| t.meta.size_bytes()).sum();
         let below = below(keyspace, job, &merged);
         let snapshots = self.held_snapshots();
-        let stretches = self.stretches(&merged);
+        let stretches = self.stretches(&merged, &walls(keyspace, job, &moved, &merged));
         let done = spilling(self, |first_tier| {
             self.merge_into(job, keyspace, &moved, &merged, &below, &snapshots, &stretches, first_tier)
         })?;
@@ -107,20 +109,10 @@ impl Engine {
             Ok((outputs, tables))
         };
         let mut results = Vec::new();
-        if merged.is_empty() {
-            // Everything is moved.
-        } else if let [only] = stretches {
-            results.push(run_one(only)?);
-        } else {
-            let ran: Vec<_> = std::thread::scope(|scope| {
-                let threads: Vec<_> = stretches.iter().map(|s| scope.spawn(|| run_one(s))).collect();
-                threads.into_iter().map(|t| t.join()).collect()
-            });
-            for result in ran {
-                match result {
-                    Ok(result) => results.push(result?),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+        if !merged.is_empty() {
+            let threads = self.merge_threads().min(stretches.len());
+            for result in side_by_side(stretches, threads, &run_one) {
+                results.push(result?);
             }
         }
 
@@ -256,30 +248,31 @@ impl Engine {
         Ok(Some(bytes))
     }
 
-    /// Where to split a merge so that threads can share it.
-    fn stretches(&self, inputs: &Inputs) -> Vec<Stretch> {
-        let whole = vec![Stretch { low: None, high: None }];
+    /// Threads that one merge may use: all but the one left for flushes.
+    fn merge_threads(&self) -> usize {
+        self.options.background_threads.saturating_sub(1).max(1)
+    }
+
+    /// Where to split a merge: at every wall, and so that threads can share it.
+    fn stretches(&self, inputs: &Inputs, walls: &[Box<[u8]>]) -> Vec<Stretch> {
         let total: u64 = inputs.values().flatten().map(|t| t.meta.data_bytes()).sum();
-        // One thread is left for flushes.
-        let threads = self.options.background_threads.saturating_sub(1) as u64;
-        let count = threads.min(total / SUBRANGE_BYTES_MIN);
-        if count < 2 {
-            return whole;
-        }
+        let count = (self.merge_threads() as u64).min(total / SUBRANGE_BYTES_MIN).max(1);
         let mut starts: Vec<(&[u8], u64)> =
             inputs.values().flatten().map(|t| (&*t.meta.range.start, t.meta.data_bytes())).collect();
         starts.sort_unstable();
-        let mut cuts: Vec<Box<[u8]>> = Vec::new();
-        let mut passed = 0;
+        let mut cuts: Vec<Box<[u8]>> = walls.to_vec();
+        let (mut passed, mut shares) = (0, 1);
         for (start, bytes) in starts {
-            let due = total * (cuts.len() as u64 + 1) / count;
-            if passed >= due && cuts.len() as u64 + 1 < count && cuts.last().is_none_or(|c| **c < *start) {
+            if shares < count && passed >= total * shares / count {
                 cuts.push(start.into());
+                shares += 1;
             }
             passed += bytes;
         }
+        cuts.sort_unstable();
+        cuts.dedup();
         let mut low = None;
-        let mut stretches = Vec::new();
+        let mut stretches = Vec::with_capacity(cuts.len() + 1);
         for cut in cuts {
             stretches.push(Stretch { low: low.replace(cut.clone()), high: Some(cut) });
         }
@@ -297,6 +290,52 @@ impl Engine {
         };
         tables.iter().map(open).collect()
     }
+}
+
+/// Runs `job` on every item, on `threads` threads, and gives the results in the
+/// order of the items. After an error no further item is begun.
+fn side_by_side<T: Sync, R: Send>(
+    items: &[T],
+    threads: usize,
+    job: &(dyn Fn(&T) -> Result<R> + Sync),
+) -> Vec<Result<R>> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::with_capacity(items.len()));
+    let work = || {
+        while let Some((at, item)) = items.get(next.load(Ordering::Relaxed)).and_then(|_| {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            items.get(at).map(|item| (at, item))
+        }) {
+            let result = job(item);
+            if result.is_err() {
+                next.store(items.len(), Ordering::Relaxed);
+            }
+            results.lock().push((at, result));
+        }
+    };
+    if threads <= 1 {
+        work();
+    } else {
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(work);
+            }
+        });
+    }
+    let mut results = results.into_inner();
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// The starts of tables that will lie in the output run without being merged:
+/// no output may reach across one.
+fn walls(keyspace: &Keyspace, job: &Merge, moved: &[Arc<OpenTable>], merged: &Inputs) -> Vec<Box<[u8]>> {
+    let hull = merged.values().flatten().map(|t| t.meta.range.clone()).reduce(|a, b| a.hull(&b));
+    let merged: BTreeSet<TableId> = merged.values().flatten().map(|t| t.meta.id).collect();
+    let staying = keyspace.level(job.output).into_iter().flat_map(|l| l.runs.first()).flat_map(|r| &r.tables);
+    let staying = staying.filter(|t| !merged.contains(&t.id));
+    let all = staying.chain(moved.iter().map(|t| &t.meta)).map(|t| &t.range.start);
+    all.filter(|start| hull.as_ref().is_some_and(|h| h.contains(start))).cloned().collect()
 }
 
 /// The stored bytes of the block that the cursor stands in.

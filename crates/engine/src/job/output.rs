@@ -49,7 +49,6 @@ pub(crate) fn spilling<T>(engine: &Engine, mut job: impl FnMut(TierId) -> Result
 
 struct Current {
     writer: TableWriter,
-    id: TableId,
     data_object: u64,
     meta_object: u64,
     data_tier: TierId,
@@ -167,7 +166,6 @@ impl<'a> Outputs<'a> {
         };
         self.current = Some(Current {
             writer: TableWriter::new(id, options, data),
-            id,
             data_object,
             meta_object: engine.new_id(),
             data_tier,
