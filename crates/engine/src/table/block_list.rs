@@ -5,6 +5,7 @@
 use thermocline_model::SeqNo;
 use thermocline_model::key::{Prefix, load_be};
 
+use super::block::word_after;
 use super::filter;
 
 /// A block holds deletes.
@@ -194,7 +195,12 @@ impl Index {
     /// whether the first key of the block after those is `key`.
     #[inline]
     pub(crate) fn blocks_until(&self, key: &[u8], seq: SeqNo) -> (usize, bool) {
-        let word = self.prefix.of(key);
+        let shared = self.prefix.shared();
+        let word = if key.len() >= shared.len() && key[..shared.len()] == *shared {
+            word_after(key, shared.len())
+        } else {
+            self.prefix.of(key)
+        };
         let sample = below(&self.samples, word);
         let start = sample.saturating_sub(1) * SAMPLE_BLOCKS;
         let end = (start + SAMPLE_BLOCKS).min(self.prefixes.len());
