@@ -11,6 +11,7 @@
 //! block, but it must not become a panic of whoever reads it.
 
 use std::cmp::Ordering;
+use std::hint::select_unpredictable;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -241,14 +242,17 @@ impl Block {
     #[inline(always)]
     fn ties(&self, prefix: u64) -> (usize, usize) {
         let prefixes = self.prefixes();
+        let is_below = |i: usize| u64::from_le_bytes(prefixes[i]) < prefix;
         let mut first = 0;
         let mut size = prefixes.len();
-        while size > 0 {
+        while size > 1 {
             let half = size / 2;
-            let below = u64::from_le_bytes(prefixes[first + half]) < prefix;
-            first = if below { first + half + 1 } else { first };
-            size = if below { size - half - 1 } else { half };
+            // Where a key lies cannot be predicted: no branch.
+            let next = first + half;
+            first = select_unpredictable(is_below(next - 1), next, first);
+            size -= half;
         }
+        first += usize::from(size > 0 && is_below(first));
         let equal = |p: &&[u8; 8]| u64::from_le_bytes(**p) == prefix;
         (
             first,
@@ -259,14 +263,23 @@ impl Block {
     /// The last restart whose entry lies before `(key, seq)`, or the first one.
     /// `None` when the bytes make no sense.
     pub(crate) fn restart_before(&self, key: &[u8], seq: SeqNo) -> Option<usize> {
-        let shared = self.restart_key(0)?.get(..usize::from(self.shared_bytes))?;
-        let (mut first, mut end) = if key.starts_with(shared) {
-            self.ties(word_after(key, shared.len()))
-        } else if key < shared {
-            (0, 0)
-        } else {
-            (self.restarts as usize, self.restarts as usize)
+        let shared = usize::from(self.shared_bytes);
+        let (mut first, mut end) = match key.len() >= shared {
+            true => self.ties(word_after(key, shared)),
+            false => (0, 0),
         };
+        // The word says something only of a key that begins as all the block's
+        // do. The restart that it leads to is about to be read anyway, so its
+        // key, rather than the first one, shows how they begin.
+        let begin = self.restart_key(first.saturating_sub(1))?.get(..shared)?;
+        if !key.starts_with(begin) {
+            first = if key < begin {
+                0
+            } else {
+                self.restarts as usize
+            };
+            end = first;
+        }
         while first < end {
             let middle = first.midpoint(end);
             if self.compare_restart(middle, key, seq)? == Ordering::Less {

@@ -2,6 +2,8 @@
 //! filters. Written by the table writer, recorded in the meta extent, pinned in
 //! memory while a table is open.
 
+use std::hint::select_unpredictable;
+
 use thermocline_model::SeqNo;
 use thermocline_model::key::{Prefix, load_be};
 
@@ -247,12 +249,9 @@ fn below(words: &[u64], word: u64) -> usize {
     let mut size = words.len();
     while size > 1 {
         let half = size / 2;
-        // Compiles to a conditional move: no branch to mispredict.
-        first = if words[first + half - 1] < word {
-            first + half
-        } else {
-            first
-        };
+        // Where a key lies cannot be predicted: no branch.
+        let is_below = words[first + half - 1] < word;
+        first = select_unpredictable(is_below, first + half, first);
         size -= half;
     }
     first + usize::from(words.get(first).is_some_and(|&w| w < word))
