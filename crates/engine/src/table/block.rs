@@ -11,10 +11,11 @@
 //! block, but it must not become a panic of whoever reads it.
 
 use std::cmp::Ordering;
+use std::hint::select_unpredictable;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use thermocline_model::key::load_be;
+use thermocline_model::key::{common_prefix_len, load_be};
 use thermocline_model::{Compression, Kind, SeqNo};
 
 use super::compress::decompress;
@@ -241,14 +242,17 @@ impl Block {
     #[inline(always)]
     fn ties(&self, prefix: u64) -> (usize, usize) {
         let prefixes = self.prefixes();
+        let is_below = |i: usize| u64::from_le_bytes(prefixes[i]) < prefix;
         let mut first = 0;
         let mut size = prefixes.len();
-        while size > 0 {
+        while size > 1 {
             let half = size / 2;
-            let below = u64::from_le_bytes(prefixes[first + half]) < prefix;
-            first = if below { first + half + 1 } else { first };
-            size = if below { size - half - 1 } else { half };
+            // Where a key lies cannot be predicted: no branch.
+            let next = first + half;
+            first = select_unpredictable(is_below(next - 1), next, first);
+            size -= half;
         }
+        first += usize::from(size > 0 && is_below(first));
         let equal = |p: &&[u8; 8]| u64::from_le_bytes(**p) == prefix;
         (
             first,
@@ -259,14 +263,23 @@ impl Block {
     /// The last restart whose entry lies before `(key, seq)`, or the first one.
     /// `None` when the bytes make no sense.
     pub(crate) fn restart_before(&self, key: &[u8], seq: SeqNo) -> Option<usize> {
-        let shared = self.restart_key(0)?.get(..usize::from(self.shared_bytes))?;
-        let (mut first, mut end) = if key.starts_with(shared) {
-            self.ties(load_be(&key[shared.len()..]))
-        } else if key < shared {
-            (0, 0)
-        } else {
-            (self.restarts as usize, self.restarts as usize)
+        let shared = usize::from(self.shared_bytes);
+        let (mut first, mut end) = match key.len() >= shared {
+            true => self.ties(word_after(key, shared)),
+            false => (0, 0),
         };
+        // The word says something only of a key that begins as all the block's
+        // do. The restart that it leads to is about to be read anyway, so its
+        // key, rather than the first one, shows how they begin.
+        let begin = self.restart_key(first.saturating_sub(1))?.get(..shared)?;
+        if !key.starts_with(begin) {
+            first = if key < begin {
+                0
+            } else {
+                self.restarts as usize
+            };
+            end = first;
+        }
         while first < end {
             let middle = first.midpoint(end);
             if self.compare_restart(middle, key, seq)? == Ordering::Less {
@@ -285,10 +298,11 @@ impl Block {
         let shared = usize::from(self.shared_bytes);
         // A key of the block has its shared bytes, so there is no need to look
         // whether this one does: if not, it equals none of the keys below.
-        let Some(rest) = key.get(shared..) else {
+        if key.len() < shared {
             return Some(None);
-        };
-        let (mut first, mut end) = self.ties(load_be(rest));
+        }
+        let word = word_after(key, shared);
+        let (mut first, mut end) = self.ties(word);
         while first < end {
             let middle = first.midpoint(end);
             match self.compare_restart(middle, key, snapshot)? {
@@ -300,7 +314,7 @@ impl Block {
         // A key with one version that is a restart's needs no look before it.
         if self.flags & SEVERAL_VERSIONS == 0
             && first < self.restarts as usize
-            && self.prefixes()[first] == load_be(rest).to_le_bytes()
+            && self.prefixes()[first] == word.to_le_bytes()
             && self.restart_key(first)? == key
         {
             return self.found_at_restart(first);
@@ -350,7 +364,7 @@ impl Block {
             if entry.shared == matched {
                 let rest = &self.bytes[entry.key_start..entry.value_start];
                 let wanted = &key[matched..];
-                let common = common_len(rest, wanted);
+                let common = common_prefix_len(rest, wanted);
                 matched += common;
                 if common == rest.len() {
                     if matched == key.len() {
@@ -389,10 +403,19 @@ fn check_ratio(trailer: &Trailer, payload: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Leading bytes that `a` and `b` share; the inputs are mostly very short.
+/// The eight bytes of `key` after the first `shared` ones, as [`load_be`] has
+/// them. Requires: `key` has the shared ones. Fewer than eight are loaded from
+/// the end of the key, which is faster than to copy them.
 #[inline(always)]
-fn common_len(a: &[u8], b: &[u8]) -> usize {
-    thermocline_model::key::common_prefix_len(a, b)
+pub(crate) fn word_after(key: &[u8], shared: usize) -> u64 {
+    let rest = &key[shared..];
+    if let Some(first) = rest.first_chunk::<8>() {
+        return u64::from_be_bytes(*first);
+    }
+    match key.last_chunk::<8>() {
+        Some(last) if !rest.is_empty() => u64::from_be_bytes(*last) << (8 * (8 - rest.len())),
+        _ => load_be(rest),
+    }
 }
 
 /// The kind of an entry with this tag.

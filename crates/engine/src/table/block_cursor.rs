@@ -78,20 +78,20 @@ impl BlockCursor {
     }
 
     /// To the entry of `restart`.
-    fn to_restart(&mut self, block: &Block, restart: usize) -> Option<()> {
+    fn enter_restart(&mut self, block: &Block, restart: usize) -> Option<()> {
         self.key.clear();
         let at = block.restart_offset(restart)?;
         self.load(block, at, restart * block.interval())
     }
 
     /// To the first entry.
-    pub(crate) fn to_first(&mut self, block: &Block) -> Option<()> {
+    pub(crate) fn enter_first(&mut self, block: &Block) -> Option<()> {
         self.key.clear();
         self.load(block, 0, 0)
     }
 
     /// To the last entry.
-    pub(crate) fn to_last(&mut self, block: &Block) -> Option<()> {
+    pub(crate) fn enter_last(&mut self, block: &Block) -> Option<()> {
         let last = block.len() - 1;
         self.keep_interval(block, last / block.interval())?;
         self.take_kept(block, last)
@@ -181,7 +181,7 @@ impl BlockCursor {
     /// none; the cursor is then at the last entry.
     pub(crate) fn seek(&mut self, block: &Block, key: &[u8], seq: SeqNo) -> Option<bool> {
         let restart = block.restart_before(key, seq)?;
-        self.to_restart(block, restart)?;
+        self.enter_restart(block, restart)?;
         while self.compare(key, seq) == Ordering::Less {
             if !self.next(block)? {
                 return Some(false);

@@ -2,9 +2,12 @@
 //! filters. Written by the table writer, recorded in the meta extent, pinned in
 //! memory while a table is open.
 
+use std::hint::select_unpredictable;
+
 use thermocline_model::SeqNo;
 use thermocline_model::key::{Prefix, load_be};
 
+use super::block::word_after;
 use super::filter;
 
 /// A block holds deletes.
@@ -194,7 +197,12 @@ impl Index {
     /// whether the first key of the block after those is `key`.
     #[inline]
     pub(crate) fn blocks_until(&self, key: &[u8], seq: SeqNo) -> (usize, bool) {
-        let word = self.prefix.of(key);
+        let shared = self.prefix.shared();
+        let word = if key.len() >= shared.len() && key[..shared.len()] == *shared {
+            word_after(key, shared.len())
+        } else {
+            self.prefix.of(key)
+        };
         let sample = below(&self.samples, word);
         let start = sample.saturating_sub(1) * SAMPLE_BLOCKS;
         let end = (start + SAMPLE_BLOCKS).min(self.prefixes.len());
@@ -241,12 +249,9 @@ fn below(words: &[u64], word: u64) -> usize {
     let mut size = words.len();
     while size > 1 {
         let half = size / 2;
-        // Compiles to a conditional move: no branch to mispredict.
-        first = if words[first + half - 1] < word {
-            first + half
-        } else {
-            first
-        };
+        // Where a key lies cannot be predicted: no branch.
+        let is_below = words[first + half - 1] < word;
+        first = select_unpredictable(is_below, first + half, first);
         size -= half;
     }
     first + usize::from(words.get(first).is_some_and(|&w| w < word))

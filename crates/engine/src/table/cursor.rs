@@ -232,6 +232,10 @@ impl TableCursor {
     /// # Errors
     /// See [`TableCursor::seek_first`].
     #[inline]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "cursors move both ways and may fail"
+    )]
     pub fn next(&mut self) -> Result<()> {
         let Some(block) = &self.block else {
             return Ok(());
@@ -291,7 +295,7 @@ impl TableCursor {
             return Ok(());
         }
         let block = self.open(index, way)?;
-        if self.at.to_first(&block).is_none() {
+        if self.at.enter_first(&block).is_none() {
             return Err(self.broken(index));
         }
         self.block = Some(block);
@@ -305,7 +309,7 @@ impl TableCursor {
             return Ok(());
         };
         let block = self.open(index, Way::Backward)?;
-        if self.at.to_last(&block).is_none() {
+        if self.at.enter_last(&block).is_none() {
             return Err(self.broken(index));
         }
         self.block = Some(block);
@@ -333,7 +337,7 @@ impl TableCursor {
             if self.in_chunk(index).is_none() {
                 self.read_chunk(index, way)?;
             }
-            return self.from_chunk(index, left);
+            return self.decode_in_chunk(index, left);
         }
         if let Some(block) = self.table.cache().get(self.table.id(), index as u32) {
             self.misses = 0;
@@ -348,7 +352,7 @@ impl TableCursor {
             self.read_chunk(index, way)?;
             self.ahead_bytes = (self.ahead_bytes * 2).min(READ_AHEAD_BYTES_MAX);
         }
-        self.from_chunk(index, left)
+        self.decode_in_chunk(index, left)
     }
 
     /// Where block `index` lies in the chunk, if it does.
@@ -402,7 +406,7 @@ impl TableCursor {
 
     /// Decodes block `index` from the chunk. Takes over the buffer of `left`,
     /// the block that the cursor was in, if nobody else has it.
-    fn from_chunk(&mut self, index: usize, left: Option<Arc<Block>>) -> Result<Arc<Block>> {
+    fn decode_in_chunk(&mut self, index: usize, left: Option<Arc<Block>>) -> Result<Arc<Block>> {
         let range = self.in_chunk(index).unwrap_or_default();
         let stored = &self.chunk.bytes[range];
         let spare = left.and_then(Arc::into_inner).map(Block::into_buffer);

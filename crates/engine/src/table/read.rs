@@ -403,6 +403,16 @@ impl Table {
         before.iter().map(|e| u64::from(e.stored_bytes)).sum()
     }
 
+    /// The block in which `key` lies if it is here at all, or the one before.
+    #[inline]
+    #[must_use]
+    pub fn search_index(&self, key: &[u8]) -> usize {
+        self.index
+            .blocks_until(key, SeqNo::ZERO)
+            .0
+            .saturating_sub(1)
+    }
+
     /// How often it was used since it was opened.
     #[must_use]
     pub fn accesses(&self) -> TableAccesses {

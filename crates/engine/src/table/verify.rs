@@ -116,7 +116,7 @@ impl Table {
         }
         let mut at = BlockCursor::default();
         let mut found = Trailer::default();
-        let mut position = at.to_first(&block).map(|()| true);
+        let mut position = at.enter_first(&block).map(|()| true);
         while let Some(true) = position {
             let (key, seq) = (at.key(), SeqNo(at.tag() >> 1));
             if !before.0.is_empty() && compare_entries((&before.0, before.1), (key, seq)).is_ge() {
