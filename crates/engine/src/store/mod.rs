@@ -27,5 +27,6 @@ pub use file_system::{
 };
 pub use identity::{TIER_FILE_NAME, TierIdentity};
 pub use local::{LocalStore, LocalStoreOptions};
+pub(crate) use object::parse_id;
 pub use object::{ObjectKind, ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
 pub use real::RealFileSystem;

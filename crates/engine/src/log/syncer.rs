@@ -1,0 +1,232 @@
+//! Group commit: many writers, one sync.
+//!
+//! The first writer to ask becomes the leader and syncs for all frames that
+//! were appended by then, the segments in their order; those who ask meanwhile
+//! wait, and one of them leads the next round. Nothing here needs the engine's
+//! commit mutex, so appends go on during a sync.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+use thermocline_model::SeqNo;
+
+use super::LogPersist;
+use super::format::segment_path;
+use crate::store::{File, FileSystem};
+use crate::{Error, ErrorKind, Result};
+
+/// Makes the frames of a [`LocalLog`](super::LocalLog) durable.
+pub struct LogSyncer {
+    file_system: Arc<dyn FileSystem>,
+    directory: PathBuf,
+    /// The last number appended; everything up to it is in a segment that is
+    /// in `State::unsynced` or was synced.
+    appended: AtomicU64,
+    durable: AtomicU64,
+    poisoned: AtomicBool,
+    syncs: AtomicU64,
+    state: Mutex<State>,
+    round_over: Condvar,
+}
+
+struct State {
+    /// Segments with frames that may not be durable, oldest first.
+    unsynced: VecDeque<Unsynced>,
+    /// Whether somebody leads a round.
+    syncing: bool,
+    failure: Option<Error>,
+}
+
+#[derive(Clone)]
+struct Unsynced {
+    segment: u64,
+    file: Arc<dyn File>,
+    /// Whether its name is durable.
+    named: bool,
+}
+
+impl LogSyncer {
+    /// Requires: everything up to `last_seq` is durable.
+    pub(super) fn new(
+        file_system: Arc<dyn FileSystem>,
+        directory: &Path,
+        last_seq: u64,
+    ) -> LogSyncer {
+        LogSyncer {
+            file_system,
+            directory: directory.to_path_buf(),
+            appended: AtomicU64::new(last_seq),
+            durable: AtomicU64::new(last_seq),
+            poisoned: AtomicBool::new(false),
+            syncs: AtomicU64::new(0),
+            state: Mutex::new(State {
+                unsynced: VecDeque::new(),
+                syncing: false,
+                failure: None,
+            }),
+            round_over: Condvar::new(),
+        }
+    }
+
+    /// Returns when every frame up to `upto` is durable. Any number of threads
+    /// may call; they share syncs.
+    ///
+    /// # Errors
+    /// `Poisoned` from the first failure on, for good (I5). `InvalidArgument`
+    /// if `upto` was never appended.
+    pub fn persist(&self, upto: SeqNo) -> Result<()> {
+        if upto.0 > self.appended.load(Ordering::Acquire) {
+            return Err(Error::invalid("persist of what was never appended"));
+        }
+        self.check()?;
+        if self.durable.load(Ordering::Acquire) >= upto.0 {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        loop {
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            if self.durable.load(Ordering::Acquire) >= upto.0 {
+                return Ok(());
+            }
+            if !state.syncing {
+                break;
+            }
+            self.round_over.wait(&mut state);
+        }
+        state.syncing = true;
+        // A segment is listed, under this mutex, before a number in it is
+        // published: what is listed now holds everything up to `target`.
+        let target = self.appended.load(Ordering::Acquire);
+        let segments: Vec<Unsynced> = state.unsynced.iter().cloned().collect();
+        drop(state);
+
+        let synced = self.sync_all(&segments);
+
+        let mut state = self.state.lock();
+        state.syncing = false;
+        self.round_over.notify_all();
+        if let Err(error) = synced {
+            return Err(self.poison(&mut state, &error));
+        }
+        self.durable.fetch_max(target, Ordering::Release);
+        if let Some(last) = segments.last() {
+            // All but the last were complete when the round began.
+            state.unsynced.retain(|entry| entry.segment >= last.segment);
+            for entry in &mut state.unsynced {
+                entry.named |= entry.segment == last.segment;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything up to this number is durable.
+    #[inline]
+    pub fn durable_seq(&self) -> SeqNo {
+        SeqNo(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Syncs of files done so far.
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    /// The failure that poisoned the log, if one did.
+    #[inline]
+    pub(super) fn check(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(self.failure());
+        }
+        Ok(())
+    }
+
+    /// Says that frames up to `last_seq` are in listed segments.
+    #[inline]
+    pub(super) fn publish(&self, last_seq: u64) {
+        self.appended.store(last_seq, Ordering::Release);
+    }
+
+    /// Lists a segment that holds its first frame.
+    pub(super) fn add(&self, segment: u64, file: Arc<dyn File>) {
+        self.state.lock().unsynced.push_back(Unsynced {
+            segment,
+            file,
+            named: false,
+        });
+    }
+
+    /// Forgets segments whose entries are durable elsewhere.
+    pub(super) fn forget_before(&self, segment: u64) {
+        let mut state = self.state.lock();
+        state.unsynced.retain(|entry| entry.segment >= segment);
+    }
+
+    /// Syncs one file and the directory, outside any round; a failure poisons.
+    pub(super) fn sync_with_name(&self, segment: u64, file: Arc<dyn File>) -> Result<()> {
+        let entry = Unsynced {
+            segment,
+            file,
+            named: false,
+        };
+        self.sync_all(&[entry])
+            .map_err(|error| self.poison(&mut self.state.lock(), &error))
+    }
+
+    fn sync_all(&self, segments: &[Unsynced]) -> Result<()> {
+        for entry in segments {
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+            entry.file.sync().map_err(|error| {
+                let path = segment_path(&self.directory, entry.segment);
+                Error::io("sync log segment", &path, error)
+            })?;
+        }
+        if segments.iter().any(|entry| !entry.named) {
+            self.file_system
+                .sync_directory(&self.directory)
+                .map_err(|error| Error::io("sync log directory", &self.directory, error))?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn poison(&self, state: &mut State, cause: &Error) -> Error {
+        let message = format!("the log could not be made durable ({cause})");
+        let failure = Error::new(ErrorKind::Poisoned, message).at(&self.directory);
+        let failure = state.failure.get_or_insert(failure).clone();
+        self.poisoned.store(true, Ordering::Release);
+        failure
+    }
+
+    #[cold]
+    fn failure(&self) -> Error {
+        let state = self.state.lock();
+        let failure = state.failure.clone();
+        failure.expect("the mark is set after the failure is stored")
+    }
+}
+
+impl LogPersist for LogSyncer {
+    fn persist(&self, upto: SeqNo) -> Result<()> {
+        LogSyncer::persist(self, upto)
+    }
+
+    fn durable_seq(&self) -> SeqNo {
+        LogSyncer::durable_seq(self)
+    }
+}
+
+impl fmt::Debug for LogSyncer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogSyncer")
+            .field("directory", &self.directory)
+            .field("appended", &self.appended)
+            .field("durable", &self.durable)
+            .field("poisoned", &self.poisoned)
+            .finish_non_exhaustive()
+    }
+}
