@@ -14,15 +14,15 @@ pub(crate) struct Thermocline {
 }
 
 impl Engine for Thermocline {
-    type Cursor<'a> = ThermoclineCursor<'a>;
-    type Load<'a> = ThermoclineLoad<'a>;
+    type Cursor<'a> = ThermoclineCursor;
+    type Load<'a> = ThermoclineLoad;
 
     fn open(path: &Path, given: &EngineOptions) -> Result<Self> {
         let options = Options::at(path)
-            .write_buffer_bytes(given.write_buffer_bytes)
-            .block_cache_bytes(given.block_cache_bytes)
+            .write_buffer_bytes(given.write_buffer_bytes as u64)
+            .block_cache_bytes(given.block_cache_bytes as u64)
             .filter_bits_per_key(given.filter_bits_per_key)
-            .background_threads(given.background_threads);
+            .background_threads(given.background_threads as usize);
         Ok(Thermocline {
             db: Db::open(options)?,
         })
@@ -44,20 +44,18 @@ impl Engine for Thermocline {
 
     fn multi_get(&self, keys: &[&[u8]], mut see: impl FnMut(&[u8])) -> Result<usize> {
         let mut found = 0;
-        for value in self.db.multi_get(keys) {
-            if let Some(value) = value? {
-                see(&value);
-                found += 1;
-            }
+        for value in self.db.multi_get(keys)?.iter().flatten() {
+            see(value);
+            found += 1;
         }
         Ok(found)
     }
 
-    fn cursor(&self) -> Result<ThermoclineCursor<'_>> {
+    fn cursor(&self) -> Result<ThermoclineCursor> {
         Ok(ThermoclineCursor(self.db.iter()?))
     }
 
-    fn bulk_load(&self) -> Result<ThermoclineLoad<'_>> {
+    fn bulk_load(&self) -> Result<ThermoclineLoad> {
         Ok(ThermoclineLoad(self.db.bulk_load()?))
     }
 
@@ -69,9 +67,9 @@ impl Engine for Thermocline {
 }
 
 /// A cursor over a Thermocline.
-pub(crate) struct ThermoclineCursor<'a>(Iter<'a>);
+pub(crate) struct ThermoclineCursor(Iter);
 
-impl Cursor for ThermoclineCursor<'_> {
+impl Cursor for ThermoclineCursor {
     #[inline]
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         Ok(self.0.seek(key)?)
@@ -117,15 +115,16 @@ impl Cursor for ThermoclineCursor<'_> {
 }
 
 /// A bulk load of a Thermocline.
-pub(crate) struct ThermoclineLoad<'a>(BulkLoad<'a>);
+pub(crate) struct ThermoclineLoad(BulkLoad);
 
-impl Load for ThermoclineLoad<'_> {
+impl Load for ThermoclineLoad {
     #[inline]
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         Ok(self.0.add(key, value)?)
     }
 
     fn finish(self) -> Result<()> {
-        Ok(self.0.finish()?)
+        self.0.finish()?;
+        Ok(())
     }
 }

@@ -232,6 +232,7 @@ impl LocalLog {
     /// `Poisoned`, `NoSpace`, `Io`.
     pub fn close(&mut self) -> Result<()> {
         self.syncer.persist(SeqNo(self.last_seq))?;
+        self.syncer.tidy();
         if self.sealed {
             return Ok(());
         }
@@ -290,23 +291,33 @@ impl LocalLog {
         Ok(())
     }
 
-    /// Takes the segment out of use after a failed write.
+    /// Takes the segment out of use after a failed write, and at once cuts off
+    /// what remains of it.
     #[cold]
     fn fail(&mut self, error: io::Error) -> Error {
         let path = segment_path(&self.directory, self.segment());
-        self.close_current();
+        if let Some(open) = self.complete_current() {
+            open.close();
+        }
         Error::io("append to log segment", &path, error)
     }
 
+    /// Takes the segment out of use because it is full.
     fn close_current(&mut self) {
-        if let Some(open) = self.current.take() {
-            self.previous = Previous {
-                segment: open.id,
-                first_seq: open.first_seq,
-            };
-            self.closed.push_back((open.id, open.offset));
-            open.close();
+        if let Some(open) = self.complete_current() {
+            self.syncer.retire(open);
         }
+    }
+
+    /// Makes the current segment the one before the next.
+    fn complete_current(&mut self) -> Option<OpenSegment> {
+        let open = self.current.take()?;
+        self.previous = Previous {
+            segment: open.id,
+            first_seq: open.first_seq,
+        };
+        self.closed.push_back((open.id, open.offset));
+        Some(open)
     }
 
     /// Appends what does not go into the current segment.

@@ -16,8 +16,12 @@ use thermocline_model::SeqNo;
 
 use super::LogPersist;
 use super::format::segment_path;
+use super::segment::OpenSegment;
 use crate::store::{File, FileSystem};
 use crate::{Error, ErrorKind, Result};
+
+/// Most complete segments that wait for [`LogSyncer::tidy`].
+const RETIRED_MAX: usize = 4;
 
 /// Makes the frames of a [`LocalLog`](super::LocalLog) durable.
 pub struct LogSyncer {
@@ -31,6 +35,8 @@ pub struct LogSyncer {
     syncs: AtomicU64,
     state: Mutex<State>,
     round_over: Condvar,
+    /// Complete segments still mapped and longer than their frames.
+    retired: Mutex<VecDeque<OpenSegment>>,
 }
 
 struct State {
@@ -69,6 +75,7 @@ impl LogSyncer {
                 failure: None,
             }),
             round_over: Condvar::new(),
+            retired: Mutex::new(VecDeque::new()),
         }
     }
 
@@ -122,7 +129,24 @@ impl LogSyncer {
                 entry.named |= entry.segment == last.segment;
             }
         }
+        drop(state);
+        self.tidy();
         Ok(())
+    }
+
+    /// Unmaps complete segments and gives back the room reserved behind their
+    /// frames. That takes milliseconds, which no append should wait for; who
+    /// never calls [`LogSyncer::persist`], which does it too, should call this
+    /// after each rotation, from a thread in the background. Forgetting to is
+    /// harmless: the oldest are then done by the append that needs a segment.
+    pub fn tidy(&self) {
+        loop {
+            let retired = self.retired.lock().pop_front();
+            let Some(segment) = retired else {
+                break;
+            };
+            segment.close();
+        }
     }
 
     /// Everything up to this number is durable.
@@ -158,6 +182,22 @@ impl LogSyncer {
             file,
             named: false,
         });
+    }
+
+    /// Takes a complete segment, to be closed off the path of appends.
+    pub(super) fn retire(&self, segment: OpenSegment) {
+        let overdue = {
+            let mut retired = self.retired.lock();
+            retired.push_back(segment);
+            if retired.len() > RETIRED_MAX {
+                retired.pop_front()
+            } else {
+                None
+            }
+        };
+        if let Some(segment) = overdue {
+            segment.close();
+        }
     }
 
     /// Forgets segments whose entries are durable elsewhere.

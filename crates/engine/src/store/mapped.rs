@@ -31,7 +31,7 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 use super::Mapped;
 
 /// How far ahead of the write position pages are made present.
-const POPULATE_BYTES: usize = 256 << 10;
+const POPULATE_BYTES: usize = 64 << 10;
 
 /// Most files mapped at one time in the process; further ones are refused and
 /// written without a map.

@@ -69,87 +69,123 @@ fn mix(random: &mut Random, old: &[u8], new: &[u8], odds: u64) -> Vec<u8> {
 
 /// One store through several lives, each ended by a crash, by the death of the
 /// process or by a clean close.
-fn lives(seed: u64) {
-    let mut random = Random(seed);
-    let directory = temporary();
-    // Every frame appended and not yet lost, in order.
-    let mut expected: Frames = Vec::new();
-    let mut durable_seq = 0;
-    let mut durable_files = Files::new();
-    for life in 0..6 {
-        let (report, frames) = replay_all(directory.path())
-            .unwrap_or_else(|error| panic!("seed {seed} life {life}: {error}"));
-        let kept = frames.len();
-        assert!(kept <= expected.len(), "seed {seed} life {life}");
-        assert!(frames[..] == expected[..kept], "seed {seed} life {life}");
-        let last = frames
-            .last()
-            .map_or(0, |frame| frame.0 + u64::from(frame.1) - 1);
-        assert!(
-            last >= durable_seq,
-            "seed {seed} life {life}: {last} of {durable_seq}"
-        );
-        assert_eq!(report.last_seq.0, last);
-        expected.truncate(kept);
-        truncate_torn(&Environment::real(), directory.path(), &report).unwrap();
-        // Replay synced what it found, truncation what it cut.
-        durable_files = read_files(directory.path());
-        let (report, frames) = replay_all(directory.path()).unwrap();
-        assert!(frames == expected && report.torn.is_none(), "seed {seed}");
-        durable_seq = last;
+struct Lives {
+    seed: u64,
+    random: Random,
+    directory: TempDir,
+    /// Every frame appended and not yet lost or deleted, in order.
+    expected: Frames,
+    /// The segment that the manifest would name, and the last number before it.
+    first_segment: u64,
+    deleted_seq: u64,
+    /// What is known to be durable, as numbers and as bytes.
+    durable_seq: u64,
+    durable_files: Files,
+}
 
-        let options = LogOptions {
-            segment_bytes: 1 << (9 + random.below(3)),
-            mapped: random.below(2) == 0,
+impl Lives {
+    fn run(seed: u64) {
+        let mut lives = Lives {
+            seed,
+            random: Random(seed),
+            directory: temporary(),
+            expected: Vec::new(),
+            first_segment: 1,
+            deleted_seq: 0,
+            durable_seq: 0,
+            durable_files: Files::new(),
         };
-        let mut log = create_in(directory.path(), options, report.next_segment, last);
-        let mut seq = last + 1;
-        for _ in 0..random.below(60) {
-            match random.below(12) {
-                0 | 1 => {
-                    log.syncer().persist(SeqNo(seq - 1)).unwrap();
-                    durable_seq = seq - 1;
-                    durable_files = read_files(directory.path());
+        for life in 0..6 {
+            let log = lives.open();
+            lives.write(log, life);
+        }
+        lives.open();
+    }
+
+    fn last_seq(&self) -> u64 {
+        let last = self.expected.last();
+        last.map_or(self.deleted_seq, |frame| frame.0 + u64::from(frame.1) - 1)
+    }
+
+    fn mark_durable(&mut self) {
+        self.durable_seq = self.last_seq();
+        self.durable_files = read_files(self.directory.path());
+    }
+
+    fn open(&mut self) -> LocalLog {
+        let (seed, path) = (self.seed, self.directory.path().to_path_buf());
+        let (report, frames) = replay_from(&path, self.first_segment)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let kept = frames.len();
+        assert!(kept <= self.expected.len(), "seed {seed}");
+        assert!(frames[..] == self.expected[..kept], "seed {seed}");
+        self.expected.truncate(kept);
+        let last = self.last_seq();
+        let durable = self.durable_seq;
+        assert!(last >= durable, "seed {seed}: {last} of {durable}");
+        assert!(report.durable_seq.0 <= last, "seed {seed}");
+        truncate_torn(&quick(), &path, &report).unwrap();
+        let (again, frames) = replay_from(&path, self.first_segment).unwrap();
+        assert!(
+            frames == self.expected && again.torn.is_none(),
+            "seed {seed}"
+        );
+        // Replay synced what it found, and truncation what it cut.
+        self.mark_durable();
+        let options = LogOptions {
+            segment_bytes: 1 << (9 + self.random.below(3)),
+            mapped: self.random.below(2) == 0,
+        };
+        create_in(&path, options, report.next_segment, last)
+    }
+
+    fn write(&mut self, mut log: LocalLog, life: u64) {
+        for _ in 0..self.random.below(60) {
+            let last = self.last_seq();
+            match self.random.below(30) {
+                0..=3 => {
+                    log.syncer().persist(SeqNo(last)).unwrap();
+                    self.mark_durable();
                 }
-                2 => {
+                4..=5 => {
                     log.rotate().unwrap();
                 }
-                3 if random.below(4) == 0 => seq += random.below(3),
-                _ => {
-                    let count = 1 + random.below(3) as u32;
-                    let length = random.below(120) as usize;
-                    let bytes = payload(seed << 8 ^ life, seq, length);
+                6 => {
+                    // As after a flush: all entries are in durable tables.
+                    self.first_segment = log.rotate().unwrap();
+                    self.deleted_seq = last;
+                    self.durable_seq = last;
+                    self.expected.clear();
+                    log.delete_before(self.first_segment).unwrap();
+                }
+                roll => {
+                    // Now and then a number is skipped, as after a failure.
+                    let seq = last + 1 + u64::from(roll == 7);
+                    let count = 1 + self.random.below(3) as u32;
+                    let length = self.random.below(120) as usize;
+                    let bytes = payload(self.seed << 8 ^ life, seq, length);
                     append(&mut log, seq, count, &bytes).unwrap();
-                    expected.push((seq, count, bytes));
-                    seq += u64::from(count);
+                    self.expected.push((seq, count, bytes));
                 }
             }
-            // A number that was skipped is none that can be persisted.
-            seq = expected
-                .last()
-                .map_or(seq, |frame| frame.0 + u64::from(frame.1));
         }
-        match random.below(4) {
+        match self.random.below(4) {
             0 => {
                 log.close().unwrap();
-                durable_seq = seq - 1;
-                durable_files = read_files(directory.path());
-                drop(log);
+                self.mark_durable();
             }
-            1 => {
-                // The process dies; the machine, and all that was appended, lives.
-                durable_seq = seq - 1;
-                drop(log);
-            }
+            // The process dies; the machine, and all that was appended, lives.
+            1 => self.durable_seq = self.last_seq(),
             _ => {
-                let now = read_files(directory.path());
+                let now = read_files(self.directory.path());
                 drop(log);
-                let left = crashed(&mut random, &durable_files, &now);
-                for name in read_files(directory.path()).keys() {
-                    std::fs::remove_file(directory.path().join(name)).unwrap();
+                let left = crashed(&mut self.random, &self.durable_files, &now);
+                let path = self.directory.path();
+                for name in read_files(path).keys() {
+                    std::fs::remove_file(path.join(name)).unwrap();
                 }
                 for (name, bytes) in left {
-                    std::fs::write(directory.path().join(name), bytes).unwrap();
+                    std::fs::write(path.join(name), bytes).unwrap();
                 }
             }
         }
@@ -158,8 +194,8 @@ fn lives(seed: u64) {
 
 #[test]
 fn what_survives_any_crash_is_a_prefix_with_everything_durable() {
-    for seed in 0..150 {
+    for seed in 0..200 {
         println!("seed {seed}");
-        lives(seed);
+        Lives::run(seed);
     }
 }

@@ -65,16 +65,10 @@ type Frames = Vec<(u64, u32, Vec<u8>)>;
 
 fn replay_from(directory: &Path, first_segment: u64) -> Result<(ReplayReport, Frames)> {
     let mut frames = Vec::new();
-    let report = replay(
-        &Environment::real(),
-        directory,
-        STORE,
-        first_segment,
-        &mut |frame| {
-            frames.push((frame.first_seq.0, frame.count, frame.payload.to_vec()));
-            Ok(())
-        },
-    )?;
+    let report = replay(&quick(), directory, STORE, first_segment, &mut |frame| {
+        frames.push((frame.first_seq.0, frame.count, frame.payload.to_vec()));
+        Ok(())
+    })?;
     Ok((report, frames))
 }
 
@@ -93,7 +87,7 @@ fn assert_prefix(frames: &Frames, first: u64) -> u64 {
 }
 
 fn create_in(directory: &Path, options: LogOptions, next_segment: u64, last: u64) -> LocalLog {
-    let environment = Environment::real();
+    let environment = quick();
     LocalLog::create(
         &environment,
         directory,
@@ -108,9 +102,14 @@ fn create_in(directory: &Path, options: LogOptions, next_segment: u64, last: u64
 /// Replay, truncation, and a log that goes on.
 fn reopen(directory: &Path, options: LogOptions) -> (LocalLog, ReplayReport, Frames) {
     let (report, frames) = replay_all(directory).unwrap();
-    truncate_torn(&Environment::real(), directory, &report).unwrap();
+    truncate_torn(&quick(), directory, &report).unwrap();
     let log = create_in(directory, options, report.next_segment, report.last_seq.0);
     (log, report, frames)
+}
+
+/// The real file system, except that syncs do nothing.
+fn quick() -> Environment {
+    faulty::FaultyFileSystem::new().environment()
 }
 
 fn temporary() -> TempDir {
@@ -195,14 +194,7 @@ fn wrong_calls_are_refused_and_change_nothing() {
     drop(log);
     let (_, frames) = replay_all(directory.path()).unwrap();
     assert_eq!(assert_prefix(&frames, 11), 13);
-    let again = LocalLog::create(
-        &Environment::real(),
-        directory.path(),
-        STORE,
-        MAPPED,
-        1,
-        SeqNo(13),
-    );
+    let again = LocalLog::create(&quick(), directory.path(), STORE, MAPPED, 1, SeqNo(13));
     assert_eq!(again.unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
@@ -348,6 +340,40 @@ fn every_older_segment_is_synced_before_a_later_frame_is_durable() {
 }
 
 #[test]
+fn the_real_device_syncs_and_replays() {
+    for options in [MAPPED, PLAIN] {
+        let directory = temporary();
+        let real = Environment::real();
+        let path = directory.path();
+        let mut log = LocalLog::create(&real, path, STORE, options, 1, SeqNo(0)).unwrap();
+        append_all(&mut log, 1..=100);
+        log.syncer().persist(SeqNo(100)).unwrap();
+        append_all(&mut log, 101..=110);
+        log.close().unwrap();
+        let mut frames = 0;
+        let report = replay(&real, path, STORE, 1, &mut |_| {
+            frames += 1;
+            Ok(())
+        });
+        let report = report.unwrap();
+        assert_eq!((frames, report.durable_seq), (110, SeqNo(110)));
+        truncate_torn(&real, path, &report).unwrap();
+    }
+}
+
+#[test]
+fn where_nothing_can_be_mapped_the_log_is_written_plainly() {
+    let directory = temporary();
+    let unmapped = faulty::FaultyFileSystem::new();
+    unmapped.refuse_maps();
+    let environment = unmapped.environment();
+    let log = LocalLog::create(&environment, directory.path(), STORE, MAPPED, 1, SeqNo(0));
+    append_all(&mut log.unwrap(), 1..=100);
+    let (_, frames) = replay_all(directory.path()).unwrap();
+    assert_eq!(assert_prefix(&frames, 1), 100);
+}
+
+#[test]
 fn the_log_is_usable_through_its_trait() {
     let directory = temporary();
     let mut log: Box<dyn LogSink> = Box::new(create_in(directory.path(), MAPPED, 1, 0));
@@ -369,7 +395,7 @@ fn scan_finds_every_frame_and_every_damaged_stretch() {
     let path = segment_path(directory.path(), 1);
     let summary = |store_id| {
         let mut found = Vec::new();
-        scan_frames(&Environment::real(), &path, store_id, &mut |item| {
+        scan_frames(&quick(), &path, store_id, &mut |item| {
             found.push(match item {
                 Found::Header(header) => format!("header {}", header.first_seq),
                 Found::Frame {
