@@ -9,15 +9,18 @@ const CELL_CHARS_MAX: usize = 40;
 
 /// Columns of fixed width, for rows that come one by one.
 pub(crate) struct Columns {
-    headers: Vec<&'static str>,
+    headers: Vec<String>,
     widths: Vec<usize>,
 }
 
 impl Columns {
     /// Columns as wide as their headers, and at least as given with each.
-    pub(crate) fn new(columns: &[(&'static str, usize)]) -> Columns {
+    pub(crate) fn new(columns: &[(&str, usize)]) -> Columns {
         Columns {
-            headers: columns.iter().map(|(header, _)| *header).collect(),
+            headers: columns
+                .iter()
+                .map(|(header, _)| (*header).to_owned())
+                .collect(),
             widths: columns
                 .iter()
                 .map(|(header, width)| header.chars().count().max(*width))
@@ -27,8 +30,7 @@ impl Columns {
 
     /// Prints the line of headers.
     pub(crate) fn header(&self, out: &mut dyn Write) -> io::Result<()> {
-        let headers: Vec<String> = self.headers.iter().map(ToString::to_string).collect();
-        self.row(out, &headers)
+        self.row(out, &self.headers)
     }
 
     /// Prints one row; its first cell stands to the left.

@@ -8,10 +8,10 @@ use std::ops::Bound;
 
 pub(crate) use crate::engine_stub as thermocline;
 
-use thermocline::{DumpOptions, Durability, KeyspaceOptions, WriteBatch, WriteOptions};
 pub(crate) use thermocline::{
     Db, DeviceProfile, Error, ErrorKind, Keyspace, Options, Result, Tier, dump, repair, verify,
 };
+use thermocline::{DumpOptions, Durability, KeyspaceOptions, WriteBatch, WriteOptions};
 
 /// The name of the keyspace that a store always has.
 pub(crate) const DEFAULT_KEYSPACE: &str = "default";
@@ -190,4 +190,9 @@ impl Reading {
     pub(crate) fn hits(&self) -> u64 {
         self.memtable_hits + self.cache_hits + self.tiers.iter().map(|t| t.hits).sum::<u64>()
     }
+}
+
+/// Whether a repair saved everything.
+pub(crate) fn is_complete(report: &thermocline::RepairReport) -> bool {
+    report.lost.is_empty()
 }

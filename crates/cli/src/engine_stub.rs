@@ -1,6 +1,6 @@
 //! A stand-in for the engine: ordered maps in memory over one append-only file.
 //! Deleted when the engine lands.
-#![allow(missing_docs, dead_code)]
+#![allow(missing_docs, dead_code, unreachable_pub, clippy::all)]
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -484,7 +484,10 @@ impl Keyspace {
         check_key(key)?;
         let mut state = self.db.state();
         state.gets += 1;
-        Ok(state.spaces.get(&self.name).and_then(|m| m.get(key).cloned()))
+        Ok(state
+            .spaces
+            .get(&self.name)
+            .and_then(|m| m.get(key).cloned()))
     }
     pub fn range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<Iter> {
         if let (Bound::Included(s), Bound::Excluded(e)) = (start, end)

@@ -143,7 +143,9 @@ pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
         None => text.trim().parse::<f64>().map_err(|_| wrong())?,
     };
     if !(share > 0.0 && share <= 1.0) {
-        return Err(format!("{text:?}: a share lies above 0 and at most at 100%"));
+        return Err(format!(
+            "{text:?}: a share lies above 0 and at most at 100%"
+        ));
     }
     Ok(share)
 }
@@ -167,7 +169,17 @@ mod tests {
         ] {
             assert_eq!(parse_bytes(text), Ok(expected), "{text}");
         }
-        for text in ["", "x", "-1", "1.2.3", "10QiB", "99999999PiB", "k", "١", "1é"] {
+        for text in [
+            "",
+            "x",
+            "-1",
+            "1.2.3",
+            "10QiB",
+            "99999999PiB",
+            "k",
+            "١",
+            "1é",
+        ] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
     }

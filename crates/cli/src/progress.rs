@@ -43,3 +43,12 @@ fn bar(doing: &'static str, template: &str, length: Option<u64>) -> ProgressBar 
     };
     bar.with_style(style).with_message(doing)
 }
+
+/// Says something on standard error above the bar. A closed standard error is
+/// no reason to stop.
+pub(crate) fn note(bar: &ProgressBar, message: &str) {
+    use std::io::Write as _;
+    bar.suspend(|| {
+        let _ = writeln!(std::io::stderr(), "{message}");
+    });
+}

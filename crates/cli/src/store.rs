@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::engine::{Db, DEFAULT_KEYSPACE, DeviceProfile, ErrorKind, Keyspace, Options, Tier};
+use crate::engine::{DEFAULT_KEYSPACE, Db, DeviceProfile, ErrorKind, Keyspace, Options, Tier};
 use crate::exit::Failure;
 use crate::human;
 
@@ -117,6 +117,45 @@ impl KeyspaceArgs {
     /// Its name.
     pub(crate) fn name(&self) -> &str {
         &self.keyspace
+    }
+}
+
+/// The shape of a temporary store of two tiers.
+pub(crate) struct TwoTiers {
+    /// Bytes of the data it will hold.
+    pub(crate) data_bytes: u64,
+    /// Bytes of data that the fast tier may hold.
+    pub(crate) fast_bytes: u64,
+    /// Size of the block cache.
+    pub(crate) cache_bytes: u64,
+}
+
+impl TwoTiers {
+    /// Price of the fast tier, in USD per GB and month.
+    const FAST_PRICE: f64 = 0.20;
+    /// Price of the cheap tier, in USD per GB and month.
+    const CHEAP_PRICE: f64 = 0.02;
+
+    /// The options of such a store below `dir`. Memtables and tables are in
+    /// proportion to the data: with the sizes of a large store a small one
+    /// would live in memory alone and have nothing to move.
+    pub(crate) fn options(&self, dir: &Path) -> Options {
+        let memtable_bytes = (self.data_bytes / 64).clamp(1 << 20, 64 << 20);
+        // The log and the memtables on their way to tables lie on the fast
+        // tier too; its share is meant for data.
+        let fast_bytes = self.fast_bytes + 4 * memtable_bytes;
+        Options::new()
+            .tier(
+                Tier::new("fast", dir.join("fast"))
+                    .capacity_bytes(fast_bytes)
+                    .price_usd_gb_month(Self::FAST_PRICE),
+            )
+            .tier(Tier::new("cheap", dir.join("cheap")).price_usd_gb_month(Self::CHEAP_PRICE))
+            .write_buffer_bytes(2 * memtable_bytes)
+            .memtable_bytes(memtable_bytes)
+            .log_segment_bytes(memtable_bytes)
+            .table_bytes(memtable_bytes)
+            .block_cache_bytes(self.cache_bytes)
     }
 }
 

@@ -104,7 +104,9 @@ pub(crate) fn fill(value: &mut [u8], fingerprint: u64, version: u32) {
 /// Whether `value` is what [`fill`] wrote for this key and version.
 pub(crate) fn matches(value: &[u8], fingerprint: u64, version: u32) -> bool {
     let mut words = words(fingerprint, version);
-    value.chunks(8).all(|chunk| words()[..chunk.len()] == *chunk)
+    value
+        .chunks(8)
+        .all(|chunk| words()[..chunk.len()] == *chunk)
 }
 
 fn words(fingerprint: u64, version: u32) -> impl FnMut() -> [u8; 8] {

@@ -114,10 +114,7 @@ mod tests {
     fn quotes_enclose_delimiters_breaks_and_quotes() {
         assert_eq!(split("a,b,").unwrap(), ["a", "b", ""]);
         assert_eq!(split("").unwrap(), [""]);
-        assert_eq!(
-            split("\"a,\"\"b\"\"\n\",\"\"").unwrap(),
-            ["a,\"b\"\n", ""]
-        );
+        assert_eq!(split("\"a,\"\"b\"\"\n\",\"\"").unwrap(), ["a,\"b\"\n", ""]);
         for bad in ["\"a", "a\"b", "\"a\"b,c", "\"\"\""] {
             assert!(split(bad).is_err(), "{bad}");
         }

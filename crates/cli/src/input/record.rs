@@ -274,13 +274,11 @@ fn read_rows<R: BufRead>(
     buffer: &mut Vec<u8>,
 ) -> io::Result<Line> {
     let mut open = false;
-    let mut too_long = false;
     loop {
         let start = buffer.len();
         match lines.read(buffer)? {
             // The quote stays open to the end: `parse` says so.
             Line::End if start > 0 => return Ok(Line::Whole),
-            Line::End if too_long => return Ok(Line::TooLong),
             Line::Whole => {}
             other => return Ok(other),
         }
@@ -288,8 +286,7 @@ fn read_rows<R: BufRead>(
             return Ok(Line::Whole);
         }
         open = delimited::is_quote_open(open, &buffer[start..]);
-        too_long |= buffer.len() > lines.limit();
-        if too_long {
+        if buffer.len() > lines.limit() {
             // Whether a quote is really open is anyone's guess by now; the
             // next line starts afresh, so that a stray quote costs a bounded
             // stretch of the input.
@@ -468,7 +465,10 @@ mod tests {
             ("a.csv.gz", Some(Format::Csv)),
             ("b.TSV", Some(Format::Tsv)),
             ("c.ndjson.zst", Some(Format::Jsonl)),
-            ("deb.debian.org_binary-amd64_Packages", Some(Format::Stanzas)),
+            (
+                "deb.debian.org_binary-amd64_Packages",
+                Some(Format::Stanzas),
+            ),
             ("Packages.gz", Some(Format::Stanzas)),
             ("x.txt", None),
         ] {

@@ -59,16 +59,20 @@ impl Input {
             Input::Standard => Box::new(io::stdin()),
             Input::File(path) => {
                 let mut file = File::open(path).map_err(failed("opening"))?;
-                if offset > 0 && compression(&magic(&mut file).map_err(failed("reading"))?).is_none()
+                if offset > 0
+                    && compression(&magic(&mut file).map_err(failed("reading"))?).is_none()
                 {
-                    file.seek(SeekFrom::Start(offset)).map_err(failed("seeking"))?;
+                    file.seek(SeekFrom::Start(offset))
+                        .map_err(failed("seeking"))?;
                     taken.store(offset, Ordering::Relaxed);
                     return Ok(BufReader::with_capacity(
                         BUFFER_BYTES,
                         Box::new(Counting::new(Box::new(file), taken)),
                     ));
                 }
-                file.seek(SeekFrom::Start(0)).ok();
+                if offset > 0 {
+                    file.rewind().map_err(failed("seeking"))?;
+                }
                 Box::new(file)
             }
         };

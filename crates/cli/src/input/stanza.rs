@@ -49,7 +49,10 @@ mod tests {
     fn fields_are_found_whatever_their_case_and_length() {
         assert_eq!(field(STANZA, "package"), Some(&b"0ad"[..]));
         assert_eq!(field(STANZA, "Version"), Some(&b"0.0.26"[..]));
-        assert_eq!(field(STANZA, "Description"), Some(&b"a game\n of war\n ."[..]));
+        assert_eq!(
+            field(STANZA, "Description"),
+            Some(&b"a game\n of war\n ."[..])
+        );
         assert_eq!(field(STANZA, "Tag"), Some(&b""[..]));
         assert_eq!(field(STANZA, "of war"), None);
         assert_eq!(field(b"", "x"), None);

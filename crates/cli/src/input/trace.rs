@@ -113,7 +113,12 @@ fn twitter(line: &[u8]) -> Result<Traced<'_>, String> {
         b"set" | b"add" | b"replace" | b"cas" | b"append" | b"prepend" => Operation::Write,
         b"delete" => Operation::Delete,
         b"incr" | b"decr" => Operation::Update,
-        other => return Err(format!("unknown operation {:?}", crate::text::escape(other))),
+        other => {
+            return Err(format!(
+                "unknown operation {:?}",
+                crate::text::escape(other)
+            ));
+        }
     };
     Ok(Traced {
         key: Cow::Borrowed(&front[comma + 1..]),
