@@ -114,7 +114,9 @@ impl Load {
         }
         let inputs: Vec<Input> = self.files.iter().map(|file| Input::of(file)).collect();
         for (input, file) in inputs.iter().zip(&self.files) {
-            self.format_of(input, file)?;
+            // A wrong call leaves no new store behind.
+            self.fields(self.format_of(input, file)?)?;
+            input.must_exist()?;
         }
         let db = self.store.open(Access::Create)?;
         let space = self.keyspace.existing_or_new(&db)?;

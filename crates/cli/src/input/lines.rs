@@ -104,7 +104,7 @@ mod tests {
         let expected: Vec<&[u8]> = vec![b"a", b"", b"bc\r", b"d"];
         let found: Vec<Vec<u8>> = found.into_iter().map(Option::unwrap).collect();
         assert_eq!(found, expected);
-        assert_eq!(offset, 11);
+        assert_eq!(offset, 10);
     }
 
     #[test]

@@ -39,6 +39,17 @@ impl Input {
         }
     }
 
+    /// Fails where there is no such file.
+    pub(crate) fn must_exist(&self) -> Result<(), Failure> {
+        match self {
+            Input::Standard => Ok(()),
+            Input::File(path) => match path.metadata() {
+                Ok(_) => Ok(()),
+                Err(error) => Err(self.failure("opening", error)),
+            },
+        }
+    }
+
     /// The size of the file as it lies on the device.
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         match self {
