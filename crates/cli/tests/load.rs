@@ -17,7 +17,9 @@ fn count(db: &str, keyspace: &str) -> u64 {
         "--count",
         "--json",
     ];
-    json(&arguments)["entries"].as_u64().unwrap()
+    json(&arguments)["entries"]
+        .as_u64()
+        .expect("a count is a number")
 }
 
 #[test]

@@ -10,7 +10,7 @@ use common::{Scratch, exits, files, json, json_lines, run, text};
 fn keys(count: u32) -> Vec<u8> {
     let mut trace = Vec::new();
     for i in 0..count {
-        writeln!(trace, "{}", (i * i) % 97).unwrap();
+        writeln!(trace, "{}", (i * i) % 97).expect("a Vec takes it");
     }
     trace
 }

@@ -1,7 +1,6 @@
 //! `thermocline replay`.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,19 +15,13 @@ use crate::human;
 use crate::input::source::Input;
 use crate::input::trace::TraceFormat;
 use crate::progress;
+use crate::replay::dispatch::{Dispatch, Window};
 use crate::replay::survey::{Access as Step, Survey, Trace};
-use crate::replay::worker::{Measured, Order, Worker};
+use crate::replay::worker::{Measured, Worker};
 use crate::report;
 use crate::store::{Access, StoreArgs, TwoTiers};
 use crate::temporary::Temporary;
 use crate::workload::{fill, fingerprint};
-
-/// Accesses handed to a worker at once.
-const ACCESSES_PER_ORDER: usize = 256;
-
-/// Orders that may wait for a worker: what bounds how far the threads drift
-/// apart.
-const ORDERS_WAITING_MAX: usize = 8;
 
 /// Bytes written at once while the store is filled.
 const FILL_BATCH_BYTES: usize = 256 << 10;
@@ -101,38 +94,6 @@ pub(crate) struct Replay {
     /// One JSON object a line
     #[arg(long)]
     json: bool,
-}
-
-/// What one line of the table spans.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Window {
-    Accesses(u64),
-    Time(Duration),
-}
-
-impl Window {
-    fn parse(text: &str) -> Result<Window, String> {
-        let wrong = || format!("{text:?} is no window; write 100000 or 10s");
-        let window = match text.strip_suffix('s') {
-            Some(seconds) => {
-                let seconds: f64 = seconds.trim().parse().map_err(|_| wrong())?;
-                Window::Time(Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?)
-            }
-            None => Window::Accesses(text.parse().map_err(|_| wrong())?),
-        };
-        match window {
-            Window::Accesses(0) | Window::Time(Duration::ZERO) => Err(wrong()),
-            window => Ok(window),
-        }
-    }
-
-    fn is_over(self, accesses: u64, began: Instant) -> bool {
-        match self {
-            Window::Accesses(most) => accesses >= most,
-            // A look at the clock at every access would show in the numbers.
-            Window::Time(most) => accesses.is_multiple_of(256) && began.elapsed() >= most,
-        }
-    }
 }
 
 fn value_bytes(text: &str) -> Result<u32, String> {
@@ -283,21 +244,16 @@ impl Replay {
         let began = Instant::now();
         let first = Reading::of(db);
         let total = thread::scope(|scope| {
-            let mut senders = Vec::new();
+            let mut workers = Dispatch::new();
             let mut threads = Vec::new();
             for share in 0..self.threads {
                 let worker = Worker::new(db, survey, share, self.threads)?;
-                let (sender, orders) = mpsc::sync_channel(ORDERS_WAITING_MAX);
-                senders.push(sender);
+                let orders = workers.add();
                 threads.push(scope.spawn(move || worker.run(&orders)));
             }
-            let mut dispatch = Dispatch {
-                batches: vec![Vec::new(); senders.len()],
-                senders,
-            };
-            let result = self.dispatch(out, db, survey, trace, &mut dispatch);
+            let result = self.dispatch(out, db, survey, trace, &mut workers);
             // The workers end when nobody can send to them.
-            drop(dispatch);
+            drop(workers);
             for thread in threads {
                 match thread.join() {
                     Ok(ended) => ended?,
@@ -516,56 +472,4 @@ struct WindowLine<'a> {
     accesses: u64,
     delta: Reading,
     measured: &'a Measured,
-}
-
-/// The way to the workers.
-struct Dispatch {
-    senders: Vec<SyncSender<Order>>,
-    batches: Vec<Vec<Step>>,
-}
-
-impl Dispatch {
-    /// Hands `step` to the worker of its key; `false` if that one is gone.
-    fn give(&mut self, step: Step) -> bool {
-        let worker = step.key as usize % self.senders.len();
-        let batch = &mut self.batches[worker];
-        batch.push(step);
-        if batch.len() < ACCESSES_PER_ORDER {
-            return true;
-        }
-        let full = std::mem::replace(batch, Vec::with_capacity(ACCESSES_PER_ORDER));
-        self.senders[worker].send(Order::Accesses(full)).is_ok()
-    }
-
-    /// Waits until everything handed out is done and collects what was
-    /// measured; `None` if a worker is gone.
-    fn report(&mut self) -> Option<Measured> {
-        let (reply, replies) = mpsc::channel();
-        for (sender, batch) in self.senders.iter().zip(&mut self.batches) {
-            let rest = std::mem::take(batch);
-            sender.send(Order::Accesses(rest)).ok()?;
-            sender.send(Order::Report(reply.clone())).ok()?;
-        }
-        drop(reply);
-        let mut total = Measured::new();
-        for _ in 0..self.senders.len() {
-            total.add(replies.recv().ok()?);
-        }
-        Some(total)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_are_accesses_or_seconds() {
-        assert_eq!(Window::parse("100"), Ok(Window::Accesses(100)));
-        let second = Duration::from_millis(1500);
-        assert_eq!(Window::parse("1.5s"), Ok(Window::Time(second)));
-        for text in ["", "0", "0s", "-1s", "x", "nans", "1e300s"] {
-            assert!(Window::parse(text).is_err(), "{text}");
-        }
-    }
 }

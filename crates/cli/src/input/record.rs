@@ -91,6 +91,9 @@ enum Kind {
     },
 }
 
+/// The chosen fields of a record; no value stands for the whole record.
+type Chosen<'a> = (Cow<'a, [u8]>, Option<Cow<'a, [u8]>>);
+
 /// A key and a value of the input.
 pub(crate) type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
@@ -180,7 +183,7 @@ impl Parser {
 
     /// The key and the value of a record.
     pub(crate) fn parse<'a>(&self, record: &'a [u8]) -> Result<Pair<'a>, String> {
-        let (key, value): (Cow<'_, [u8]>, Option<Cow<'_, [u8]>>) = match &self.kind {
+        let (key, value): Chosen<'_> = match &self.kind {
             Kind::Delimited {
                 dialect,
                 key,
@@ -221,7 +224,7 @@ fn delimited_pair(
     dialect: Dialect,
     key: usize,
     value: Option<usize>,
-) -> Result<(Cow<'_, [u8]>, Option<Cow<'_, [u8]>>), String> {
+) -> Result<Chosen<'_>, String> {
     let (mut key_field, mut value_field) = (None, None);
     let mut columns = 0;
     delimited::visit(record, dialect, |number, field| {

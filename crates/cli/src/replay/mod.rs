@@ -5,5 +5,6 @@
 //! their order whatever the number of threads, and every read has exactly one
 //! right answer.
 
+pub(crate) mod dispatch;
 pub(crate) mod survey;
 pub(crate) mod worker;
