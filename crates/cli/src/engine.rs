@@ -1,0 +1,198 @@
+//! The engine as the commands use it: the names they need and the few calls
+//! whose shape is the engine's business rather than a command's.
+//!
+//! Every command names the engine through this file, so that a change of the
+//! engine's face is answered here and nowhere else.
+
+use std::ops::Bound;
+
+pub(crate) use crate::engine_stub as thermocline;
+
+pub(crate) use thermocline::{
+    Db, DeviceProfile, Error, ErrorKind, Keyspace, Options, Result, Tier, dump, repair, verify,
+};
+use thermocline::{DumpOptions, Durability, KeyspaceOptions, WriteBatch, WriteOptions};
+
+/// The name of the keyspace that a store always has.
+pub(crate) const DEFAULT_KEYSPACE: &str = "default";
+
+/// The keyspace `name`, created where the store is open for writing and does
+/// not have it.
+pub(crate) fn keyspace_or_new(db: &Db, name: &str) -> Result<Keyspace> {
+    match db.keyspace(name) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            db.create_keyspace(name, KeyspaceOptions::default())
+        }
+        other => other,
+    }
+}
+
+/// A set of changes that becomes durable as a whole.
+pub(crate) struct Changes<'a> {
+    space: &'a Keyspace,
+    batch: WriteBatch,
+}
+
+impl<'a> Changes<'a> {
+    /// No changes yet.
+    pub(crate) fn of(space: &'a Keyspace) -> Changes<'a> {
+        Changes {
+            space,
+            batch: WriteBatch::new(),
+        }
+    }
+
+    /// Adds a put.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.batch.put_in(self.space, key, value);
+    }
+
+    /// Adds a delete.
+    pub(crate) fn delete(&mut self, key: &[u8]) {
+        self.batch.delete_in(self.space, key);
+    }
+
+    /// Adds a delete of every key from `start` up to `end`, exclusive.
+    pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        self.batch.delete_range_in(self.space, start, end);
+    }
+
+    /// The number of changes.
+    pub(crate) fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Writes the changes; on return the device has them.
+    pub(crate) fn write_durably(self, db: &Db) -> Result<()> {
+        let options = WriteOptions {
+            durability: Some(Durability::Device),
+        };
+        db.write(self.batch, &options)
+    }
+
+    /// Writes the changes at the store's own durability.
+    pub(crate) fn write(self, db: &Db) -> Result<()> {
+        db.write(self.batch, &WriteOptions { durability: None })
+    }
+}
+
+/// An interval of keys and the direction in which it is read.
+pub(crate) struct Scan<'a> {
+    pub(crate) start: Bound<&'a [u8]>,
+    pub(crate) end: Bound<&'a [u8]>,
+    pub(crate) reverse: bool,
+}
+
+/// Calls `visit` with the entries of `scan` in order until it answers `false`.
+pub(crate) fn scan<E: From<Error>>(
+    space: &Keyspace,
+    scan: &Scan<'_>,
+    mut visit: impl FnMut(&[u8], &[u8]) -> std::result::Result<bool, E>,
+) -> std::result::Result<(), E> {
+    let mut iter = space.range(scan.start, scan.end)?;
+    if scan.reverse {
+        iter.seek_to_last()?;
+    } else {
+        iter.seek_to_first()?;
+    }
+    while iter.valid() && visit(iter.key(), iter.value())? {
+        if scan.reverse {
+            iter.prev()?;
+        } else {
+            iter.next()?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints the file at `path` in words.
+pub(crate) fn dump_file(
+    path: &std::path::Path,
+    out: &mut dyn std::io::Write,
+    entries: bool,
+) -> Result<()> {
+    dump(path, out, &DumpOptions { entries })
+}
+
+/// The counters and sizes of a store at one moment, as `demo` and `replay`
+/// report them. Counters only grow, so that two readings have a difference.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub(crate) struct Reading {
+    /// Reads answered by a memtable.
+    pub(crate) memtable_hits: u64,
+    /// Reads answered by the block cache.
+    pub(crate) cache_hits: u64,
+    /// Bytes written by merges.
+    pub(crate) merge_bytes: u64,
+    /// Bytes copied from one tier to another.
+    pub(crate) relocate_bytes: u64,
+    /// The tiers, fast first.
+    pub(crate) tiers: Vec<TierReading>,
+}
+
+/// One tier's part of a [`Reading`].
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub(crate) struct TierReading {
+    pub(crate) name: String,
+    /// Reads answered by a block read from the tier.
+    pub(crate) hits: u64,
+    pub(crate) used_bytes: u64,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) price_usd_gb_month: f64,
+    pub(crate) price_usd_month: f64,
+}
+
+impl Reading {
+    /// What `db` says now.
+    pub(crate) fn of(db: &Db) -> Reading {
+        let stats = db.stats();
+        Reading {
+            memtable_hits: stats.hits_memtable,
+            cache_hits: stats.hits_cache,
+            merge_bytes: stats.merge_bytes,
+            relocate_bytes: stats.relocate_bytes,
+            tiers: stats
+                .tiers
+                .iter()
+                .enumerate()
+                .map(|(i, tier)| TierReading {
+                    name: tier.name.clone(),
+                    hits: stats.hits_tiers.get(i).copied().unwrap_or(0),
+                    used_bytes: tier.used_bytes,
+                    capacity_bytes: tier.capacity_bytes,
+                    price_usd_gb_month: tier.price_usd_gb_month,
+                    price_usd_month: tier.price_usd_month,
+                })
+                .collect(),
+        }
+    }
+
+    /// This reading with its counters counted from `earlier` on; sizes and
+    /// prices stay those of now.
+    pub(crate) fn since(&self, earlier: &Reading) -> Reading {
+        let mut delta = self.clone();
+        delta.memtable_hits = self.memtable_hits.saturating_sub(earlier.memtable_hits);
+        delta.cache_hits = self.cache_hits.saturating_sub(earlier.cache_hits);
+        delta.merge_bytes = self.merge_bytes.saturating_sub(earlier.merge_bytes);
+        delta.relocate_bytes = self.relocate_bytes.saturating_sub(earlier.relocate_bytes);
+        for (tier, before) in delta.tiers.iter_mut().zip(&earlier.tiers) {
+            tier.hits = tier.hits.saturating_sub(before.hits);
+        }
+        delta
+    }
+
+    /// The price of the bytes held now, in USD a month.
+    pub(crate) fn price_usd_month(&self) -> f64 {
+        self.tiers.iter().map(|tier| tier.price_usd_month).sum()
+    }
+
+    /// All reads that found a value, wherever it lay.
+    pub(crate) fn hits(&self) -> u64 {
+        self.memtable_hits + self.cache_hits + self.tiers.iter().map(|t| t.hits).sum::<u64>()
+    }
+}
+
+/// Whether a repair saved everything.
+pub(crate) fn is_complete(report: &thermocline::RepairReport) -> bool {
+    report.lost.is_empty()
+}

@@ -1,0 +1,242 @@
+//! Which store a command works on: `--db`, `--options` or `--tier`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::engine::{DEFAULT_KEYSPACE, Db, DeviceProfile, ErrorKind, Keyspace, Options, Tier};
+use crate::exit::Failure;
+use crate::human;
+
+/// The file in the fast tier's directory in which a store of several tiers
+/// keeps its options.
+const OPTIONS_FILE: &str = "thermocline.toml";
+
+/// The arguments that name a store.
+#[derive(Args, Clone, Debug, Default)]
+#[group(multiple = false)]
+pub(crate) struct StoreArgs {
+    /// Directory of the store. Where it holds a thermocline.toml (several
+    /// tiers do), that file says where the other tiers are
+    #[arg(long, value_name = "DIR", help_heading = "Store")]
+    db: Option<PathBuf>,
+    /// Options file; relative paths in it start from its directory
+    #[arg(long, value_name = "FILE", help_heading = "Store")]
+    options: Option<PathBuf>,
+    /// One tier, repeated from fast to cheap:
+    /// NAME=DIR[,capacity=10GiB][,price=0.2][,iops=90000][,mbs=2500];
+    /// the price is in USD per GB and month
+    #[arg(long = "tier", value_name = "SPEC", value_parser = parse_tier, help_heading = "Store")]
+    tiers: Vec<Tier>,
+}
+
+/// What a command wants to do with the store it opens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// Read an existing store and change no byte of it.
+    Read,
+    /// Change an existing store.
+    Change,
+    /// Change a store, made first if there is none.
+    Create,
+}
+
+impl StoreArgs {
+    /// Whether any store was named.
+    pub(crate) fn is_given(&self) -> bool {
+        self.db.is_some() || self.options.is_some() || !self.tiers.is_empty()
+    }
+
+    /// The options of the named store.
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
+        if let Some(dir) = &self.db {
+            return Ok(match options_file(dir) {
+                Some(file) => Options::from_file(&file)?,
+                None => Options::at(dir),
+            });
+        }
+        if let Some(file) = &self.options {
+            return Ok(Options::from_file(file)?);
+        }
+        if self.tiers.is_empty() {
+            return Err(Failure::usage(
+                "which store? Name it with --db DIR, --options FILE or --tier NAME=DIR",
+            ));
+        }
+        Ok(self
+            .tiers
+            .iter()
+            .fold(Options::new(), |options, tier| options.tier(tier.clone())))
+    }
+
+    /// Opens the named store for `access`.
+    pub(crate) fn open(&self, access: Access) -> Result<Db, Failure> {
+        let options = self
+            .options()?
+            .read_only(access == Access::Read)
+            .create_if_missing(access == Access::Create);
+        Ok(Db::open(options)?)
+    }
+}
+
+/// The options file of the store in `dir`, if it has one.
+fn options_file(dir: &Path) -> Option<PathBuf> {
+    let file = dir.join(OPTIONS_FILE);
+    file.is_file().then_some(file)
+}
+
+/// The argument that names a keyspace.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct KeyspaceArgs {
+    /// Keyspace within the store
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_KEYSPACE)]
+    keyspace: String,
+}
+
+impl KeyspaceArgs {
+    /// The named keyspace, which must exist.
+    pub(crate) fn existing(&self, db: &Db) -> Result<Keyspace, Failure> {
+        db.keyspace(&self.keyspace).map_err(|error| {
+            if error.kind() == ErrorKind::NotFound {
+                Failure::usage(format!(
+                    "the store has no keyspace {:?}; it has: {}",
+                    self.keyspace,
+                    db.keyspaces().join(", ")
+                ))
+            } else {
+                error.into()
+            }
+        })
+    }
+
+    /// The named keyspace, made first if there is none.
+    pub(crate) fn existing_or_new(&self, db: &Db) -> Result<Keyspace, Failure> {
+        Ok(crate::engine::keyspace_or_new(db, &self.keyspace)?)
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.keyspace
+    }
+}
+
+/// The shape of a temporary store of two tiers.
+pub(crate) struct TwoTiers {
+    /// Bytes of the data it will hold.
+    pub(crate) data_bytes: u64,
+    /// Bytes of data that the fast tier may hold.
+    pub(crate) fast_bytes: u64,
+    /// Size of the block cache.
+    pub(crate) cache_bytes: u64,
+}
+
+impl TwoTiers {
+    /// Price of the fast tier, in USD per GB and month.
+    const FAST_PRICE: f64 = 0.20;
+    /// Price of the cheap tier, in USD per GB and month.
+    const CHEAP_PRICE: f64 = 0.02;
+
+    /// The options of such a store below `dir`. Memtables and tables are in
+    /// proportion to the data: with the sizes of a large store a small one
+    /// would live in memory alone and have nothing to move.
+    pub(crate) fn options(&self, dir: &Path) -> Options {
+        let memtable_bytes = (self.data_bytes / 64).clamp(1 << 20, 64 << 20);
+        // The log and the memtables on their way to tables lie on the fast
+        // tier too; its share is meant for data.
+        let fast_bytes = self.fast_bytes + 4 * memtable_bytes;
+        Options::new()
+            .tier(
+                Tier::new("fast", dir.join("fast"))
+                    .capacity_bytes(fast_bytes)
+                    .price_usd_gb_month(Self::FAST_PRICE),
+            )
+            .tier(Tier::new("cheap", dir.join("cheap")).price_usd_gb_month(Self::CHEAP_PRICE))
+            .write_buffer_bytes(2 * memtable_bytes)
+            .memtable_bytes(memtable_bytes)
+            .log_segment_bytes(memtable_bytes)
+            .table_bytes(memtable_bytes)
+            .block_cache_bytes(self.cache_bytes)
+    }
+}
+
+/// Reads `NAME=DIR[,capacity=..][,price=..][,iops=..][,mbs=..]`. What does not
+/// look like one of the settings belongs to the directory, commas included.
+fn parse_tier(spec: &str) -> Result<Tier, String> {
+    let (name, mut rest) = spec
+        .split_once('=')
+        .ok_or_else(|| format!("{spec:?}: a tier is written NAME=DIR"))?;
+    if name.is_empty() {
+        return Err(format!("{spec:?}: the tier has no name"));
+    }
+    let (mut capacity, mut price, mut iops, mut mbs) = (None, None, None, None);
+    while let Some((before, setting)) = rest.rsplit_once(',') {
+        match setting.split_once('=') {
+            Some(("capacity", value)) => capacity = Some(human::parse_bytes(value)?),
+            Some(("price", value)) => price = Some(positive(value, "a price")?),
+            Some(("iops", value)) => iops = Some(positive(value, "a rate")?),
+            Some(("mbs", value)) => mbs = Some(positive(value, "a rate")?),
+            _ => break,
+        }
+        rest = before;
+    }
+    if rest.is_empty() {
+        return Err(format!("{spec:?}: the tier has no directory"));
+    }
+    let mut tier = Tier::new(name, rest);
+    if let Some(bytes) = capacity {
+        tier = tier.capacity_bytes(bytes);
+    }
+    if let Some(price) = price {
+        tier = tier.price_usd_gb_month(price);
+    }
+    match (iops, mbs) {
+        (Some(random_read_iops), Some(sequential_mb_s)) => {
+            tier = tier.profile(DeviceProfile {
+                random_read_iops,
+                sequential_mb_s,
+            });
+        }
+        (None, None) => {}
+        _ => return Err(format!("{spec:?}: iops and mbs are given together")),
+    }
+    Ok(tier)
+}
+
+fn positive(text: &str, what: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
+        _ => Err(format!("{text:?} is not {what}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tier_is_a_name_a_directory_and_settings() {
+        for spec in [
+            "fast=/a",
+            "fast=/a,b/c",
+            "fast=/a,capacity=10GiB,price=0.2",
+            "fast=/a,b,price=0",
+            "fast=/a,iops=1000,mbs=100",
+        ] {
+            assert!(parse_tier(spec).is_ok(), "{spec}");
+        }
+        for spec in [
+            "",
+            "fast",
+            "=/a",
+            "fast=",
+            "fast=,price=1",
+            "fast=/a,price=x",
+            "fast=/a,price=-1",
+            "fast=/a,price=nan",
+            "fast=/a,capacity=1QB",
+            "fast=/a,iops=10",
+        ] {
+            assert!(parse_tier(spec).is_err(), "{spec}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The commands that read and change a store.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::{Scratch, command, exits, files, json, json_lines, rows, run, run_with_input, start};
+
+fn store(scratch: &Scratch) -> String {
+    let db = scratch.path("db");
+    let input = scratch.file("rows.csv", &rows(2000));
+    let arguments = ["load", "--db", &db, &input, "--no-header", "--value", "2"];
+    exits(0, &arguments);
+    db
+}
+
+#[test]
+fn a_value_put_is_got_until_it_is_deleted() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    exits(0, &["put", "--db", &db, "greeting", "hello\tworld"]);
+    assert_eq!(
+        exits(0, &["get", "--db", &db, "greeting"]),
+        "hello\\tworld\n"
+    );
+    let raw = exits(0, &["get", "--db", &db, "--raw", "greeting"]);
+    assert_eq!(raw, "hello\tworld");
+    let object = json(&["get", "--db", &db, "--json", "greeting"]);
+    assert_eq!(object["value"], "hello\tworld");
+    exits(0, &["delete", "--db", &db, "greeting", "never was"]);
+    assert_eq!(exits(1, &["get", "--db", &db, "greeting"]), "");
+    let absent = exits(1, &["get", "--db", &db, "--json", "greeting"]);
+    assert!(absent.contains("\"found\":false"), "{absent}");
+}
+
+#[test]
+fn values_come_from_files_pipes_and_hexadecimal() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let all: Vec<u8> = (0..=255).collect();
+    let file = scratch.file("value", &all);
+    exits(0, &["put", "--db", &db, "a", "--value-file", &file]);
+    assert_eq!(run(&["get", "--db", &db, "--raw", "a"]).stdout, all);
+    let output = run_with_input(&["put", "--db", &db, "b", "-"], &all);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(run(&["get", "--db", &db, "--raw", "b"]).stdout, all);
+    exits(0, &["put", "--db", &db, "--hex", "00ff", "dead"]);
+    assert_eq!(exits(0, &["get", "--db", &db, "--hex", "00ff"]), "dead\n");
+    let object = json(&["get", "--db", &db, "--json", "b"]);
+    assert!(object["value_hex"].is_string(), "{object}");
+    exits(0, &["put", "--db", &db, "dash", "-1"]);
+    assert_eq!(exits(0, &["get", "--db", &db, "dash"]), "-1\n");
+}
+
+#[test]
+fn scans_are_bounded_ordered_and_countable() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    let keys = |arguments: &[&str]| -> Vec<String> {
+        let all = [&["scan", "--db", &db, "--keys-only"], arguments].concat();
+        exits(0, &all).lines().map(str::to_owned).collect()
+    };
+    assert_eq!(keys(&[]).len(), 2000);
+    assert_eq!(
+        keys(&["--start", "key000010", "--end", "key000012"]),
+        ["key000010", "key000011"]
+    );
+    assert_eq!(
+        keys(&["--reverse", "--limit", "2"]),
+        ["key001999", "key001998"]
+    );
+    assert_eq!(
+        keys(&["--prefix", "key00012", "--reverse", "--limit", "1"]),
+        ["key000129"]
+    );
+    assert_eq!(keys(&["--prefix", "no"]).len(), 0);
+    assert_eq!(keys(&["--limit", "0"]).len(), 0);
+    let objects = json_lines(&["scan", "--db", &db, "--json", "--limit", "3"]);
+    assert_eq!(objects[2]["key"], "key000002");
+    let count = json(&["scan", "--db", &db, "--count", "--json"]);
+    assert_eq!(count["entries"], 2000);
+}
+
+#[test]
+fn a_range_is_deleted_as_a_whole() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    let range = ["--start", "key000100", "--end", "key001900"];
+    exits(0, &[&["delete", "--db", &db][..], &range].concat());
+    let count = json(&["scan", "--db", &db, "--count", "--json"]);
+    assert_eq!(count["entries"], 200);
+    exits(2, &["delete", "--db", &db, "--start", "a"]);
+    exits(2, &["delete", "--db", &db]);
+}
+
+#[test]
+fn a_closed_pipe_ends_a_scan_without_an_error() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    // More than the buffers of the command and the pipe hold together.
+    let input = scratch.file("rows.csv", &rows(20_000));
+    exits(0, &["load", "--db", &db, &input, "--no-header"]);
+    let mut child = start(&["scan", "--db", &db]);
+    let mut first = String::new();
+    let mut stdout = BufReader::with_capacity(64, child.stdout.take().unwrap());
+    stdout.read_line(&mut first).unwrap();
+    drop(stdout);
+    let output = child.wait_with_output().unwrap();
+    assert!(first.starts_with("key000000\t"), "{first}");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(common::text(&output.stderr), "");
+}
+
+#[test]
+fn an_open_store_exits_with_5() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let holder = ["load", "--db", &db, "-", "--format", "csv"];
+    let mut child = start(&holder);
+    let began = Instant::now();
+    loop {
+        assert!(began.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(50));
+        if child.try_wait().unwrap().is_some() {
+            // The put below was faster and held the store.
+            child = start(&holder);
+            continue;
+        }
+        match run(&["put", "--db", &db, "k", "v"]).status.code() {
+            Some(5) => break,
+            code => assert_eq!(code, Some(0)),
+        }
+    }
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"id\n1\n").unwrap();
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    exits(0, &["get", "--db", &db, "1"]);
+}
+
+#[test]
+fn tiers_are_remembered_and_a_missing_one_exits_with_6() {
+    let scratch = Scratch::new();
+    let (fast, cheap) = (scratch.path("fast"), scratch.path("cheap"));
+    let fast_spec = format!("fast={fast},capacity=1GiB,price=0.2");
+    let cheap_spec = format!("cheap={cheap},price=0.02");
+    let tiers = ["--tier", &fast_spec, "--tier", &cheap_spec];
+    exits(0, &[&["put", "k", "v"][..], &tiers].concat());
+    assert_eq!(exits(0, &["get", "--db", &fast, "k"]), "v\n");
+    let stat = json(&["stat", "--db", &fast, "--json"]);
+    assert_eq!(stat["stats"]["tiers"].as_array().unwrap().len(), 2);
+    fs::rename(&cheap, scratch.path("elsewhere")).unwrap();
+    exits(6, &["get", "--db", &fast, "k"]);
+}
+
+#[test]
+fn wrong_calls_exit_with_2_and_missing_stores_with_3() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    for wrong in [
+        &["get", "k"][..],
+        &["get", "--db", &db],
+        &["get", "--db", &db, "--hex", "xyz"],
+        &["get", "--db", &db, "--options", "o", "k"],
+        &["put", "--tier", "fast", "k", "v"],
+        &["put", "--tier", "fast=/x,price=dear", "k", "v"],
+        &["nonsense"],
+        &["load", "--db", &db, "x.unknown"],
+        &["load", "--db", &db, "x.jsonl"],
+        &["replay", "-"],
+    ] {
+        exits(2, wrong);
+    }
+    for missing in [
+        &["get", "--db", &db, "k"][..],
+        &["scan", "--db", &db],
+        &["stat", "--db", &db],
+        &["delete", "--db", &db, "k"],
+        &["compact", "--db", &db],
+        &["explain", "--db", &db, "k"],
+        &["verify", "--db", &db],
+        &["repair", "--db", &db],
+        &["dump", &db],
+        &["stat", "--options", &db],
+        &["load", "--db", &db, "absent.csv"],
+    ] {
+        exits(3, missing);
+    }
+    exits(0, &["put", "--db", &db, "k", "v"]);
+    exits(2, &["put", "--db", &db, "", "v"]);
+    exits(2, &["get", "--db", &db, "--keyspace", "no", "k"]);
+}
+
+#[test]
+fn keyspaces_are_apart() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    exits(0, &["put", "--db", &db, "k", "one"]);
+    exits(0, &["put", "--db", &db, "--keyspace", "other", "k", "two"]);
+    assert_eq!(exits(0, &["get", "--db", &db, "k"]), "one\n");
+    let two = exits(0, &["get", "--db", &db, "--keyspace", "other", "k"]);
+    assert_eq!(two, "two\n");
+}
+
+#[test]
+fn stat_and_explain_speak_and_print_json() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    assert!(exits(0, &["stat", "--db", &db, "--tables"]).contains("main"));
+    let stat = json(&["stat", "--db", &db, "--tables", "--json"]);
+    assert!(stat["stats"]["tiers"][0]["used_bytes"].as_u64().unwrap() > 0);
+    assert!(!stat["tables"].as_array().unwrap().is_empty());
+    assert!(!exits(0, &["explain", "--db", &db, "key000007"]).is_empty());
+    assert!(json(&["explain", "--db", &db, "key000007", "--json"]).is_object());
+    exits(1, &["explain", "--db", &db, "absent"]);
+}
+
+#[test]
+fn compaction_keeps_what_is_there() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    let report = json(&["compact", "--db", &db, "--json"]);
+    assert!(report["bytes_after"].is_u64());
+    exits(0, &["compact", "--db", &db, "--start", "a", "--end", "b"]);
+    let count = json(&["scan", "--db", &db, "--count", "--json"]);
+    assert_eq!(count["entries"], 2000);
+}
+
+#[test]
+fn a_checkpoint_is_a_store_of_its_own() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    let copy = scratch.path("copy");
+    exits(0, &["checkpoint", "--db", &db, &copy]);
+    exits(0, &["delete", "--db", &db, "key000001"]);
+    let options = Path::new(&copy).join("options.toml");
+    let options = options.to_str().unwrap();
+    exits(0, &["get", "--options", options, "key000001"]);
+    exits(0, &["verify", "--options", options]);
+    exits(3, &["checkpoint", "--db", &db, &copy]);
+}
+
+/// Needs the engine: the stand-in has no tables.
+#[test]
+fn damage_is_found_with_4_and_repair_tells_of_it() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    exits(0, &["verify", "--db", &db]);
+    let sound = json(&["verify", "--db", &db, "--json"]);
+    assert_eq!(sound["problems"].as_array().unwrap().len(), 0);
+    let table = files(Path::new(&db))
+        .into_iter()
+        .filter(|file| file.extension().is_some_and(|e| e == "data"))
+        .max_by_key(|file| file.metadata().unwrap().len())
+        .expect("a bulk load makes a table");
+    let mut bytes = fs::read(&table).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 0x40;
+    fs::write(&table, &bytes).unwrap();
+    let report = exits(4, &["verify", "--db", &db, "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert!(!report["problems"].as_array().unwrap().is_empty());
+    exits(4, &["scan", "--db", &db, "--count"]);
+    exits(4, &["repair", "--db", &db]);
+}
+
+#[test]
+fn a_sound_store_is_repaired_without_loss() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    json(&["repair", "--db", &db, "--json"]);
+    let count = json(&["scan", "--db", &db, "--count", "--json"]);
+    assert_eq!(count["entries"], 2000);
+}
+
+/// Needs the engine: the stand-in has one kind of file.
+#[test]
+fn every_file_of_a_store_can_be_dumped() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    exits(0, &["put", "--db", &db, "k", "v"]);
+    let mut kinds = std::collections::BTreeSet::new();
+    for file in files(Path::new(&db)) {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let kind = name.split(['.', '-']).next_back().unwrap();
+        let known = ["log", "meta", "data"].contains(&kind)
+            || name.starts_with("MANIFEST-")
+            || name == "CURRENT"
+            || name == "TIER";
+        if known {
+            let printed = exits(0, &["dump", "--entries", file.to_str().unwrap()]);
+            assert!(!printed.is_empty(), "{name}");
+            let kind = if name.starts_with("MANIFEST") {
+                "MANIFEST"
+            } else {
+                kind
+            };
+            kinds.insert(kind.to_owned());
+        }
+    }
+    assert!(kinds.len() >= 5, "{kinds:?}");
+}
+
+#[test]
+fn a_dump_stands_a_closed_pipe() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    let largest = files(Path::new(&db))
+        .into_iter()
+        .max_by_key(|file| file.metadata().unwrap().len())
+        .unwrap();
+    let mut child = start(&["dump", "--entries", largest.to_str().unwrap()]);
+    let mut byte = [0];
+    let _ = child.stdout.take().unwrap().read(&mut byte).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    let help = exits(0, &["--help"]);
+    for name in [
+        "demo",
+        "load",
+        "replay",
+        "get",
+        "put",
+        "delete",
+        "scan",
+        "compact",
+        "checkpoint",
+        "stat",
+        "explain",
+        "dump",
+        "verify",
+        "repair",
+        "calibrate",
+    ] {
+        assert!(help.contains(name), "{name}");
+        let page = exits(0, &[name, "--help"]);
+        assert!(page.contains("Examples:"), "{name}");
+    }
+    assert!(exits(0, &["exit-codes"]).contains("open elsewhere"));
+    assert!(exits(0, &["help", "exit-codes"]).contains("open elsewhere"));
+    let version = command(&["--version"]).output().unwrap();
+    assert!(version.status.success());
+}

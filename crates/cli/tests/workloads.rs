@@ -1,0 +1,178 @@
+//! `thermocline demo`, `replay` and `calibrate`.
+
+mod common;
+
+use std::io::Write;
+
+use common::{Scratch, exits, files, json, json_lines, run, text};
+
+/// A trace of `count` accesses to few keys, some more often than others.
+fn keys(count: u32) -> Vec<u8> {
+    let mut trace = Vec::new();
+    for i in 0..count {
+        writeln!(trace, "{}", (i * i) % 97).expect("a Vec takes it");
+    }
+    trace
+}
+
+#[test]
+fn the_demo_shows_speed_latency_tiers_and_price() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("");
+    let small = [
+        "--records",
+        "3000",
+        "--operations",
+        "5000",
+        "--scratch",
+        &dir,
+    ];
+    let shown = exits(0, &[&["demo"][..], &small].concat());
+    for expected in [
+        "a second",
+        "p99",
+        "served",
+        "fast",
+        "cheap",
+        "USD/month",
+        "0 were wrong",
+    ] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+    let object = json(&[&["demo", "--json"][..], &small].concat());
+    assert_eq!(object["operations"], 5000);
+    assert_eq!(object["wrong"], 0);
+    assert_eq!(files(dir.as_ref()).len(), 0, "nothing is left behind");
+}
+
+#[test]
+fn a_replay_checks_every_value_and_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("a.keys", &keys(5000));
+    let dir = scratch.path("scratch");
+    std::fs::create_dir(&dir).unwrap();
+    for threads in ["1", "3"] {
+        let settings = ["--scratch", &dir, "--threads", threads, "--window", "1000"];
+        let lines = json_lines(&[&["replay", "--json", &trace][..], &settings].concat());
+        assert_eq!(lines[0]["type"], "trace");
+        let windows = lines.iter().filter(|line| line["type"] == "window");
+        assert_eq!(windows.count(), 5);
+        let summary = lines.last().unwrap();
+        assert_eq!(summary["reads"]["count"], 5000);
+        assert_eq!(summary["found"], 5000);
+        assert_eq!(summary["wrong"], 0);
+        let tiers = summary["served"]["tiers"].as_object().unwrap();
+        assert_eq!(tiers.len(), 2);
+    }
+    assert_eq!(files(dir.as_ref()).len(), 0);
+    let table = exits(0, &["replay", &trace, "--limit", "100", "--window", "10s"]);
+    assert!(table.contains("100 accesses to"), "{table}");
+}
+
+#[test]
+fn the_reads_of_a_replay_are_all_accounted_for() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("a.keys", &keys(4000));
+    let lines = json_lines(&["replay", "--json", &trace]);
+    let served = &lines.last().unwrap()["served"];
+    let tiers = served["tiers"].as_object().unwrap().values();
+    let sum = served["memtable"].as_u64().unwrap()
+        + served["cache"].as_u64().unwrap()
+        + tiers.map(|n| n.as_u64().unwrap()).sum::<u64>();
+    assert_eq!(sum, 4000);
+}
+
+#[test]
+fn twitter_traces_read_write_and_delete() {
+    let scratch = Scratch::new();
+    let mut trace = Vec::new();
+    for i in 0..600 {
+        let operation = ["get", "set", "gets", "delete", "add", "incr"][i % 6];
+        let size = i % 50;
+        writeln!(trace, "{i},key{},4,{size},1,{operation},0", i % 7).unwrap();
+    }
+    trace.extend_from_slice(b"not a line\n");
+    let trace = zstd::encode_all(&trace[..], 1).unwrap();
+    let file = scratch.file("t.csv.zst", &trace);
+    let output = run(&["replay", "--json", &file, "--threads", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains(":601:"));
+    let last = text(&output.stdout).lines().last().unwrap().to_owned();
+    let summary: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(summary["reads"]["count"], 300, "an incr reads too");
+    assert_eq!(summary["writes"]["count"], 400, "an incr writes too");
+    assert_eq!(summary["wrong"], 0);
+}
+
+#[test]
+fn arc_traces_take_one_access_a_line() {
+    let scratch = Scratch::new();
+    let file = scratch.file("t.lis", b"1 1 0 0\n2 4 0 1\n1 1 0 2\n");
+    let lines = json_lines(&["replay", "--json", &file, "--value-bytes", "4KiB"]);
+    assert_eq!(lines[0]["accesses"], 3);
+    assert_eq!(lines[0]["keys"], 2);
+    assert!(lines[0]["data_bytes"].as_u64().unwrap() >= 8192);
+}
+
+#[test]
+fn a_wrong_value_is_found_with_4() {
+    let scratch = Scratch::new();
+    let trace = scratch.file("a.keys", b"a\nb\na\n");
+    let db = scratch.path("db");
+    exits(0, &["replay", "--db", &db, &trace]);
+    exits(0, &["replay", "--db", &db, "--filled", &trace]);
+    exits(0, &["put", "--db", &db, "a", "something else"]);
+    exits(4, &["replay", "--db", &db, "--filled", &trace]);
+}
+
+#[test]
+fn a_trace_without_accesses_or_format_is_refused() {
+    let scratch = Scratch::new();
+    let empty = scratch.file("a.keys", b"");
+    exits(2, &["replay", &empty]);
+    let unknown = scratch.file("a.bin", b"x\n");
+    exits(2, &["replay", &unknown]);
+    exits(3, &["replay", "absent.keys"]);
+}
+
+#[test]
+fn calibrate_writes_a_profile_and_removes_its_file() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("");
+    let short = ["--file-bytes", "4MiB", "--seconds", "0.05"];
+    let shown = exits(0, &[&["calibrate", &dir][..], &short].concat());
+    assert!(shown.contains("[profile]"), "{shown}");
+    let left = files(dir.as_ref());
+    assert_eq!(left.len(), 1);
+    let written = std::fs::read_to_string(&left[0]).unwrap();
+    assert!(written.contains("random_read_iops = "), "{written}");
+    let flags = ["--json", "--output", "-"];
+    let object = json(&[&["calibrate", &dir][..], &short, &flags].concat());
+    assert!(object["profile"]["sequential_mb_s"].as_f64().unwrap() > 0.0);
+    assert_eq!(files(dir.as_ref()).len(), 1);
+    exits(2, &["calibrate", &dir, "--file-bytes", "1"]);
+    exits(3, &["calibrate", &scratch.path("absent")]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_demo_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("");
+    let large = ["--records", "4000000", "--scratch", &dir];
+    let mut child = common::start(&[&["demo"][..], &large].concat());
+    let began = std::time::Instant::now();
+    while std::fs::read_dir(&dir).unwrap().count() == 0 {
+        assert!(began.elapsed().as_secs() < 30);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // The handler stands a moment after the directory does.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let killed = std::process::Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+}
