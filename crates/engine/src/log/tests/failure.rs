@@ -151,3 +151,34 @@ fn a_mapped_segment_that_fails_is_an_error_and_the_next_append_goes_on() {
     append_all(&mut log, 2..=3);
     assert_eq!(log.segment(), 2);
 }
+
+#[test]
+fn a_skipped_segment_does_not_come_back_when_the_one_that_skips_it_is_dropped() {
+    // Segment 2 holds a whole-looking frame whose append failed and whose file
+    // could not be deleted; segment 3, which passes over it, is torn.
+    let directory = temporary();
+    let mut log = create_in(directory.path(), PLAIN, 1, 0);
+    append_all(&mut log, 1..=2);
+    log.rotate().unwrap();
+    append_all(&mut log, 3..=3);
+    drop(log);
+    let second = segment_path(directory.path(), 2);
+    let remains = std::fs::read(&second).unwrap();
+    std::fs::remove_file(&second).unwrap();
+    let mut log = create_in(directory.path(), PLAIN, 3, 2);
+    append(&mut log, 3, 1, b"another three").unwrap();
+    drop(log);
+    std::fs::write(&second, remains).unwrap();
+    let third = segment_path(directory.path(), 3);
+    let mut bytes = std::fs::read(&third).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&third, bytes).unwrap();
+
+    let (log, report, frames) = reopen(directory.path(), PLAIN);
+    assert_eq!(assert_prefix(&frames, 1), 2);
+    assert_eq!((report.torn.unwrap().segment, report.next_segment), (3, 4));
+    drop(log);
+    let (report, frames) = replay_all(directory.path()).unwrap();
+    assert_eq!(assert_prefix(&frames, 1), 2);
+    assert_eq!((report.torn, report.next_segment), (None, 2));
+}
