@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use thermocline::Result;
 use thermocline::cache::BlockCache;
-use thermocline::store::object::{Advice, ObjectReader, ObjectWriter};
+use thermocline::store::{Advice, ObjectReader, ObjectWriter};
 use thermocline::table::{
     ReadMode, Table, TableContext, TableWriter, TableWriterOptions, key_hash,
 };

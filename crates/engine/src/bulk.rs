@@ -25,6 +25,7 @@ use crate::db::Handle;
 use crate::engine::{Engine, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::output::{Host, Outputs, Target};
+use crate::table::LOADED_SEQ;
 
 /// A bulk load in progress. Dropped before it is finished, it leaves nothing.
 pub struct BulkLoad {
@@ -95,7 +96,7 @@ impl BulkLoad {
             self.next_cut += crossed;
             outputs.cut(key)?;
         }
-        let added = outputs.add(key, SeqNo(1), Kind::Put, value);
+        let added = outputs.add(key, LOADED_SEQ, Kind::Put, value);
         if added.is_err() {
             self.outputs = None;
         }

@@ -428,6 +428,9 @@ impl Engine {
 
     /// Deletes log segments that the version in force does not need.
     pub(crate) fn trim_log(&self) {
+        if let Some(syncer) = &self.syncer {
+            syncer.tidy();
+        }
         let floor = self.versions.lock().current.log_floor;
         let mut commit = self.commit.lock();
         if let Some(log) = commit.log.as_mut() {

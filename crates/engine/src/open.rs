@@ -382,6 +382,11 @@ impl Engine {
             last = last.max(SeqNo(seq.0 - 1));
             Ok(())
         })?;
+        if report.durable_seq > last {
+            return Err(Error::corruption("log segments are missing")
+                .at(&directory)
+                .expected(format!("entries up to {}, which were durable", report.durable_seq), last));
+        }
         self.recovery.records = report.frames;
         self.recovery.entries = entries;
         self.recovery.bytes = report.bytes;

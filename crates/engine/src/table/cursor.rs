@@ -66,6 +66,7 @@ enum Way {
 /// either.
 pub struct TableCursor {
     table: Arc<Table>,
+    loaded_seq: Option<SeqNo>,
     mode: ReadMode,
     block_index: usize,
     /// The block the cursor is in; `None` when it is not valid.
@@ -85,6 +86,7 @@ impl Table {
         self.count_cursor();
         TableCursor {
             table: Arc::clone(self),
+            loaded_seq: self.loaded_seq(),
             mode,
             block_index: 0,
             block: None,
@@ -122,7 +124,7 @@ impl TableCursor {
     #[inline]
     #[must_use]
     pub fn seq(&self) -> SeqNo {
-        SeqNo(self.at.tag() >> 1)
+        self.loaded_seq.unwrap_or(SeqNo(self.at.tag() >> 1))
     }
 
     /// The entry's kind.
@@ -187,6 +189,7 @@ impl TableCursor {
     /// # Errors
     /// See [`TableCursor::seek_first`].
     pub fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        let seq = self.table.stored_seq(seq);
         let (until, _) = self.table.index().blocks_until(key, seq);
         let Some(index) = until.checked_sub(1) else {
             return self.enter_first(0, Way::Forward);
@@ -207,6 +210,7 @@ impl TableCursor {
     /// # Errors
     /// See [`TableCursor::seek_first`].
     pub fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        let seq = self.table.stored_seq(seq);
         let (until, _) = self.table.index().blocks_until(key, seq);
         let Some(index) = until.checked_sub(1) else {
             self.block = None;

@@ -16,6 +16,9 @@ use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Advice, ObjectReader};
 
+/// The number in the entries of a bulk-loaded table, whatever their number.
+pub const LOADED_SEQ: SeqNo = SeqNo(1);
+
 /// What the open tables of a store share.
 #[derive(Debug)]
 pub struct TableContext {
@@ -106,6 +109,7 @@ pub struct Table {
     context: Arc<TableContext>,
     accesses: Counters<5>,
     filter_bits_per_key: u32,
+    loaded_seq: Option<SeqNo>,
     cover: Cover,
     record: TableMeta,
     meta_reader: Arc<dyn ObjectReader>,
@@ -154,6 +158,7 @@ impl Table {
         for (reader, extent) in data_readers.iter().zip(&record.data) {
             check_place(&**reader, extent).map_err(|e| e.at(reader.path()))?;
         }
+        let loaded_seq = loaded_seq(record, &meta);
         let index = Index::new(meta.blocks);
         let cover = Cover::new(&meta.range_deletes);
         let pinned_bytes = (index.memory_bytes() + cover.bytes() + size_of::<Table>()) as u64;
@@ -171,6 +176,7 @@ impl Table {
             context,
             accesses: Counters::default(),
             filter_bits_per_key: meta.filter_bits_per_key,
+            loaded_seq,
             cover,
             record: record.clone(),
             meta_reader,
@@ -186,6 +192,25 @@ impl Table {
     /// `Corruption` when a block is not what was written; I/O errors.
     pub fn get(&self, key: &[u8], hash: u64, snapshot: SeqNo) -> Result<Option<TableHit>> {
         self.accesses.add(PROBES);
+        if self.loaded_seq.is_some() {
+            return self.get_loaded(key, hash, snapshot);
+        }
+        self.get_stored(key, hash, snapshot)
+    }
+
+    #[cold]
+    fn get_loaded(&self, key: &[u8], hash: u64, snapshot: SeqNo) -> Result<Option<TableHit>> {
+        match self.loaded_seq {
+            Some(seq) if seq <= snapshot => {
+                let hit = self.get_stored(key, hash, SeqNo::MAX)?;
+                Ok(hit.map(|hit| TableHit { seq, ..hit }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn get_stored(&self, key: &[u8], hash: u64, snapshot: SeqNo) -> Result<Option<TableHit>> {
         let (until, starts_next) = self.index.blocks_until(key, snapshot);
         if !starts_next {
             let Some(block) = until.checked_sub(1) else {
@@ -347,6 +372,22 @@ impl Table {
             .offset(place.offset + entry.offset)
     }
 
+    /// Where `(key, seq)` lies among the numbers stored in the entries.
+    #[inline]
+    pub(crate) fn stored_seq(&self, seq: SeqNo) -> SeqNo {
+        match self.loaded_seq {
+            None => seq,
+            Some(loaded) if seq >= loaded => SeqNo::MAX,
+            Some(_) => SeqNo::ZERO,
+        }
+    }
+
+    /// The number of every entry, if it is not the one stored.
+    #[inline]
+    pub(crate) fn loaded_seq(&self) -> Option<SeqNo> {
+        self.loaded_seq
+    }
+
     /// Its number.
     #[must_use]
     pub fn id(&self) -> TableId {
@@ -502,6 +543,17 @@ fn read_extent(reader: &dyn ObjectReader, extent: &Extent) -> Result<Vec<u8>> {
 }
 
 /// Requires that the meta extent says what the manifest recorded.
+/// The number of every entry, if the table was bulk loaded: it was written
+/// before its number was known, with [`LOADED_SEQ`] in every entry, and the
+/// manifest says which number holds.
+fn loaded_seq(record: &TableMeta, meta: &Meta) -> Option<SeqNo> {
+    let loaded = meta.seq_min == LOADED_SEQ
+        && meta.seq_max == LOADED_SEQ
+        && meta.range_deletes.is_empty()
+        && record.seq_min == record.seq_max;
+    loaded.then_some(record.seq_min).filter(|&seq| seq != LOADED_SEQ)
+}
+
 fn compare(record: &TableMeta, meta: &Meta) -> Result<(), String> {
     fn same<T: PartialEq + std::fmt::Display>(
         what: &str,
@@ -521,8 +573,10 @@ fn compare(record: &TableMeta, meta: &Meta) -> Result<(), String> {
         meta.range_deletes.len() as u64,
     )?;
     same("raw bytes", record.raw_bytes, meta.raw_bytes)?;
-    same("lowest number", record.seq_min, meta.seq_min)?;
-    same("highest number", record.seq_max, meta.seq_max)?;
+    if loaded_seq(record, meta).is_none() {
+        same("lowest number", record.seq_min, meta.seq_min)?;
+        same("highest number", record.seq_max, meta.seq_max)?;
+    }
     same("data extents", record.data.len(), meta.extents.len())?;
     for (extent, &length) in record.data.iter().zip(&meta.extents) {
         same("data extent length", extent.length, length)?;

@@ -320,10 +320,10 @@ impl TableWriter {
     }
 
     /// Whether blocks of `from` can be copied undecoded: their filters must be
-    /// of the kind that this table has.
+    /// of the kind that this table has, and their entries carry their numbers.
     #[must_use]
     pub fn can_copy_from(&self, from: &Table) -> bool {
-        self.options.filter_bits_per_key == from.filter_bits_per_key()
+        self.options.filter_bits_per_key == from.filter_bits_per_key() && from.loaded_seq().is_none()
     }
 
     /// Adds a block of `from` as it is. `stored` is what

@@ -13,7 +13,7 @@ use super::meta::Meta;
 use super::*;
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::object::{Advice, ObjectReader, ObjectWriter};
+use crate::store::{Advice, ObjectReader, ObjectWriter};
 
 /// An object in memory.
 #[derive(Clone, Debug, Default)]
