@@ -156,7 +156,7 @@ impl Memtable {
     /// Memory of the filter, which is there from the start.
     #[must_use]
     pub fn filter_bytes(&self) -> usize {
-        self.filter.as_ref().map_or(0, Filter::bytes)
+        self.filter.as_ref().map_or(0, |f| f.bytes())
     }
 
     /// True when the next entry should go to another memtable.
