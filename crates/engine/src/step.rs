@@ -34,6 +34,9 @@ const IDLE_MICROS: u64 = 5_000_000;
 const BACKOFF_MICROS: u64 = 200_000;
 /// The share of the write buffer, in percent, at which writers begin to slow.
 const MEMORY_SLOW_PERCENT: u64 = 60;
+/// The share of the runs at which writes stop, in percent, at which writers
+/// begin to slow.
+const RUNS_SLOW_PERCENT: u64 = 40;
 /// Nanoseconds per byte just before writes stop.
 const BRAKE_NS_PER_BYTE_MAX: u64 = 200;
 
@@ -441,7 +444,11 @@ impl Engine {
                 .max(newest_runs);
         }
         let by_memory = brake(memory, self.options.write_buffer_bytes, MEMORY_SLOW_PERCENT);
-        let by_runs = brake(newest_runs as u64, self.options.newest_runs_stop as u64, 50);
+        let by_runs = brake(
+            newest_runs as u64,
+            self.options.newest_runs_stop as u64,
+            RUNS_SLOW_PERCENT,
+        );
         let brake = by_memory.max(by_runs);
         self.counters.brake.store(brake, Ordering::Relaxed);
         brake
