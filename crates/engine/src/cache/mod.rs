@@ -154,6 +154,16 @@ impl BlockCache {
         found
     }
 
+    /// Whether block `block` of `table` is here. Does not count as a use.
+    #[must_use]
+    pub fn contains(&self, table: TableId, block: u32) -> bool {
+        let key = Key {
+            table: table.0,
+            block,
+        };
+        self.blocks.as_ref().is_some_and(|b| b.peek(&key).is_some())
+    }
+
     /// Keeps block `block` of `table`, at the cost of others.
     pub fn insert(&self, table: TableId, block: u32, content: &Arc<Block>) {
         if let Some(blocks) = &self.blocks {

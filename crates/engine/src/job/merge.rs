@@ -205,6 +205,8 @@ impl Engine {
             None => cursor.seek_first()?,
         }
         let mut unchecked = 0;
+        // By source: whether the block it stands in is cached.
+        let mut warm = vec![false; inputs.len()];
         while cursor.valid() {
             let key = cursor.key();
             if stretch.high.as_deref().is_some_and(|high| key >= high) {
@@ -223,6 +225,10 @@ impl Engine {
                 unchecked += copied;
                 continue;
             }
+            let source = cursor.top_index();
+            if let Some(disk) = cursor.top().disk().filter(|d| d.at_block_start()) {
+                warm[source] = disk.table().is_cached(disk.block_index());
+            }
             let key = cursor.key();
             let value = cursor.value();
             unchecked += (key.len() + value.len()) as u64;
@@ -232,6 +238,9 @@ impl Engine {
                     outputs.cut(key)?;
                 }
                 outputs.add(key, seq, kind, value)?;
+                if warm[source] {
+                    outputs.keep_warm();
+                }
             }
             cursor.next()?;
         }
@@ -259,6 +268,10 @@ impl Engine {
         let block = table.block_info(index);
         let last = block.last_key;
         if block.has_deletes || block.has_versions || block.continues {
+            return Ok(None);
+        }
+        // A cached block is decoded, so that its successor is cached too.
+        if table.is_cached(index) {
             return Ok(None);
         }
         let continued = index + 1 < table.block_count() && table.block_info(index + 1).continues;

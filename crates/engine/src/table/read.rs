@@ -364,6 +364,12 @@ impl Table {
         self.accesses.add(CURSORS);
     }
 
+    /// Whether block `block` is in the cache.
+    #[must_use]
+    pub fn is_cached(&self, block: usize) -> bool {
+        self.context.cache.contains(self.id, block as u32)
+    }
+
     /// The stored bytes of block `block`, verified, for
     /// [`super::TableWriter::add_block_raw`].
     ///
