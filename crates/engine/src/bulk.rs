@@ -185,6 +185,7 @@ impl BulkLoad {
         }
         drop(commit);
         outputs.keep();
+        engine.trim_log();
         engine.counters.bulk_bytes.add(bytes);
         engine.wake();
         Ok(entries)

@@ -59,7 +59,8 @@ const FOLDER_ARROWS: &[(&str, &[&str])] = &[
     ("log", &["store"]),
     ("cache", &["table"]),
     ("table", &["store", "cache"]),
-    ("version", &["store", "table", "cache"]),
+    // Of `memory` the filters, which stand before the tables made of memtables.
+    ("version", &["store", "table", "cache", "memory"]),
     (
         "job",
         &[
