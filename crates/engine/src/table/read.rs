@@ -53,6 +53,8 @@ pub struct TableHit {
     pub kind: Kind,
     /// Its value; empty for a delete.
     pub value: BlockSlice,
+    /// Whether its block was read from the device, and not found in the cache.
+    pub from_device: bool,
 }
 
 /// How often a table was used since it was opened.
@@ -237,7 +239,11 @@ impl Table {
     /// cached; says whether one may.
     pub fn announce(&self, key: &[u8], hash: u64, snapshot: SeqNo) -> bool {
         let (until, starts_next) = self.index.blocks_until(key, snapshot);
-        let Some(block) = (if starts_next { Some(until) } else { until.checked_sub(1) }) else {
+        let Some(block) = (if starts_next {
+            Some(until)
+        } else {
+            until.checked_sub(1)
+        }) else {
             return false;
         };
         if !starts_next && !self.index.list.may_contain(block, self.probes, hash) {
@@ -253,7 +259,10 @@ impl Table {
     }
 
     fn get_in(&self, block: usize, key: &[u8], snapshot: SeqNo) -> Result<Option<TableHit>> {
-        let content = self.block(block, true)?;
+        let (content, from_device) = match self.context.cache.get(self.id, block as u32) {
+            Some(content) => (content, false),
+            None => (self.load_block(block, true)?, true),
+        };
         let found = content.find(key, snapshot);
         let found = found.ok_or_else(|| self.block_error(block, "its entries make no sense"))?;
         let Some(Found {
@@ -270,6 +279,7 @@ impl Table {
             seq,
             kind,
             value: BlockSlice::new(content, value_start, value_end),
+            from_device,
         }))
     }
 
@@ -551,7 +561,9 @@ fn loaded_seq(record: &TableMeta, meta: &Meta) -> Option<SeqNo> {
         && meta.seq_max == LOADED_SEQ
         && meta.range_deletes.is_empty()
         && record.seq_min == record.seq_max;
-    loaded.then_some(record.seq_min).filter(|&seq| seq != LOADED_SEQ)
+    loaded
+        .then_some(record.seq_min)
+        .filter(|&seq| seq != LOADED_SEQ)
 }
 
 fn compare(record: &TableMeta, meta: &Meta) -> Result<(), String> {

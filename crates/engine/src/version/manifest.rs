@@ -48,9 +48,14 @@ pub(crate) enum FrameKind {
 
 impl FrameKind {
     fn from_number(n: u32) -> Option<FrameKind> {
-        [FrameKind::Header, FrameKind::Edit, FrameKind::Mark, FrameKind::Settled]
-            .into_iter()
-            .find(|&k| k as u32 == n)
+        [
+            FrameKind::Header,
+            FrameKind::Edit,
+            FrameKind::Mark,
+            FrameKind::Settled,
+        ]
+        .into_iter()
+        .find(|&k| k as u32 == n)
     }
 }
 
@@ -81,7 +86,7 @@ impl Header {
         w.finish()
     }
 
-    fn decode(bytes: &[u8]) -> Result<Header, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Header, String> {
         let mut r = Reader::new(bytes);
         if r.raw(MAGIC.len())? != MAGIC {
             return Err("bad magic".to_string());
@@ -104,7 +109,12 @@ impl Header {
             tiers.push((id, name));
         }
         r.end()?;
-        Ok(Header { store_id: u128::from_le_bytes(store_id), number, generation, tiers })
+        Ok(Header {
+            store_id: u128::from_le_bytes(store_id),
+            number,
+            generation,
+            tiers,
+        })
     }
 }
 
@@ -142,18 +152,45 @@ impl Manifest {
     ) -> Result<Manifest> {
         let path = directory.join(file_name(header.number));
         let fs = &environment.file_system;
-        let how = OpenHow { access: Access::ReadWrite, create: Create::IfAbsent, direct: false };
-        let file = fs.open(&path, how).map_err(|e| Error::io("creating manifest", &path, e))?;
-        file.set_size(0).map_err(|e| Error::io("creating manifest", &path, e))?;
+        let how = OpenHow {
+            access: Access::ReadWrite,
+            create: Create::IfAbsent,
+            direct: false,
+        };
+        let file = fs
+            .open(&path, how)
+            .map_err(|e| Error::io("creating manifest", &path, e))?;
+        file.set_size(0)
+            .map_err(|e| Error::io("creating manifest", &path, e))?;
         let mut bytes = Vec::new();
-        push_frame(&mut bytes, 0, header.number, FrameKind::Header, &header.encode());
-        push_frame(&mut bytes, 0, header.number, FrameKind::Edit, &Edit::snapshot(version).encode());
+        push_frame(
+            &mut bytes,
+            0,
+            header.number,
+            FrameKind::Header,
+            &header.encode(),
+        );
+        push_frame(
+            &mut bytes,
+            0,
+            header.number,
+            FrameKind::Edit,
+            &Edit::snapshot(version).encode(),
+        );
         write_all_at(&*file, &bytes, 0).map_err(|e| Error::io("writing manifest", &path, e))?;
-        file.sync().map_err(|e| Error::io("persisting manifest", &path, e))?;
-        fs.sync_directory(directory).map_err(|e| Error::io("persisting directory", directory, e))?;
+        file.sync()
+            .map_err(|e| Error::io("persisting manifest", &path, e))?;
+        fs.sync_directory(directory)
+            .map_err(|e| Error::io("persisting directory", directory, e))?;
         let snapshot_bytes = bytes.len() as u64;
-        let mut manifest =
-            Manifest { file, path, header, offset: snapshot_bytes, snapshot_bytes, poisoned: false };
+        let mut manifest = Manifest {
+            file,
+            path,
+            header,
+            offset: snapshot_bytes,
+            snapshot_bytes,
+            poisoned: false,
+        };
         manifest.mark();
         Ok(manifest)
     }
@@ -185,7 +222,11 @@ impl Manifest {
         }
         if let Err(e) = self.file.sync() {
             self.poisoned = true;
-            return Err(Error::new(ErrorKind::Poisoned, format!("persisting manifest failed: {e}")).at(&self.path));
+            return Err(Error::new(
+                ErrorKind::Poisoned,
+                format!("persisting manifest failed: {e}"),
+            )
+            .at(&self.path));
         }
         self.offset += bytes.len() as u64;
         Ok(())
@@ -195,7 +236,13 @@ impl Manifest {
     /// distinction between damage and a torn tail, so errors are dropped.
     fn mark(&mut self) {
         let mut bytes = Vec::with_capacity(FRAME_HEADER);
-        push_frame(&mut bytes, self.offset, self.header.number, FrameKind::Mark, &[]);
+        push_frame(
+            &mut bytes,
+            self.offset,
+            self.header.number,
+            FrameKind::Mark,
+            &[],
+        );
         match write_all_at(&*self.file, &bytes, self.offset) {
             Ok(()) => self.offset += bytes.len() as u64,
             Err(_) => drop(self.file.set_size(self.offset)),
@@ -225,15 +272,30 @@ impl Manifest {
 pub(crate) fn install(environment: &Environment, directory: &Path, number: u64) -> Result<()> {
     let fs = &environment.file_system;
     let (new, current) = (directory.join(CURRENT_NEW), directory.join(CURRENT));
-    let how = OpenHow { access: Access::ReadWrite, create: Create::IfAbsent, direct: false };
-    let file = fs.open(&new, how).map_err(|e| Error::io("creating pointer", &new, e))?;
+    let how = OpenHow {
+        access: Access::ReadWrite,
+        create: Create::IfAbsent,
+        direct: false,
+    };
+    let file = fs
+        .open(&new, how)
+        .map_err(|e| Error::io("creating pointer", &new, e))?;
     let text = current_text(number);
-    let io = |doing, path, result: std::io::Result<()>| result.map_err(|e| Error::io(doing, path, e));
+    let io =
+        |doing, path, result: std::io::Result<()>| result.map_err(|e| Error::io(doing, path, e));
     io("writing pointer", &new, file.set_size(0))?;
-    io("writing pointer", &new, write_all_at(&*file, text.as_bytes(), 0))?;
+    io(
+        "writing pointer",
+        &new,
+        write_all_at(&*file, text.as_bytes(), 0),
+    )?;
     io("persisting pointer", &new, file.sync())?;
     io("replacing pointer", &current, fs.rename(&new, &current))?;
-    io("persisting directory", directory, fs.sync_directory(directory))
+    io(
+        "persisting directory",
+        directory,
+        fs.sync_directory(directory),
+    )
 }
 
 fn current_text(number: u64) -> String {
@@ -245,10 +307,16 @@ fn current_text(number: u64) -> String {
 pub(crate) fn current(environment: &Environment, directory: &Path) -> Result<Option<u64>> {
     let path = directory.join(CURRENT);
     let fs = &environment.file_system;
-    let metadata = fs.metadata(&path).map_err(|e| Error::io("looking for pointer", &path, e))?;
-    let Some(metadata) = metadata else { return Ok(None) };
+    let metadata = fs
+        .metadata(&path)
+        .map_err(|e| Error::io("looking for pointer", &path, e))?;
+    let Some(metadata) = metadata else {
+        return Ok(None);
+    };
     let wrong = |found: String| {
-        Error::corruption("pointer to the manifest").at(&path).expected("a manifest's name and checksum", found)
+        Error::corruption("pointer to the manifest")
+            .at(&path)
+            .expected("a manifest's name and checksum", found)
     };
     if metadata.size_bytes > 100 {
         return Err(wrong(format!("{} bytes", metadata.size_bytes)));
@@ -262,10 +330,19 @@ pub(crate) fn current(environment: &Environment, directory: &Path) -> Result<Opt
     }
 }
 
-fn read_file(environment: &Environment, path: &Path) -> Result<Vec<u8>> {
-    let how = OpenHow { access: Access::Read, create: Create::Never, direct: false };
-    let file = environment.file_system.open(path, how).map_err(|e| Error::io("opening", path, e))?;
-    let size = file.size_bytes().map_err(|e| Error::io("reading size", path, e))?;
+pub(crate) fn read_file(environment: &Environment, path: &Path) -> Result<Vec<u8>> {
+    let how = OpenHow {
+        access: Access::Read,
+        create: Create::Never,
+        direct: false,
+    };
+    let file = environment
+        .file_system
+        .open(path, how)
+        .map_err(|e| Error::io("opening", path, e))?;
+    let size = file
+        .size_bytes()
+        .map_err(|e| Error::io("reading size", path, e))?;
     if size > MANIFEST_BYTES_MAX {
         return Err(Error::corruption("file size")
             .at(path)
@@ -301,7 +378,11 @@ pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> 
             FrameKind::Header => {
                 let read = Header::decode(payload).map_err(|e| {
                     let unknown = e.starts_with(UNKNOWN_FORMAT);
-                    let kind = if unknown { ErrorKind::Unsupported } else { ErrorKind::Corruption };
+                    let kind = if unknown {
+                        ErrorKind::Unsupported
+                    } else {
+                        ErrorKind::Corruption
+                    };
                     Error::new(kind, format!("manifest header: {e}")).at(&path)
                 })?;
                 if read.number != number {
@@ -320,9 +401,128 @@ pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> 
         Ok(())
     })?;
     let header = header.filter(|_| edits > 0).ok_or_else(|| {
-        Error::corruption("manifest").at(&path).expected("a header and an edit", format!("{} bytes", bytes.len()))
+        Error::corruption("manifest")
+            .at(&path)
+            .expected("a header and an edit", format!("{} bytes", bytes.len()))
     })?;
-    Ok(ReadBack { header, version, settled, torn_bytes: bytes.len() as u64 - end })
+    Ok(ReadBack {
+        header,
+        version,
+        settled,
+        torn_bytes: bytes.len() as u64 - end,
+    })
+}
+
+/// What can be read of a manifest, whatever its state.
+#[derive(Debug, Default)]
+pub(crate) struct Remains {
+    pub(crate) header: Option<Header>,
+    /// What the edits before the damage make; none if there is no edit.
+    pub(crate) version: Option<Version>,
+    /// Where damage begins that is more than a torn last edit.
+    pub(crate) gap: Option<u64>,
+    /// The edits that can be read behind it.
+    pub(crate) later: Vec<Edit>,
+}
+
+/// Reads what can be read of manifest `number`.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn remains(environment: &Environment, directory: &Path, number: u64) -> Result<Remains> {
+    let bytes = read_file(environment, &directory.join(file_name(number)))?;
+    let mut remains = Remains::default();
+    let mut end = 0;
+    for part in parts(&bytes, number) {
+        let (offset, kind, payload) = match part {
+            Part::Frame {
+                offset,
+                kind,
+                payload,
+            } => (offset, kind, payload),
+            Part::Damaged { offset, .. } => {
+                end = offset;
+                continue;
+            }
+        };
+        if end > 0 || (offset > 0 && remains.header.is_none()) {
+            remains.gap.get_or_insert(end);
+        }
+        match kind {
+            FrameKind::Header => {
+                remains.header = Header::decode(payload).ok().filter(|h| h.number == number)
+            }
+            FrameKind::Edit => {
+                let Ok(edit) = Edit::decode(payload) else {
+                    remains.gap.get_or_insert(offset);
+                    continue;
+                };
+                let base = remains.version.clone().unwrap_or_else(Version::empty);
+                match edit.apply(&base) {
+                    Ok(next) if remains.gap.is_none() => remains.version = Some(next),
+                    _ => {
+                        remains.gap.get_or_insert(offset);
+                        remains.later.push(edit);
+                    }
+                }
+            }
+            FrameKind::Mark | FrameKind::Settled => {}
+        }
+    }
+    if remains.header.is_none() || remains.version.is_none() {
+        remains.gap.get_or_insert(0);
+    }
+    Ok(remains)
+}
+
+/// A stretch of a manifest.
+pub(crate) enum Part<'a> {
+    Frame {
+        offset: u64,
+        kind: FrameKind,
+        payload: &'a [u8],
+    },
+    Damaged {
+        offset: u64,
+        length: u64,
+    },
+}
+
+/// Everything in the bytes of manifest `number`, from front to back.
+pub(crate) fn parts(bytes: &[u8], number: u64) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut offset = 0;
+    while offset < bytes.len() {
+        if let Some((kind, payload)) = frame_at(bytes, offset, number) {
+            parts.push(Part::Frame {
+                offset: offset as u64,
+                kind,
+                payload,
+            });
+            offset += frame_len(payload.len());
+            continue;
+        }
+        let next = (offset..bytes.len())
+            .step_by(8)
+            .skip(1)
+            .find(|&o| frame_at(bytes, o, number).is_some());
+        let end = next.unwrap_or(bytes.len());
+        parts.push(Part::Damaged {
+            offset: offset as u64,
+            length: (end - offset) as u64,
+        });
+        offset = end;
+    }
+    parts
+}
+
+/// The number that a manifest's own header claims, unchecked: for a file that
+/// does not have its name any more.
+pub(crate) fn claimed_number(bytes: &[u8]) -> Option<u64> {
+    let mut r = Reader::new(bytes.get(FRAME_HEADER..)?);
+    let is_header = r.raw(MAGIC.len()).ok()? == MAGIC && r.number().ok()? == FORMAT;
+    r.raw(16).ok()?;
+    r.number().ok().filter(|_| is_header)
 }
 
 /// Calls `visit` with every frame of a manifest and returns where the valid
@@ -338,12 +538,18 @@ pub(crate) fn frames(
         visit(offset as u64, kind, payload)?;
         offset += frame_len(payload.len());
     }
-    let behind = (offset..bytes.len()).step_by(8).skip(1).find(|&o| frame_at(bytes, o, number).is_some());
+    let behind = (offset..bytes.len())
+        .step_by(8)
+        .skip(1)
+        .find(|&o| frame_at(bytes, o, number).is_some());
     if let Some(behind) = behind {
         return Err(Error::corruption("manifest frame is damaged")
             .at(path)
             .offset(offset as u64)
-            .expected("a valid frame", format!("none, though one follows at {behind}")));
+            .expected(
+                "a valid frame",
+                format!("none, though one follows at {behind}"),
+            ));
     }
     Ok(offset as u64)
 }
@@ -354,13 +560,20 @@ fn frame_len(payload: usize) -> usize {
 
 fn frame_at(bytes: &[u8], offset: usize, number: u64) -> Option<(FrameKind, &[u8])> {
     let header = bytes.get(offset..)?.first_chunk::<FRAME_HEADER>()?;
-    let word = |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
+    let word =
+        |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
     if word(0) != header_checksum(&header[4..], offset as u64, number) {
         return None;
     }
     let kind = FrameKind::from_number(word(12))?;
-    let payload = bytes.get(offset + FRAME_HEADER..)?.get(..word(8) as usize)?;
-    (crc32c::crc32c(payload) == word(4)).then_some((kind, payload))
+    let length = word(8) as usize;
+    let payload = bytes.get(offset + FRAME_HEADER..)?.get(..length)?;
+    // The checksums do not cover the padding.
+    let padding = bytes
+        .get(offset + FRAME_HEADER + length..)?
+        .get(..frame_len(length) - FRAME_HEADER - length)?;
+    (crc32c::crc32c(payload) == word(4) && padding.iter().all(|&b| b == 0))
+        .then_some((kind, payload))
 }
 
 fn push_frame(bytes: &mut Vec<u8>, base: u64, number: u64, kind: FrameKind, payload: &[u8]) {
