@@ -62,8 +62,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until no background work is wanted.
+    /// Waits until no background work is wanted, what is only done at rest
+    /// included.
     pub(crate) fn settle(&self) -> Result<()> {
+        self.settling.fetch_add(1, Ordering::Relaxed);
+        let settled = self.wait_settled();
+        self.settling.fetch_sub(1, Ordering::Relaxed);
+        settled
+    }
+
+    fn wait_settled(&self) -> Result<()> {
         loop {
             self.check_writable()?;
             let errors = self.counters.job_errors.get();

@@ -189,6 +189,10 @@ pub(crate) struct Engine {
     pub(crate) poisoned: Mutex<Option<Error>>,
     pub(crate) is_poisoned: AtomicBool,
     pub(crate) closing: AtomicBool,
+    /// How many callers wait for the store to settle.
+    pub(crate) settling: AtomicUsize,
+    /// The newest entry when that last changed, and when it did.
+    pub(crate) last_write: Mutex<(SeqNo, u64)>,
     pub(crate) recovery: crate::stats::Recovery,
 }
 

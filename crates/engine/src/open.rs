@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
@@ -116,6 +116,8 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         poisoned: Mutex::new(None),
         is_poisoned: AtomicBool::new(false),
         closing: AtomicBool::new(false),
+        settling: AtomicUsize::new(0),
+        last_write: Mutex::new((last_seq, environment.clock.now_micros())),
         recovery,
         tiers,
         options,

@@ -82,6 +82,9 @@ impl Engine {
         }
         for run in view.tree.runs_for(part) {
             let Some(open) = run.find(key) else { continue };
+            if open.meta.range_deletes == 0 && open.surely_lacks(hash) {
+                continue;
+            }
             let table = open.table()?;
             if open.meta.range_deletes > 0
                 && let Some(seq) = table.cover().newest(key, snapshot)

@@ -291,6 +291,10 @@ impl Iter {
     /// # Errors
     /// As [`Iter::seek`].
     #[inline]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a cursor that goes both ways is no Iterator; `Entries` is one"
+    )]
     pub fn next(&mut self) -> Result<()> {
         match self.state {
             State::Off => return Ok(()),

@@ -28,6 +28,8 @@ use crate::version::tree::OpenTable;
 
 /// How long an idle thread waits before it looks again.
 const IDLE_WAIT: Duration = Duration::from_millis(500);
+/// How long nothing must be written before the store counts as idle.
+const IDLE_MICROS: u64 = 5_000_000;
 /// How long the background pauses after a job failed.
 const BACKOFF_MICROS: u64 = 200_000;
 /// The share of the write buffer, in percent, at which writers begin to slow.
@@ -96,6 +98,7 @@ pub(crate) struct Scene {
     log_bytes: u64,
     log_segments: (u64, u64),
     oldest_snapshot: SeqNo,
+    idle: bool,
     shape: ShapeOptions,
     now_us: u64,
 }
@@ -116,6 +119,7 @@ impl Scene {
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
             oldest_snapshot: self.oldest_snapshot,
+            idle: self.idle,
             shape: &self.shape,
             now_us: self.now_us,
         }
@@ -163,6 +167,7 @@ impl Engine {
                 .next()
                 .copied()
                 .unwrap_or_else(|| self.visible()),
+            idle: self.is_idle(),
             tiers: self.tier_states(),
             heat,
             memtables,
@@ -170,6 +175,17 @@ impl Engine {
             shape: self.options.shape(),
             now_us: self.environment.clock.now_micros(),
         }
+    }
+
+    /// Whether nothing was written for a while, or somebody waits for the store
+    /// to settle.
+    fn is_idle(&self) -> bool {
+        let (now_us, newest) = (self.environment.clock.now_micros(), self.visible());
+        let mut last = self.last_write.lock();
+        if last.0 != newest {
+            *last = (newest, now_us);
+        }
+        self.settling.load(Ordering::Relaxed) > 0 || now_us.saturating_sub(last.1) > IDLE_MICROS
     }
 
     /// Where a new table goes.

@@ -1,5 +1,8 @@
 //! The store against a map: every operation, every view, every reopening.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 

@@ -114,7 +114,8 @@ impl Engine {
         edit.changes.push(Change::SetLogFloor {
             segment: self.log_floor(sealed),
         });
-        let opened = self.open_outputs(&tables)?;
+        let filters: Option<Vec<_>> = sealed.iter().map(|m| m.table.filter()).collect();
+        let opened = self.open_with_filters(&tables, &filters.unwrap_or_default())?;
         // Entries of other memtables may be older than those that are about to
         // become durable here; a power failure must not leave a gap (I9).
         self.persist_log(last)?;

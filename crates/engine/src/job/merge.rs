@@ -24,6 +24,7 @@ use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::memory::Filter;
 use crate::merge::{MergeCursor, RunCursor, Source};
 use crate::table::ReadMode;
 use crate::version::tree::{OpenTable, RunTables};
@@ -338,8 +339,19 @@ impl Engine {
     /// Opens new tables before a version names them: what cannot be opened
     /// must not be committed.
     pub(crate) fn open_outputs(&self, tables: &[Arc<TableMeta>]) -> Result<Vec<Arc<OpenTable>>> {
+        self.open_with_filters(tables, &[])
+    }
+
+    /// As [`Engine::open_outputs`]; every key of the tables is in one of
+    /// `filters`, if there are any.
+    pub(crate) fn open_with_filters(
+        &self,
+        tables: &[Arc<TableMeta>],
+        filters: &[Arc<Filter>],
+    ) -> Result<Vec<Arc<OpenTable>>> {
         let open = |meta: &Arc<TableMeta>| -> Result<Arc<OpenTable>> {
             let open = OpenTable::new(Arc::clone(meta), &self.home, None)?;
+            let open = open.with_filters(filters.to_vec());
             open.table()?;
             Ok(Arc::new(open))
         };

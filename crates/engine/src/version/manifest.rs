@@ -525,13 +525,16 @@ pub(crate) fn claimed_number(bytes: &[u8]) -> Option<u64> {
     r.number().ok().filter(|_| is_header)
 }
 
+/// Takes a frame's offset, kind and payload.
+pub(crate) type FrameVisitor<'a> = dyn FnMut(u64, FrameKind, &[u8]) -> Result<()> + 'a;
+
 /// Calls `visit` with every frame of a manifest and returns where the valid
 /// ones end. A damaged frame with a valid one behind it is an error.
 pub(crate) fn frames(
     bytes: &[u8],
     number: u64,
     path: &Path,
-    visit: &mut dyn FnMut(u64, FrameKind, &[u8]) -> Result<()>,
+    visit: &mut FrameVisitor<'_>,
 ) -> Result<u64> {
     let mut offset = 0usize;
     while let Some((kind, payload)) = frame_at(bytes, offset, number) {

@@ -17,6 +17,7 @@ use thermocline_model::version::{Keyspace, Level, Run};
 use thermocline_model::view::TableHeat;
 
 use crate::error::Result;
+use crate::memory::Filter;
 use crate::store::{ObjectKind, ObjectName, Store};
 use crate::table::{Table, TableContext};
 
@@ -104,6 +105,9 @@ pub(crate) struct OpenTable {
     pub(crate) meta: Arc<TableMeta>,
     /// What was counted before this object stood for the table.
     past: TableHeat,
+    /// Filters of the memtables it was made of, as long as it lies in a newest
+    /// level: asking them is cheaper than searching the table's block list.
+    filters: Vec<Arc<Filter>>,
     home: Arc<TableHome>,
     objects: Vec<Arc<Object>>,
     loaded: OnceLock<Arc<Table>>,
@@ -132,13 +136,28 @@ impl OpenTable {
             });
         }
         let past = previous.map_or_else(TableHeat::default, OpenTable::heat);
+        let filters = previous.map_or_else(Vec::new, |p| p.filters.clone());
         Ok(OpenTable {
             meta,
             past,
+            filters,
             home: Arc::clone(home),
             objects,
             loaded: OnceLock::new(),
         })
+    }
+
+    /// Remembers the filters of the memtables that it was made of.
+    pub(crate) fn with_filters(mut self, filters: Vec<Arc<Filter>>) -> OpenTable {
+        self.filters = filters;
+        self
+    }
+
+    /// Whether a key with this hash is surely not in the table. May say no
+    /// either way.
+    #[inline]
+    pub(crate) fn surely_lacks(&self, hash: u64) -> bool {
+        !self.filters.is_empty() && !self.filters.iter().any(|f| f.may_contain(hash))
     }
 
     /// The table, opened and its metadata read on first use.
