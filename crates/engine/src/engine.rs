@@ -1,9 +1,9 @@
 //! The engine: everything that the handles, the verbs and the background
 //! threads share.
 //!
-//! Lock order, outermost first: `commit` (the write path), `versions` (the
-//! manifest and the current version), `Space::change` (one keyspace's view),
-//! `snapshots`, `scheduler`. Reads take none of them.
+//! Lock order, outermost first: `commit` (the write path), `scheduler` (what is
+//! planned and running), `versions` (the manifest and the current version),
+//! `Space::change` (one keyspace's view), `snapshots`. Reads take none of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
