@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::engine::{DEFAULT_KEYSPACE, Db, DeviceProfile, ErrorKind, Keyspace, Options, Tier};
+use crate::engine::{
+    DEFAULT_KEYSPACE, Db, DeviceProfile, ErrorKind, Keyspace, OPTIONS_FILE, Options, StoreLock,
+    Tier,
+};
 use crate::exit::Failure;
 use crate::human;
-
-/// The file in the fast tier's directory in which a store of several tiers
-/// keeps its options.
-const OPTIONS_FILE: &str = "thermocline.toml";
 
 /// The arguments that name a store.
 #[derive(Args, Clone, Debug, Default)]
@@ -33,8 +32,6 @@ pub(crate) struct StoreArgs {
 /// What a command wants to do with the store it opens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
-    /// Read an existing store and change no byte of it.
-    Read,
     /// Change an existing store.
     Change,
     /// Change a store, made first if there is none.
@@ -71,11 +68,50 @@ impl StoreArgs {
 
     /// Opens the named store for `access`.
     pub(crate) fn open(&self, access: Access) -> Result<Db, Failure> {
-        let options = self
-            .options()?
-            .read_only(access == Access::Read)
-            .create_if_missing(access == Access::Create);
+        let options = self.options()?.create_if_missing(access == Access::Create);
         Ok(Db::open(options)?)
+    }
+}
+
+/// The arguments that name a store of which no byte is changed.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Take no lock: read a store on a read-only medium, or one that another
+    /// process has open, which may delete files while they are being read
+    #[arg(long, help_heading = "Store")]
+    read_only: bool,
+}
+
+impl ReadArgs {
+    /// Opens the named store.
+    pub(crate) fn open(&self) -> Result<ReadStore, Failure> {
+        let options = self.store.options()?.create_if_missing(false);
+        let lock = if self.read_only {
+            None
+        } else {
+            Some(StoreLock::take(&options)?)
+        };
+        Ok(ReadStore {
+            db: Db::open(options.read_only(true))?,
+            _lock: lock,
+        })
+    }
+}
+
+/// A store that no other process changes as long as this lives, unless
+/// `--read-only` says that it may.
+pub(crate) struct ReadStore {
+    db: Db,
+    _lock: Option<StoreLock>,
+}
+
+impl std::ops::Deref for ReadStore {
+    type Target = Db;
+
+    fn deref(&self) -> &Db {
+        &self.db
     }
 }
 

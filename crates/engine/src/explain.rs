@@ -1,6 +1,6 @@
 //! Explanations: where a key is found and why it lies there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use serde::Serialize;
@@ -94,11 +94,18 @@ fn word(kind: Kind) -> &'static str {
 }
 
 pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Explanation> {
-    let found = engine.get(space, key, None)?.is_some();
     let hash = xxh3_64(key);
     let view = space.view.load_full();
     let part = view.cuts.part_of(key);
-    let scene = engine.scene(&BTreeSet::new());
+    // Before the reads that this very explanation makes.
+    let heats: HashMap<_, _> = view
+        .tree
+        .runs_for(part)
+        .filter_map(|run| run.find(key))
+        .map(|open| (open.meta.id, open.heat()))
+        .collect();
+    let found = engine.get(space, key, None)?.is_some();
+    let scene = engine.scene(&mut engine.scheduler.lock());
     let nothing = BTreeSet::new();
     let policy_view = scene.view(&nothing, &[]);
     let mut places = Vec::new();
@@ -149,7 +156,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
         else {
             continue;
         };
-        let heat = open.heat();
+        let heat = heats.get(&open.meta.id).copied().unwrap_or_default();
         let why = thermocline_policy::why(&policy_view, open.meta.id);
         let tier = engine.tiers.get(open.meta.tier().0 as usize);
         places.push(Place {

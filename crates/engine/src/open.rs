@@ -26,6 +26,7 @@ use crate::batch::Operations;
 use crate::cache::BlockCache;
 use crate::engine::{Commit, Engine, LiveMemtable, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lock::lock;
 use crate::log::{self, LocalLog, LogOptions};
 use crate::memory::ArenaPool;
 use crate::options::{OPTIONS_FILE, Options};
@@ -41,7 +42,6 @@ use crate::version::tree::{Graveyard, TableHome, Tree};
 
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
-const LOCK_FILE: &str = "LOCK";
 
 /// What the directories hold before anything is changed.
 pub(crate) struct Found {
@@ -151,6 +151,13 @@ fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierIn
                 fs.create_directory(path)
                     .map_err(|e| Error::io("creating tier directory", path, e))?;
             }
+            None if id > 0 => {
+                return Err(Error::new(
+                    ErrorKind::WrongTier,
+                    format!("directory of tier {:?} is missing", tier.name()),
+                )
+                .at(path));
+            }
             None => {
                 return Err(Error::new(
                     ErrorKind::NotFound,
@@ -185,21 +192,6 @@ fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierIn
     Ok(tiers)
 }
 
-fn lock(environment: &Environment, directory: &Path) -> Result<Box<dyn crate::store::Lock>> {
-    let path = directory.join(LOCK_FILE);
-    let lock = environment
-        .file_system
-        .lock(&path)
-        .map_err(|e| Error::io("locking", &path, e))?;
-    lock.ok_or_else(|| {
-        Error::new(
-            ErrorKind::Locked,
-            "another process, or another handle in this one, has it open",
-        )
-        .at(&path)
-    })
-}
-
 /// Reads manifest and identities and refuses what does not belong together.
 pub(crate) fn look(options: &Options, environment: &Environment) -> Result<Found> {
     let directory = options.tiers[0].path();
@@ -215,8 +207,30 @@ pub(crate) fn look(options: &Options, environment: &Environment) -> Result<Found
     check::check_version(&read.version).map_err(|e| {
         Error::corruption(e.to_string()).at(&directory.join(manifest::file_name(number)))
     })?;
+    if let Some(problem) = tier_problems(options, &read, &identities)
+        .into_iter()
+        .next()
+    {
+        return Err(problem);
+    }
+    Ok(Found {
+        header: read.header,
+        version: read.version,
+        settled: read.settled,
+        torn_manifest_bytes: read.torn_bytes,
+        fresh: false,
+    })
+}
+
+/// Every way in which the tiers of the options and their identities disagree
+/// with the manifest.
+pub(crate) fn tier_problems(
+    options: &Options,
+    read: &manifest::ReadBack,
+    identities: &[Option<TierIdentity>],
+) -> Vec<Error> {
     let known = &read.header.tiers;
-    for (at, tier) in options.tiers.iter().enumerate() {
+    let check = |at: usize, tier: &crate::options::Tier| {
         let wrong = |what: &str| {
             Error::new(
                 ErrorKind::WrongTier,
@@ -232,7 +246,7 @@ pub(crate) fn look(options: &Options, environment: &Environment) -> Result<Found
                         .expected("no identity", format!("store {:032x}", identity.store_id)),
                 );
             }
-            continue;
+            return Ok(());
         };
         if name != tier.name() {
             return Err(wrong("the store knows another tier in this place")
@@ -245,7 +259,7 @@ pub(crate) fn look(options: &Options, environment: &Environment) -> Result<Found
                 .tables()
                 .any(|t| t.extents().any(|e| e.tier == *id));
             if !read.settled && unused {
-                continue;
+                return Ok(());
             }
             return Err(wrong("is missing: its directory has no identity file"));
         };
@@ -275,21 +289,22 @@ pub(crate) fn look(options: &Options, environment: &Environment) -> Result<Found
                     .expected(format!("generation {generation}"), identity.generation),
             );
         }
-    }
-    if let Some((_, name)) = known.get(options.tiers.len()) {
-        return Err(Error::new(
+        Ok(())
+    };
+    let mut problems: Vec<Error> = options
+        .tiers
+        .iter()
+        .enumerate()
+        .filter_map(|(at, tier)| check(at, tier).err())
+        .collect();
+    for (_, name) in known.iter().skip(options.tiers.len()) {
+        let missing = Error::new(
             ErrorKind::WrongTier,
             format!("tier {name:?} is missing from the options"),
-        )
-        .at(directory));
+        );
+        problems.push(missing.at(options.tiers[0].path()));
     }
-    Ok(Found {
-        header: read.header,
-        version: read.version,
-        settled: read.settled,
-        torn_manifest_bytes: read.torn_bytes,
-        fresh: false,
-    })
+    problems
 }
 
 /// There is no manifest in force: this must be a place where no store was.
@@ -407,7 +422,7 @@ fn begin_generation(
         environment,
         directory,
         OPTIONS_FILE,
-        options.to_toml().as_bytes(),
+        options.to_toml_in_first_tier().as_bytes(),
     )?;
     Ok(Versions {
         store_id: found.header.store_id,

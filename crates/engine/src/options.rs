@@ -303,7 +303,11 @@ impl Options {
         let mut options = Options::from_toml(&text).map_err(|e| e.at(path))?;
         let base = path.parent().unwrap_or(Path::new(""));
         for tier in &mut options.tiers {
-            tier.path = base.join(&tier.path);
+            tier.path = if tier.path == Path::new(".") {
+                base.to_path_buf()
+            } else {
+                base.join(&tier.path)
+            };
         }
         Ok(options)
     }
@@ -313,6 +317,20 @@ impl Options {
     pub fn to_toml(&self) -> String {
         // Cannot fail: plain numbers, strings and tables.
         toml::to_string(self).unwrap_or_default()
+    }
+
+    /// These options as the store keeps them in the directory of its first
+    /// tier, which may be moved: its own path is relative, all others absolute.
+    pub(crate) fn to_toml_in_first_tier(&self) -> String {
+        let mut options = self.clone();
+        for (index, tier) in options.tiers.iter_mut().enumerate() {
+            tier.path = if index == 0 {
+                PathBuf::from(".")
+            } else {
+                std::path::absolute(&tier.path).unwrap_or_else(|_| tier.path.clone())
+            };
+        }
+        options.to_toml()
     }
 
     /// Bytes of all memtables together; writes wait for a flush beyond it.

@@ -118,7 +118,11 @@ impl Engine {
                 return Ok(None);
             };
             if let Some(hit) = found {
-                self.counters.tier_hit(open.meta.tier());
+                if hit.from_device {
+                    self.counters.tier_hit(open.meta.tier());
+                } else {
+                    self.counters.cached_hits.add(1);
+                }
                 let live = hit.kind == Kind::Put && hit.seq > cover;
                 return Ok(Some(live.then(|| Slice::block(hit.value))));
             }

@@ -134,6 +134,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         written_bytes: written,
         failed_writes: c.failed_writes.get(),
         memtable_hits: c.memtable_hits.get(),
+        cached_hits: c.cached_hits.get(),
         misses: c.misses.get(),
         scans: c.scans.get(),
         slowdowns: c.slowdowns.get(),

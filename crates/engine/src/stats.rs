@@ -64,6 +64,7 @@ pub(crate) struct Counters {
     pub(crate) failed_writes: Counter,
     pub(crate) scans: Counter,
     pub(crate) memtable_hits: Counter,
+    pub(crate) cached_hits: Counter,
     pub(crate) misses: Counter,
     tier_hits: [Counter; TIERS_MAX],
     pub(crate) slowdowns: Counter,
@@ -218,8 +219,11 @@ pub struct Stats {
     pub written_bytes: u64,
     /// Writes refused by the log.
     pub failed_writes: u64,
-    /// Point reads answered by a memtable.
+    /// Point reads answered by a memtable. Every point read is counted once:
+    /// here, in `cached_hits`, in the `hits` of one tier, or in `misses`.
     pub memtable_hits: u64,
+    /// Point reads answered by a table's block that was in the block cache.
+    pub cached_hits: u64,
     /// Point reads of keys that are nowhere.
     pub misses: u64,
     /// Iterators made.
@@ -287,7 +291,7 @@ pub struct TierStats {
     pub price_usd_gb_month: f64,
     /// Price of the bytes used, in USD per month.
     pub price_usd_month: f64,
-    /// Point reads answered by a table that lies here.
+    /// Point reads answered by a block read from here.
     pub hits: u64,
     /// Blocks read from the device for point reads and scans.
     pub block_reads: u64,

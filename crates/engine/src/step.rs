@@ -14,11 +14,11 @@ use std::time::Duration;
 use thermocline_model::job::{Job, Layout, NewTable};
 use thermocline_model::key::SeqNo;
 use thermocline_model::range::KeyRange;
-use thermocline_model::table::TableId;
+use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
 use thermocline_model::view::{PartLoad, ShapeOptions, TableHeat, View};
-use thermocline_policy::Preset;
+use thermocline_policy::{Access, HeatMap, Preset};
 
 use crate::engine::Engine;
 use crate::error::{ErrorKind, Result};
@@ -54,6 +54,8 @@ pub(crate) struct Scheduler {
     pub(crate) busy: BTreeSet<TableId>,
     pub(crate) busy_outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
     pub(crate) flushing: BTreeSet<(KeyspaceId, u32)>,
+    /// What the heat tracker was told of each table so far.
+    fed: HeatMap,
     pub(crate) running: usize,
     /// No job before this moment: one has just failed.
     not_before_us: u64,
@@ -78,6 +80,7 @@ impl Scheduler {
             busy: BTreeSet::new(),
             busy_outputs: Vec::new(),
             flushing: BTreeSet::new(),
+            fed: HeatMap::new(),
             running: 0,
             not_before_us: 0,
             paused: 0,
@@ -131,12 +134,10 @@ impl Scene {
 
 impl Engine {
     /// What policies may see now.
-    pub(crate) fn scene(&self, flushing: &BTreeSet<(KeyspaceId, u32)>) -> Scene {
-        let (version, heat) = {
-            let versions = self.versions.lock();
-            let heat = versions.tables.values().map(|t| (t.meta.id, t.heat()));
-            (Arc::clone(&versions.current), heat.collect())
-        };
+    pub(crate) fn scene(&self, scheduler: &mut Scheduler) -> Scene {
+        let version = Arc::clone(&self.versions.lock().current);
+        let heat = self.sample_heat(scheduler, &version);
+        let flushing = &scheduler.flushing;
         let mut memtables = BTreeMap::new();
         for (&id, space) in &**self.spaces.load() {
             for (part, index) in space.view.load().parts.iter().zip(0u32..) {
@@ -180,6 +181,48 @@ impl Engine {
         }
     }
 
+    /// Hands the uses counted since the last time to the heat tracker, and asks
+    /// it what is hot.
+    fn sample_heat(&self, scheduler: &mut Scheduler, version: &Version) -> HeatMap {
+        let tracker = Arc::clone(&scheduler.preset.heat);
+        let versions = self.versions.lock();
+        let mut fed = BTreeMap::new();
+        for (&keyspace, k) in &version.keyspaces {
+            for (_, _, table) in k.tables() {
+                let Some(open) = versions.tables.get(&table.id) else {
+                    continue;
+                };
+                let now = open.heat();
+                let before = scheduler.fed.get(&table.id).copied().unwrap_or_default();
+                let delta = TableHeat {
+                    probes: now.probes.saturating_sub(before.probes),
+                    hits: now.hits.saturating_sub(before.hits),
+                    block_reads: now.block_reads.saturating_sub(before.block_reads),
+                    scans: now.scans.saturating_sub(before.scans),
+                };
+                if delta != TableHeat::default() {
+                    tracker.touch(&Access {
+                        keyspace,
+                        key: &[],
+                        table: table.id,
+                        delta,
+                    });
+                }
+                fed.insert(table.id, now);
+            }
+        }
+        scheduler.fed = fed;
+        tracker.sample(self.environment.clock.now_micros())
+    }
+
+    /// Gives new tables the heat of those they were made from.
+    pub(crate) fn inherit_heat(&self, parents: &[TableId], children: &[Arc<TableMeta>]) {
+        let tracker = Arc::clone(&self.scheduler.lock().preset.heat);
+        for child in children {
+            tracker.inherit(parents, child);
+        }
+    }
+
     /// Whether nothing was written for a while, or somebody waits for the store
     /// to settle.
     fn is_idle(&self) -> bool {
@@ -193,8 +236,11 @@ impl Engine {
 
     /// Where a new table goes.
     pub(crate) fn place(&self, new: &NewTable) -> Layout {
-        let scene = self.scene(&BTreeSet::new());
-        let placer = Arc::clone(&self.scheduler.lock().preset.placer);
+        let (scene, placer) = {
+            let mut scheduler = self.scheduler.lock();
+            let scene = self.scene(&mut scheduler);
+            (scene, Arc::clone(&scheduler.preset.placer))
+        };
         placer.place(&scene.view(&BTreeSet::new(), &[]), new)
     }
 
@@ -221,7 +267,7 @@ impl Engine {
         if scheduler.paused > 0 || self.environment.clock.now_micros() < scheduler.not_before_us {
             return None;
         }
-        let scene = self.scene(&scheduler.flushing);
+        let scene = self.scene(&mut scheduler);
         let Scheduler {
             preset,
             busy,

@@ -167,6 +167,7 @@ impl Engine {
             });
         }
         if sealed {
+            self.update_brake();
             self.wake();
         }
         Ok(routes)

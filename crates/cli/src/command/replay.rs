@@ -177,7 +177,7 @@ impl Replay {
         for (key, &size) in survey.keys.iter().zip(&survey.sizes) {
             value.resize(size as usize, 0);
             fill(&mut value, fingerprint(key), 0);
-            changes.put(key, &value);
+            changes.put(key, &value)?;
             bytes += key.len() + value.len();
             if bytes >= FILL_BATCH_BYTES {
                 bar.inc(changes.len() as u64);

@@ -168,6 +168,7 @@ impl Engine {
         for (outputs, _) in results {
             outputs.keep();
         }
+        self.inherit_heat(&job.inputs, &new);
         let count = merged.values().map(Vec::len).sum::<usize>();
         let what = format!(
             "{count} tables into {} of {}, {} moved",

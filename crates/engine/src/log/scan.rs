@@ -137,7 +137,17 @@ pub fn scan_frames(
         .ok_or_else(|| Error::invalid("not the name of a log segment").at(path))?;
     let mut bytes = Vec::new();
     read_whole(&*environment.file_system, path, &mut bytes)?;
+    scan_bytes(&bytes, path, segment, store_id, visit)
+}
 
+/// As [`scan_frames`], for bytes that were read already.
+pub(crate) fn scan_bytes(
+    bytes: &[u8],
+    path: &Path,
+    segment: u64,
+    store_id: Option<u128>,
+    visit: &mut dyn FnMut(Found<'_>) -> Result<()>,
+) -> Result<()> {
     let head = &bytes[..bytes.len().min(SEGMENT_HEADER_BYTES)];
     let store_id = match SegmentHeader::decode(head, path, store_id, segment)? {
         Ok(header) => {
@@ -152,12 +162,12 @@ pub fn scan_frames(
     let seed = frame_seed(store_id, segment);
     let mut offset = head.len();
     while offset < bytes.len() {
-        let (frame, gap_end) = match next_whole_frame(&bytes, seed, offset) {
+        let (frame, gap_end) = match next_whole_frame(bytes, seed, offset) {
             Some(frame) => (Some(frame), frame.0),
             None => (None, bytes.len()),
         };
         if gap_end > offset {
-            let damage = damage_at(&bytes, seed, offset);
+            let damage = damage_at(bytes, seed, offset);
             visit_gap(&bytes[offset..gap_end], offset as u64, damage, visit)?;
         }
         let Some((at, header, payload)) = frame else {

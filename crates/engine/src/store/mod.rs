@@ -25,6 +25,7 @@ pub use file_system::{
     Access, Advice, Create, DirectoryEntry, File, FileSystem, Lock, Mapped, Metadata, OpenHow,
     Space, read_exact_at, write_all_at,
 };
+pub(crate) use identity::MAGIC as TIER_MAGIC;
 pub use identity::{TIER_FILE_NAME, TierIdentity};
 pub use local::{LocalStore, LocalStoreOptions};
 pub(crate) use object::parse_id;

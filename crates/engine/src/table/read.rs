@@ -53,6 +53,8 @@ pub struct TableHit {
     pub kind: Kind,
     /// Its value; empty for a delete.
     pub value: BlockSlice,
+    /// Whether its block was read from the device, and not found in the cache.
+    pub from_device: bool,
 }
 
 /// How often a table was used since it was opened.
@@ -263,12 +265,17 @@ impl Table {
             return Ok(None);
         };
         self.accesses.add(PROBES);
-        self.find_in(content, block, key, snapshot).map(Some)
+        self.find_in(content, block, key, snapshot, false).map(Some)
     }
 
     fn get_in(&self, block: usize, key: &[u8], snapshot: SeqNo) -> Result<Option<TableHit>> {
-        let content = self.block(block, true)?;
-        self.find_in(content, block, key, snapshot)
+        match self.context.cache.get(self.id, block as u32) {
+            Some(content) => self.find_in(content, block, key, snapshot, false),
+            None => {
+                let content = self.load_block(block, true)?;
+                self.find_in(content, block, key, snapshot, true)
+            }
+        }
     }
 
     #[inline]
@@ -278,6 +285,7 @@ impl Table {
         block: usize,
         key: &[u8],
         snapshot: SeqNo,
+        from_device: bool,
     ) -> Result<Option<TableHit>> {
         let found = content.find(key, snapshot);
         let found = found.ok_or_else(|| self.block_error(block, "its entries make no sense"))?;
@@ -295,6 +303,7 @@ impl Table {
             seq,
             kind,
             value: BlockSlice::new(content, value_start, value_end),
+            from_device,
         }))
     }
 

@@ -86,7 +86,7 @@ impl Header {
         w.finish()
     }
 
-    fn decode(bytes: &[u8]) -> Result<Header, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Header, String> {
         let mut r = Reader::new(bytes);
         if r.raw(MAGIC.len())? != MAGIC {
             return Err("bad magic".to_string());
@@ -330,7 +330,7 @@ pub(crate) fn current(environment: &Environment, directory: &Path) -> Result<Opt
     }
 }
 
-fn read_file(environment: &Environment, path: &Path) -> Result<Vec<u8>> {
+pub(crate) fn read_file(environment: &Environment, path: &Path) -> Result<Vec<u8>> {
     let how = OpenHow {
         access: Access::Read,
         create: Create::Never,
@@ -413,6 +413,118 @@ pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> 
     })
 }
 
+/// What can be read of a manifest, whatever its state.
+#[derive(Debug, Default)]
+pub(crate) struct Remains {
+    pub(crate) header: Option<Header>,
+    /// What the edits before the damage make; none if there is no edit.
+    pub(crate) version: Option<Version>,
+    /// Where damage begins that is more than a torn last edit.
+    pub(crate) gap: Option<u64>,
+    /// The edits that can be read behind it.
+    pub(crate) later: Vec<Edit>,
+}
+
+/// Reads what can be read of manifest `number`.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn remains(environment: &Environment, directory: &Path, number: u64) -> Result<Remains> {
+    let bytes = read_file(environment, &directory.join(file_name(number)))?;
+    let mut remains = Remains::default();
+    let mut end = 0;
+    for part in parts(&bytes, number) {
+        let (offset, kind, payload) = match part {
+            Part::Frame {
+                offset,
+                kind,
+                payload,
+            } => (offset, kind, payload),
+            Part::Damaged { offset, .. } => {
+                end = offset;
+                continue;
+            }
+        };
+        if end > 0 || (offset > 0 && remains.header.is_none()) {
+            remains.gap.get_or_insert(end);
+        }
+        match kind {
+            FrameKind::Header => {
+                remains.header = Header::decode(payload).ok().filter(|h| h.number == number)
+            }
+            FrameKind::Edit => {
+                let Ok(edit) = Edit::decode(payload) else {
+                    remains.gap.get_or_insert(offset);
+                    continue;
+                };
+                let base = remains.version.clone().unwrap_or_else(Version::empty);
+                match edit.apply(&base) {
+                    Ok(next) if remains.gap.is_none() => remains.version = Some(next),
+                    _ => {
+                        remains.gap.get_or_insert(offset);
+                        remains.later.push(edit);
+                    }
+                }
+            }
+            FrameKind::Mark | FrameKind::Settled => {}
+        }
+    }
+    if remains.header.is_none() || remains.version.is_none() {
+        remains.gap.get_or_insert(0);
+    }
+    Ok(remains)
+}
+
+/// A stretch of a manifest.
+pub(crate) enum Part<'a> {
+    Frame {
+        offset: u64,
+        kind: FrameKind,
+        payload: &'a [u8],
+    },
+    Damaged {
+        offset: u64,
+        length: u64,
+    },
+}
+
+/// Everything in the bytes of manifest `number`, from front to back.
+pub(crate) fn parts(bytes: &[u8], number: u64) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut offset = 0;
+    while offset < bytes.len() {
+        if let Some((kind, payload)) = frame_at(bytes, offset, number) {
+            parts.push(Part::Frame {
+                offset: offset as u64,
+                kind,
+                payload,
+            });
+            offset += frame_len(payload.len());
+            continue;
+        }
+        let next = (offset..bytes.len())
+            .step_by(8)
+            .skip(1)
+            .find(|&o| frame_at(bytes, o, number).is_some());
+        let end = next.unwrap_or(bytes.len());
+        parts.push(Part::Damaged {
+            offset: offset as u64,
+            length: (end - offset) as u64,
+        });
+        offset = end;
+    }
+    parts
+}
+
+/// The number that a manifest's own header claims, unchecked: for a file that
+/// does not have its name any more.
+pub(crate) fn claimed_number(bytes: &[u8]) -> Option<u64> {
+    let mut r = Reader::new(bytes.get(FRAME_HEADER..)?);
+    let is_header = r.raw(MAGIC.len()).ok()? == MAGIC && r.number().ok()? == FORMAT;
+    r.raw(16).ok()?;
+    r.number().ok().filter(|_| is_header)
+}
+
 /// Takes a frame's offset, kind and payload.
 pub(crate) type FrameVisitor<'a> = dyn FnMut(u64, FrameKind, &[u8]) -> Result<()> + 'a;
 
@@ -458,10 +570,14 @@ fn frame_at(bytes: &[u8], offset: usize, number: u64) -> Option<(FrameKind, &[u8
         return None;
     }
     let kind = FrameKind::from_number(word(12))?;
-    let payload = bytes
-        .get(offset + FRAME_HEADER..)?
-        .get(..word(8) as usize)?;
-    (crc32c::crc32c(payload) == word(4)).then_some((kind, payload))
+    let length = word(8) as usize;
+    let payload = bytes.get(offset + FRAME_HEADER..)?.get(..length)?;
+    // The checksums do not cover the padding.
+    let padding = bytes
+        .get(offset + FRAME_HEADER + length..)?
+        .get(..frame_len(length) - FRAME_HEADER - length)?;
+    (crc32c::crc32c(payload) == word(4) && padding.iter().all(|&b| b == 0))
+        .then_some((kind, payload))
 }
 
 fn push_frame(bytes: &mut Vec<u8>, base: u64, number: u64, kind: FrameKind, payload: &[u8]) {
