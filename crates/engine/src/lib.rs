@@ -42,3 +42,8 @@ pub use thermocline_model::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use thermocline_model::table::Compression;
 pub use thermocline_model::tier::DeviceProfile;
 pub use write::WriteOptions;
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
