@@ -112,7 +112,9 @@ impl Engine {
     /// Makes every entry up to `upto` durable on the device.
     pub(crate) fn persist_log(&self, upto: SeqNo) -> Result<()> {
         let Some(syncer) = &self.syncer else { return Ok(()) };
-        syncer.persist(upto).inspect_err(|e| {
+        // Numbers that never were in the log, such as a bulk load's, are durable
+        // elsewhere.
+        syncer.persist(upto.min(syncer.appended_seq())).inspect_err(|e| {
             // A failed persist is final (I5).
             self.poison(e);
         })
@@ -145,7 +147,7 @@ impl Engine {
                 continue;
             }
             let space = spaces.get(&id).ok_or_else(|| {
-                Error::new(ErrorKind::NotFound, format!("keyspace {id} does not exist"))
+                Error::new(ErrorKind::Closed, format!("keyspace {id} was dropped"))
             })?;
             space.check_open()?;
             let full = space.view.load().parts.iter().any(|p| p.active.is_full());

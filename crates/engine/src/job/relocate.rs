@@ -40,7 +40,12 @@ impl Engine {
         let open = OpenTable::new(Arc::clone(&meta), &self.home, Some(&table))?;
         open.table()?;
         let edit = Edit::of(Change::ReplaceTable { keyspace: job.keyspace, table: meta });
-        self.commit_edit(edit, vec![Arc::new(open)], &mut |_, _| {})?;
+        let committed = self.commit_edit(edit, vec![Arc::new(open)], &mut |_, _| {});
+        if committed.is_err() && self.space(job.keyspace).is_none() {
+            // The keyspace was dropped meanwhile.
+            return Ok(Done::nothing());
+        }
+        committed?;
         copied.keep = true;
         self.counters.relocations.add(1);
         self.counters.relocated_bytes.add(bytes);
