@@ -59,9 +59,6 @@ pub(crate) struct Scheduler {
     pub(crate) running: usize,
     /// No job before this moment: one has just failed.
     not_before_us: u64,
-    /// Jobs are held back while a checkpoint or bulk load needs the version to
-    /// stand still.
-    pub(crate) paused: usize,
 }
 
 impl std::fmt::Debug for Scheduler {
@@ -83,7 +80,6 @@ impl Scheduler {
             fed: HeatMap::new(),
             running: 0,
             not_before_us: 0,
-            paused: 0,
         }
     }
 }
@@ -264,7 +260,7 @@ impl Engine {
             return None;
         }
         let mut scheduler = self.scheduler.lock();
-        if scheduler.paused > 0 || self.environment.clock.now_micros() < scheduler.not_before_us {
+        if self.environment.clock.now_micros() < scheduler.not_before_us {
             return None;
         }
         let scene = self.scene(&mut scheduler);
@@ -312,8 +308,20 @@ impl Engine {
         Planned { job, hull }
     }
 
-    /// Runs a job that was begun, and ends it.
+    /// Runs a job that was begun, ends it, and deletes the log segments that
+    /// it made superfluous. Requires: the commit mutex is free.
     pub(crate) fn run(&self, planned: Planned) -> Result<()> {
+        let flushed = matches!(planned.job, Job::Flush(_));
+        let result = self.run_untrimmed(planned);
+        if flushed && result.is_ok() {
+            self.trim_log();
+        }
+        result
+    }
+
+    /// As [`Engine::run`], for those who hold the commit mutex: the log is
+    /// trimmed by the next flush.
+    pub(crate) fn run_untrimmed(&self, planned: Planned) -> Result<()> {
         let Planned { job, hull } = planned;
         let job = &job;
         let started_us = self.environment.clock.now_micros();

@@ -164,7 +164,12 @@ impl Engine {
         if edit.changes.is_empty() {
             return Ok(Done::nothing());
         }
-        self.commit_edit(edit, opened, &mut |_, _| {})?;
+        let committed = self.commit_edit(edit, opened, &mut |_, _| {});
+        if committed.is_err() && self.space(job.keyspace).is_none() {
+            // The keyspace was dropped meanwhile.
+            return Ok(Done::nothing());
+        }
+        committed?;
         for (outputs, _) in results {
             outputs.keep();
         }

@@ -149,6 +149,11 @@ impl LogSyncer {
         }
     }
 
+    /// The last number appended.
+    pub fn appended_seq(&self) -> SeqNo {
+        SeqNo(self.appended.load(Ordering::Acquire))
+    }
+
     /// Everything up to this number is durable.
     #[inline]
     pub fn durable_seq(&self) -> SeqNo {

@@ -7,9 +7,11 @@
 //! atomic rename. Only then is the old one deleted.
 //!
 //! Every edit is persisted before it takes effect, and once it is persisted an
-//! (unsynced) mark follows it. So a damaged frame with anything valid behind
-//! it is damage, and is reported; a damaged frame with nothing behind it is an
-//! edit whose writer died before it took effect, and is dropped.
+//! (unsynced) mark follows it, which the next edit overwrites. So a damaged
+//! frame with anything valid behind it is damage, and is reported; a damaged
+//! frame with nothing behind it is an edit whose writer died before it took
+//! effect, and is dropped. (A mark that stayed in place would break this: a
+//! power failure may keep the edit behind it and lose the mark.)
 //!
 //! A failed persist is final (I5): the manifest is poisoned and takes no more
 //! edits. A failed write (a full device) is not: the next edit overwrites it.
@@ -243,9 +245,8 @@ impl Manifest {
             FrameKind::Mark,
             &[],
         );
-        match write_all_at(&*self.file, &bytes, self.offset) {
-            Ok(()) => self.offset += bytes.len() as u64,
-            Err(_) => drop(self.file.set_size(self.offset)),
+        if write_all_at(&*self.file, &bytes, self.offset).is_err() {
+            let _ = self.file.set_size(self.offset);
         }
     }
 
@@ -269,6 +270,10 @@ impl Manifest {
 }
 
 /// Makes manifest `number` the one in force: the second phase of the swap.
+///
+/// # Errors
+/// [`ErrorKind::Poisoned`] when nobody knows which manifest will be in force
+/// after a crash; after any other error the old one is.
 pub(crate) fn install(environment: &Environment, directory: &Path, number: u64) -> Result<()> {
     let fs = &environment.file_system;
     let (new, current) = (directory.join(CURRENT_NEW), directory.join(CURRENT));
@@ -290,12 +295,15 @@ pub(crate) fn install(environment: &Environment, directory: &Path, number: u64) 
         write_all_at(&*file, text.as_bytes(), 0),
     )?;
     io("persisting pointer", &new, file.sync())?;
-    io("replacing pointer", &current, fs.rename(&new, &current))?;
-    io(
-        "persisting directory",
-        directory,
-        fs.sync_directory(directory),
-    )
+    fs.rename(&new, &current)
+        .and_then(|()| fs.sync_directory(directory))
+        .map_err(|e| {
+            Error::new(
+                ErrorKind::Poisoned,
+                format!("swapping manifests failed: {e}"),
+            )
+            .at(&current)
+        })
 }
 
 fn current_text(number: u64) -> String {
