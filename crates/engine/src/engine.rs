@@ -4,14 +4,14 @@
 //! Lock order, outermost first: `commit` (the write path), `scheduler` (what is
 //! planned and running), `versions` (the manifest and the current version),
 //! `Space::change` (one keyspace's view). `snapshots`, `last_write` and
-//! `poisoned` are taken last and alone. A bulk load holds `commit` while it
-//! waits for flushes, so no job may wait for `commit`. Reads take none of them.
+//! `poisoned` are taken last and alone. A bulk load and a checkpoint hold
+//! `commit` while they wait for flushes, so no job may wait for `commit` before
+//! it has ended. Reads take none of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
@@ -36,9 +36,6 @@ use crate::version::tree::{OpenTable, TableHome, Tree};
 /// Range deletes in one memtable beyond which it is sealed: they are kept in
 /// a list that is copied for each new one.
 pub(crate) const RANGE_DELETES_MAX: usize = 512;
-
-/// How long the deletion of log segments waits for the write path.
-const TRIM_WAIT: Duration = Duration::from_millis(20);
 
 /// A memtable with what the log and the flush must know of it.
 pub(crate) struct LiveMemtable {
@@ -483,17 +480,13 @@ impl Engine {
         floor
     }
 
-    /// Deletes log segments that the version in force does not need. If the
-    /// write path is held for long, as by a bulk load that waits for this very
-    /// flush, they stay until the next call.
+    /// Deletes log segments that the version in force does not need.
     pub(crate) fn trim_log(&self) {
         if let Some(syncer) = &self.syncer {
             syncer.tidy();
         }
         let floor = self.versions.lock().current.log_floor;
-        let Some(mut commit) = self.commit.try_lock_for(TRIM_WAIT) else {
-            return;
-        };
+        let mut commit = self.commit.lock();
         if let Some(log) = commit.log.as_mut() {
             if let Err(e) = log.delete_before(floor) {
                 self.counters.background_error(&e);
