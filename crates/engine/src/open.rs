@@ -10,7 +10,6 @@
 //! comes back from a backup is recognised.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -574,7 +573,22 @@ impl Engine {
             segment_bytes: self.options.log_segment_bytes,
             mapped: self.options.log_mapped,
         };
-        let log = LocalLog::create(&self.environment, &directory, store_id, options, next, last)?;
+        // Where the log itself ends, which the next segment repeats. The store
+        // may know later numbers: tables outlive a log that lost its tail, and
+        // a bulk load's number is in no log.
+        let log_end = if report.last_seq == SeqNo::ZERO {
+            last
+        } else {
+            report.last_seq
+        };
+        let log = LocalLog::create(
+            &self.environment,
+            &directory,
+            store_id,
+            options,
+            next,
+            log_end,
+        )?;
         self.log_segment.store(log.segment(), Ordering::Release);
         self.log_bytes.store(log.size_bytes(), Ordering::Relaxed);
         self.syncer = Some(log.syncer());

@@ -120,6 +120,9 @@ impl Engine {
         let Some(syncer) = &self.syncer else {
             return Ok(());
         };
+        // Numbers behind the log's last are those of bulk loads, and of what
+        // earlier openings had: they are in durable tables.
+        let upto = upto.min(syncer.appended_seq());
         syncer.persist(upto).inspect_err(|e| {
             // A failed persist is final (I5).
             self.poison(e);

@@ -149,6 +149,12 @@ impl LogSyncer {
         }
     }
 
+    /// The last number appended.
+    #[must_use]
+    pub fn appended_seq(&self) -> SeqNo {
+        SeqNo(self.appended.load(Ordering::Acquire))
+    }
+
     /// Everything up to this number is durable.
     #[inline]
     pub fn durable_seq(&self) -> SeqNo {
