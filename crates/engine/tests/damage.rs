@@ -199,6 +199,23 @@ fn check_answers(root: &Path, history: &History, report: &RepairReport, context:
     }
     // It goes on as a store, a second crash included.
     db.put(b"after", b"repair").unwrap();
+    // What a killed process leaves behind.
+    let killed = tempfile::tempdir().unwrap();
+    for tier in ["fast", "cheap"] {
+        copy(&root.join(tier), &killed.path().join(tier));
+    }
+    let left = verify(options(killed.path())).unwrap();
+    assert!(
+        left.problems.is_empty(),
+        "{context}: killed: {left}\n{report}"
+    );
+    let survivor = Db::open(options(killed.path())).unwrap();
+    assert_eq!(
+        survivor.get(b"after").unwrap().as_deref(),
+        Some(&b"repair"[..]),
+        "{context}"
+    );
+    drop(survivor);
     drop(db);
     let db =
         Db::open(options(root)).unwrap_or_else(|e| panic!("{context}: reopened: {e}\n{report}"));
