@@ -4,14 +4,14 @@
 //! the new directories, with a manifest that names them. The new store has its
 //! own number, so that its tiers can never be taken for the old one's.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thermocline_model::version::Version;
 
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{OPTIONS_FILE, Tier};
+use crate::options::OPTIONS_FILE;
 use crate::store::{ObjectKind, ObjectName, TierIdentity, create_directory, replace_file};
 use crate::version::manifest::{self, Header, Manifest};
 
@@ -105,17 +105,25 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
     let first = &tiers[0].1;
     let mut manifest = Manifest::create(environment, first, header, &next)?;
     manifest.settle()?;
-    let specs: Vec<Tier> = tiers
-        .iter()
-        .map(|(t, path)| t.spec.clone().moved_to(path))
-        .collect();
-    let options = engine.options.clone().with_tiers(specs);
-    replace_file(
-        environment,
-        first,
-        OPTIONS_FILE,
-        options.to_toml().as_bytes(),
-    )?;
+    // The directory can be moved as a whole: both files name its tiers relative
+    // to themselves.
+    let first_name = engine.tiers[0].spec.name();
+    for (place, to_tier) in [(directory, ""), (first.as_path(), "../")] {
+        let path_of = |name: &str| match (to_tier, name == first_name) {
+            ("../", true) => PathBuf::from("."),
+            _ => PathBuf::from(format!("{to_tier}{name}")),
+        };
+        let tiers = tiers
+            .iter()
+            .map(|(t, _)| t.spec.clone().moved_to(&path_of(t.spec.name())));
+        let options = engine.options.clone().with_tiers(tiers.collect());
+        replace_file(
+            environment,
+            place,
+            OPTIONS_FILE,
+            options.to_toml().as_bytes(),
+        )?;
+    }
     // Last: only now is it a store.
     manifest::install(environment, first, number)
 }

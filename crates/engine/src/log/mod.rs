@@ -43,8 +43,8 @@ pub(crate) use format::{parse_segment, segment_path};
 pub(crate) use local::list_segments;
 pub use local::{LocalLog, LogOptions};
 pub use replay::{ReplayReport, ReplayedFrame, Torn, replay, truncate_torn};
-pub(crate) use scan::scan_bytes;
 pub use scan::{Found, scan_frames};
+pub(crate) use scan::{claimed_segment, scan_bytes};
 pub use syncer::LogSyncer;
 
 /// Where the engine's commits are logged: on this machine a [`LocalLog`], in a

@@ -6,7 +6,7 @@ use std::path::Path;
 use thermocline_model::SeqNo;
 
 use super::format::{
-    Damage, FRAME_ALIGNMENT_BYTES, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES,
+    Damage, FRAME_ALIGNMENT_BYTES, FRAME_HEADER_BYTES, FrameHeader, MAGIC, SEGMENT_HEADER_BYTES,
     SegmentHeader, frame_seed, parse_segment,
 };
 use crate::store::{Environment, FileSystem, OpenHow, read_exact_at};
@@ -238,4 +238,13 @@ fn visit_gap(
         })?;
     }
     Ok(())
+}
+
+/// The segment that the header at the beginning of `bytes` claims to be,
+/// unchecked: for a file that does not have its name any more.
+pub(crate) fn claimed_segment(bytes: &[u8]) -> Option<u64> {
+    let number = bytes.get(32..40)?.first_chunk()?;
+    bytes
+        .starts_with(&MAGIC)
+        .then(|| u64::from_le_bytes(*number))
 }

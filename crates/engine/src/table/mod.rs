@@ -28,6 +28,7 @@ mod cursor;
 mod filter;
 mod meta;
 mod read;
+pub(crate) mod salvage;
 mod trailer;
 mod verify;
 mod write;

@@ -307,16 +307,7 @@ impl Table {
         }))
     }
 
-    /// Block `block`, from the cache or the device; in the latter case the cache
-    /// gets it if `fill`.
-    #[inline]
-    pub(crate) fn block(&self, block: usize, fill: bool) -> Result<Arc<Block>> {
-        match self.context.cache.get(self.id, block as u32) {
-            Some(content) => Ok(content),
-            None => self.load_block(block, fill),
-        }
-    }
-
+    /// Block `block`, read from the device; the cache gets it if `fill`.
     #[inline(never)]
     pub(crate) fn load_block(&self, block: usize, fill: bool) -> Result<Arc<Block>> {
         let stored = self.read_stored(block)?;

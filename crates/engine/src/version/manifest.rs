@@ -330,12 +330,16 @@ pub(crate) fn current(environment: &Environment, directory: &Path) -> Result<Opt
         return Err(wrong(format!("{} bytes", metadata.size_bytes)));
     }
     let bytes = read_file(environment, &path)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let number = text.split(' ').next().and_then(number_of);
-    match number {
-        Some(number) if text == current_text(number) => Ok(Some(number)),
-        _ => Err(wrong(text.escape_debug().to_string())),
-    }
+    current_number(&bytes)
+        .map(Some)
+        .ok_or_else(|| wrong(bytes.escape_ascii().to_string()))
+}
+
+/// The manifest that the bytes of a pointer name.
+pub(crate) fn current_number(bytes: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let number = text.split(' ').next().and_then(number_of)?;
+    (text == current_text(number)).then_some(number)
 }
 
 pub(crate) fn read_file(environment: &Environment, path: &Path) -> Result<Vec<u8>> {
@@ -429,8 +433,8 @@ pub(crate) struct Remains {
     pub(crate) version: Option<Version>,
     /// Where damage begins that is more than a torn last edit.
     pub(crate) gap: Option<u64>,
-    /// The edits that can be read behind it.
-    pub(crate) later: Vec<Edit>,
+    /// Every edit that can be read, those behind the damage included.
+    pub(crate) edits: Vec<Edit>,
 }
 
 /// Reads what can be read of manifest `number`.
@@ -440,7 +444,7 @@ pub(crate) struct Remains {
 pub(crate) fn remains(environment: &Environment, directory: &Path, number: u64) -> Result<Remains> {
     let bytes = read_file(environment, &directory.join(file_name(number)))?;
     let mut remains = Remains::default();
-    let mut end = 0;
+    let mut damage = None;
     for part in parts(&bytes, number) {
         let (offset, kind, payload) = match part {
             Part::Frame {
@@ -449,12 +453,12 @@ pub(crate) fn remains(environment: &Environment, directory: &Path, number: u64) 
                 payload,
             } => (offset, kind, payload),
             Part::Damaged { offset, .. } => {
-                end = offset;
+                damage.get_or_insert(offset);
                 continue;
             }
         };
-        if end > 0 || (offset > 0 && remains.header.is_none()) {
-            remains.gap.get_or_insert(end);
+        if remains.gap.is_none() {
+            remains.gap = damage;
         }
         match kind {
             FrameKind::Header => {
@@ -465,14 +469,14 @@ pub(crate) fn remains(environment: &Environment, directory: &Path, number: u64) 
                     remains.gap.get_or_insert(offset);
                     continue;
                 };
-                let base = remains.version.clone().unwrap_or_else(Version::empty);
-                match edit.apply(&base) {
-                    Ok(next) if remains.gap.is_none() => remains.version = Some(next),
-                    _ => {
-                        remains.gap.get_or_insert(offset);
-                        remains.later.push(edit);
+                if remains.gap.is_none() {
+                    let base = remains.version.clone().unwrap_or_else(Version::empty);
+                    match edit.apply(&base) {
+                        Ok(next) => remains.version = Some(next),
+                        Err(_) => remains.gap = Some(offset),
                     }
                 }
+                remains.edits.push(edit);
             }
             FrameKind::Mark | FrameKind::Settled => {}
         }
