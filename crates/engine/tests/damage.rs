@@ -1,6 +1,9 @@
 //! Damage of every kind to every file: `verify` finds it, `repair` saves what
 //! can be saved, and what the store then answers is right.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
