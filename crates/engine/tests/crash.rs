@@ -5,6 +5,9 @@
 //! `THERMOCLINE_CRASH_CYCLES` sets the number of crashes per configuration,
 //! `THERMOCLINE_CRASH_SEED` the first seed.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;

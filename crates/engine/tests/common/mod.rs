@@ -1,5 +1,8 @@
 //! What the tests of the whole engine share.
 
+// Each test file uses a part of this, and helpers of tests may panic.
+#![allow(dead_code, clippy::unwrap_used)]
+
 pub(crate) mod disk;
 
 /// A small, fast generator, so that a seed replays a run.
