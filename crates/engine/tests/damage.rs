@@ -1,6 +1,8 @@
 //! Damage of every kind to every file: `verify` finds it, `repair` saves what
 //! can be saved, and what the store then answers is right.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
