@@ -126,7 +126,8 @@ impl fmt::Display for RepairReport {
         if self.was_sound {
             return f.write_str("nothing is wrong, and nothing was changed");
         }
-        writeln!(f, "{} problems:", self.problems.len())?;
+        let s = if self.problems.len() == 1 { "" } else { "s" };
+        writeln!(f, "{} problem{s}:", self.problems.len())?;
         for problem in &self.problems {
             writeln!(f, "  {problem}")?;
         }

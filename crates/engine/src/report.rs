@@ -6,7 +6,9 @@ use thermocline_model::tier::TierId;
 
 use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
+use crate::log;
 use crate::stats::{KeyspaceStats, LevelStats, Stats, TableInfo, TierStats};
+use crate::version::manifest;
 
 /// Bytes that prices are given for.
 const GB: f64 = 1e9;
@@ -18,7 +20,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         (
             Arc::clone(&versions.current),
             tables,
-            versions.manifest.as_ref().map_or(0, |m| m.size_bytes()),
+            versions.manifest.as_ref().map(|m| m.size_bytes()),
         )
     };
     let states = engine.tier_states();
@@ -106,13 +108,16 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
             memtable_bytes += memtable.table.size_bytes() as u64;
         }
     }
-    let (log_segments, log_bytes) = {
+    let log = {
         let commit = engine.commit.lock();
         commit
             .log
             .as_ref()
-            .map_or((0, 0), |l| (l.segments().count() as u64, l.size_bytes()))
+            .map(|l| (l.segments().count() as u64, l.size_bytes()))
     };
+    // Opened for reading only, the store has neither open.
+    let (log_segments, log_bytes) = log.unwrap_or_else(|| log_on_disk(engine));
+    let manifest_bytes = manifest_bytes.unwrap_or_else(|| manifest_on_disk(engine));
     let c = &engine.counters;
     let cache = engine.home.context.cache.stats();
     let written = c.written_bytes.get();
@@ -217,4 +222,28 @@ pub(crate) fn approximate_size(space: &Space, start: &[u8], end: &[u8]) -> Resul
             .saturating_sub(table.approximate_offset(start));
     }
     Ok(bytes)
+}
+
+/// Log segments and their bytes, as far as the directory can be read.
+fn log_on_disk(engine: &Engine) -> (u64, u64) {
+    let floor = engine.versions.lock().current.log_floor;
+    let listed = log::list_segments(&*engine.environment.file_system, &engine.directory());
+    let needed = listed.unwrap_or_default().into_iter();
+    needed
+        .filter(|&(segment, _)| segment >= floor)
+        .fold((0, 0), |(count, bytes), (_, size)| {
+            (count + 1, bytes + size)
+        })
+}
+
+/// Bytes of the manifest in force, as far as the directory can be read.
+fn manifest_on_disk(engine: &Engine) -> u64 {
+    let directory = engine.directory();
+    let number = manifest::current(&engine.environment, &directory);
+    let path = number
+        .ok()
+        .flatten()
+        .map(|n| directory.join(manifest::file_name(n)));
+    let metadata = path.and_then(|p| engine.environment.file_system.metadata(&p).ok());
+    metadata.flatten().map_or(0, |m| m.size_bytes)
 }

@@ -389,7 +389,8 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "tier          used     capacity  tables       hits  block reads    written  USD/month"
+            "{:<10} {:>9} {:>11} {:>7} {:>10} {:>12} {:>10} {:>10}",
+            "tier", "used", "capacity", "tables", "hits", "block reads", "written", "USD/month"
         )?;
         for t in &self.tiers {
             writeln!(
@@ -413,10 +414,16 @@ impl fmt::Display for Stats {
             }
         }
         for k in &self.keyspaces {
-            writeln!(f, "\nkeyspace {} ({} parts)", k.name, k.parts)?;
+            let parts = if k.parts == 1 { "part" } else { "parts" };
+            writeln!(f, "\nkeyspace {} ({} {parts})", k.name, k.parts)?;
+            if k.levels.is_empty() {
+                writeln!(f, "no tables")?;
+                continue;
+            }
             writeln!(
                 f,
-                "level   runs  tables      bytes     entries       hits  bytes by tier"
+                "{:<7} {:>4} {:>7} {:>10} {:>11} {:>10}  bytes by tier",
+                "level", "runs", "tables", "bytes", "entries", "hits"
             )?;
             for l in &k.levels {
                 let by_tier: Vec<String> = l.tier_bytes.iter().map(|&b| size(b)).collect();
@@ -435,12 +442,15 @@ impl fmt::Display for Stats {
         }
         writeln!(
             f,
-            "\nwrites {} ({}), {} from memtables, {} of absent keys, scans {}",
+            "\nwrites {} ({}), scans {}, point reads answered by memtables {}, by the block cache {}, \
+             by tiers {}, of absent keys {}",
             self.writes,
             size(self.written_bytes),
+            self.scans,
             self.memtable_hits,
-            self.misses,
-            self.scans
+            self.cached_hits,
+            self.tiers.iter().map(|t| t.hits).sum::<u64>(),
+            self.misses
         )?;
         writeln!(
             f,

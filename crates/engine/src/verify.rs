@@ -101,12 +101,13 @@ impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "tables   {} with {} blocks, {} entries, {} on {} tiers",
+            "tables   {} with {} blocks, {} entries, {} on {} {}",
             self.tables,
             self.blocks,
             self.entries,
             size(self.bytes),
-            self.tiers
+            self.tiers,
+            if self.tiers == 1 { "tier" } else { "tiers" }
         )?;
         write!(f, "manifest {}", size(self.manifest_bytes))?;
         if self.manifest_torn_bytes > 0 {
@@ -140,7 +141,8 @@ impl fmt::Display for VerifyReport {
         if self.problems.is_empty() {
             return write!(f, "\nno problems");
         }
-        write!(f, "\n{} problems:", self.problems.len())?;
+        let s = if self.problems.len() == 1 { "" } else { "s" };
+        write!(f, "\n{} problem{s}:", self.problems.len())?;
         for problem in &self.problems {
             write!(f, "\n  {problem}")?;
         }

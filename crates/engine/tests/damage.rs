@@ -1,8 +1,7 @@
 //! Damage of every kind to every file: `verify` finds it, `repair` saves what
 //! can be saved, and what the store then answers is right.
 
-// Helpers of tests may panic as tests do.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -8,6 +8,23 @@ use crate::columns;
 use crate::exit::{Exit, Failure};
 use crate::store::ReadArgs;
 
+/// What `--tables` shows of a table, in this order; `--json` has all of it.
+const TABLE_COLUMNS: [&str; 13] = [
+    "id",
+    "keyspace",
+    "slot",
+    "tier",
+    "meta_tier",
+    "entries",
+    "deletes",
+    "range_deletes",
+    "data_bytes",
+    "probes",
+    "hits",
+    "block_reads",
+    "range",
+];
+
 /// Show tiers, levels, heat, amplification and price
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -49,7 +66,7 @@ impl Stat {
             writeln!(out, "{}", stats.to_string().trim_end())?;
             if let Some(tables) = tables.as_array() {
                 writeln!(out)?;
-                columns::objects(out, tables)?;
+                columns::objects(out, tables, &TABLE_COLUMNS)?;
             }
         }
         Ok(Exit::Done)
