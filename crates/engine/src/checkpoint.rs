@@ -68,11 +68,11 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
         identity.write(environment, path)?;
     }
     let first = &tiers[0].1;
-    let mut manifest = Manifest::create(environment, first, header, &next)?;
-    manifest.settle()?;
+    Manifest::create(environment, first, header, &next, true)?;
     let specs: Vec<Tier> = tiers.iter().map(|(t, path)| t.spec.clone().moved_to(path)).collect();
     let options = engine.options.clone().with_tiers(specs);
     replace_file(environment, first, OPTIONS_FILE, options.to_toml().as_bytes())?;
     // Last: only now is it a store.
     manifest::install(environment, first, number)
+        .map_err(|e| Error::new(ErrorKind::Io, format!("the checkpoint may be incomplete: {e}")).at(first))
 }

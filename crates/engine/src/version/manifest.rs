@@ -135,12 +135,14 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     /// Writes and persists a new manifest that begins with `version`. It is not
-    /// in force before [`install`].
+    /// in force before [`install`]. It is `settled` from the start where every
+    /// tier's identity carries its generation already.
     pub(crate) fn create(
         environment: &Environment,
         directory: &Path,
         header: Header,
         version: &Version,
+        settled: bool,
     ) -> Result<Manifest> {
         let path = directory.join(file_name(header.number));
         let fs = &environment.file_system;
@@ -150,6 +152,9 @@ impl Manifest {
         let mut bytes = Vec::new();
         push_frame(&mut bytes, 0, header.number, FrameKind::Header, &header.encode());
         push_frame(&mut bytes, 0, header.number, FrameKind::Edit, &Edit::snapshot(version).encode());
+        if settled {
+            push_frame(&mut bytes, 0, header.number, FrameKind::Settled, &[]);
+        }
         write_all_at(&*file, &bytes, 0).map_err(|e| Error::io("writing manifest", &path, e))?;
         file.sync().map_err(|e| Error::io("persisting manifest", &path, e))?;
         fs.sync_directory(directory).map_err(|e| Error::io("persisting directory", directory, e))?;
