@@ -37,6 +37,10 @@ fn options() -> Options {
 struct Known {
     sure: Model,
     maybe: BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>,
+    /// What the last write that was acknowledged as durable left, and what was
+    /// tried since.
+    durable: Model,
+    since: BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>,
     errors: Vec<Error>,
 }
 
@@ -44,6 +48,7 @@ impl Known {
     fn write(&mut self, db: &Db, puts: &[(Vec<u8>, Option<Vec<u8>>)], durability: Durability) {
         let mut batch = WriteBatch::new();
         for (key, value) in puts {
+            self.since.entry(key.clone()).or_default().push(value.clone());
             match value {
                 Some(value) => batch.put(key, value).unwrap(),
                 None => batch.delete(key).unwrap(),
@@ -58,6 +63,10 @@ impl Known {
                         None => self.sure.remove(key),
                     };
                 }
+                if durability == Durability::Device && self.maybe.is_empty() {
+                    self.durable.clone_from(&self.sure);
+                    self.since.clear();
+                }
             }
             Err(e) => {
                 for (key, value) in puts {
@@ -70,6 +79,16 @@ impl Known {
 
     fn note<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         result.map_err(|e| self.errors.push(e)).ok()
+    }
+
+    /// After a failed persist and a reopening.
+    fn check_durable(&self, db: &Db, context: &str) {
+        let found: Model = db.iter().unwrap().forward().map(Result::unwrap).collect();
+        for (key, value) in &self.durable {
+            let found = found.get(key);
+            let since = self.since.get(key).is_some_and(|m| m.iter().any(|v| v.as_ref() == found));
+            assert!(found == Some(value) || since, "{context}: {} was durable; errors {:?}", key.escape_ascii(), self.errors);
+        }
     }
 
     fn check(&self, db: &Db, context: &str) {
@@ -180,7 +199,9 @@ fn run(n: u64, fault: Fault) -> bool {
     drop(db);
     disk.reboot(Down::Power);
     let db = Db::open_in(options(), &disk.environment()).unwrap_or_else(|e| panic!("{context}: reopening: {e}"));
-    if !poisoned {
+    if poisoned {
+        known.check_durable(&db, &context);
+    } else {
         known.check(&db, &context);
     }
     db.put(b"again", b"1").unwrap();
