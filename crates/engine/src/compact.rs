@@ -130,7 +130,7 @@ pub(crate) fn compact_range(engine: &Engine, space: &Arc<Space>, start: Option<&
             let mut scheduler = engine.scheduler.lock();
             let version = Arc::clone(&engine.versions.lock().current);
             let Some(keyspace) = version.keyspaces.get(&space.id) else { return Ok(()) };
-            match next(keyspace, start, end, &mut slot) {
+            match next(keyspace, start, end, engine.options.table_bytes, &mut slot) {
                 None => return Ok(()),
                 Some(merge) => {
                     let busy = merge.inputs.iter().any(|id| scheduler.busy.contains(id))
@@ -154,7 +154,13 @@ pub(crate) fn compact_range(engine: &Engine, space: &Arc<Space>, start: Option<&
 /// The next merge of a manual compaction, from the slots at `slot` on: every
 /// overlapping table of one slot with those of the next level it overlaps; at
 /// last the last level by itself, so that its deletes go.
-fn next(keyspace: &Keyspace, start: Option<&[u8]>, end: Option<&[u8]>, slot: &mut usize) -> Option<Merge> {
+fn next(
+    keyspace: &Keyspace,
+    start: Option<&[u8]>,
+    end: Option<&[u8]>,
+    table_bytes: u64,
+    slot: &mut usize,
+) -> Option<Merge> {
     let slots: Vec<Slot> = keyspace.slots().collect();
     let parts = keyspace.parts.len();
     let last_level = keyspace.levels.iter().rposition(|l| !l.runs.is_empty());
@@ -191,7 +197,7 @@ fn next(keyspace: &Keyspace, start: Option<&[u8]>, end: Option<&[u8]>, slot: &mu
             keyspace: keyspace.id,
             inputs: inputs.into_iter().collect(),
             output,
-            table_bytes: u64::MAX,
+            table_bytes,
             rewrite,
             reason: Reason::new("on-demand"),
         });
