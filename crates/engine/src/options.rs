@@ -287,7 +287,8 @@ impl Options {
     /// [`crate::ErrorKind::InvalidArgument`] with line and column when the text
     /// is not TOML, names an unknown option, or a value has the wrong type.
     pub fn from_toml(text: &str) -> Result<Options> {
-        toml::from_str(text).map_err(|e| Error::invalid(format!("options: {}", e.to_string().trim_end())))
+        toml::from_str(text)
+            .map_err(|e| Error::invalid(format!("options: {}", e.to_string().trim_end())))
     }
 
     /// Options from a TOML file. Relative tier paths are relative to the file.
@@ -504,7 +505,9 @@ impl Options {
 
     pub(crate) fn default_cuts(&self) -> Result<Cuts> {
         let texts = self.cuts.iter().map(|c| c.as_bytes().into());
-        let bounds = texts.chain(self.cuts_bytes.iter().map(|c| c.as_slice().into())).collect();
+        let bounds = texts
+            .chain(self.cuts_bytes.iter().map(|c| c.as_slice().into()))
+            .collect();
         Cuts::new(bounds).map_err(|e| Error::invalid(format!("option cuts: {e}")))
     }
 
@@ -527,7 +530,12 @@ impl Options {
 
     /// Refuses what cannot work, naming option, value and bounds.
     pub(crate) fn check(&self) -> Result<()> {
-        fn within<T: PartialOrd + std::fmt::Display>(name: &str, value: T, low: T, high: T) -> Result<()> {
+        fn within<T: PartialOrd + std::fmt::Display>(
+            name: &str,
+            value: T,
+            low: T,
+            high: T,
+        ) -> Result<()> {
             if value >= low && value <= high {
                 return Ok(());
             }
@@ -541,7 +549,12 @@ impl Options {
         }
         within("write_buffer_bytes", self.write_buffer_bytes, 64 * KIB, TIB)?;
         if let Some(bytes) = self.memtable_bytes {
-            within("memtable_bytes", bytes, 16 * KIB, self.write_buffer_bytes.min(2 << 30))?;
+            within(
+                "memtable_bytes",
+                bytes,
+                16 * KIB,
+                self.write_buffer_bytes.min(2 << 30),
+            )?;
         }
         within("block_cache_bytes", self.block_cache_bytes, 0, TIB)?;
         within("pinned_meta_bytes", self.pinned_meta_bytes, 0, TIB)?;
@@ -549,11 +562,26 @@ impl Options {
         within("background_threads", self.background_threads, 0, 64)?;
         within("table_bytes", self.table_bytes, 4 * KIB, TIB)?;
         within("newest_runs_merge", self.newest_runs_merge, 1, 1000)?;
-        within("newest_runs_stop", self.newest_runs_stop, self.newest_runs_merge + 1, 10_000)?;
+        within(
+            "newest_runs_stop",
+            self.newest_runs_stop,
+            self.newest_runs_merge + 1,
+            10_000,
+        )?;
         within("first_level_bytes", self.first_level_bytes, 4 * KIB, TIB)?;
         within("level_ratio", self.level_ratio, 2, 1000)?;
-        within("log_segment_bytes", self.log_segment_bytes, 16 * KIB, 4 << 30)?;
-        within("log_bytes_max", self.log_bytes_max, self.log_segment_bytes, TIB)?;
+        within(
+            "log_segment_bytes",
+            self.log_segment_bytes,
+            16 * KIB,
+            4 << 30,
+        )?;
+        within(
+            "log_bytes_max",
+            self.log_bytes_max,
+            self.log_segment_bytes,
+            TIB,
+        )?;
         within("restart_interval", self.restart_interval, 1, 255)?;
         within("tier_fill_share", self.tier_fill_share, 0.1, 1.0)?;
         for (i, tier) in self.tiers.iter().enumerate() {
@@ -566,17 +594,36 @@ impl Options {
                 return Err(Error::invalid(format!("two tiers are called {name:?}")));
             }
             if self.tiers[..i].iter().any(|t| t.path == tier.path) {
-                return Err(Error::invalid(format!("two tiers have one directory, {name:?} is the second"))
-                    .at(&tier.path));
+                return Err(Error::invalid(format!(
+                    "two tiers have one directory, {name:?} is the second"
+                ))
+                .at(&tier.path));
             }
             if !(tier.price_usd_gb_month.is_finite() && tier.price_usd_gb_month >= 0.0) {
-                return Err(Error::invalid(format!("price_usd_gb_month of tier {name:?}"))
-                    .expected("a number from 0", tier.price_usd_gb_month));
+                return Err(
+                    Error::invalid(format!("price_usd_gb_month of tier {name:?}"))
+                        .expected("a number from 0", tier.price_usd_gb_month),
+                );
             }
-            within(&format!("block_bytes of tier {name:?}"), tier.block_bytes, 512, 4 * MIB)?;
-            within(&format!("capacity_bytes of tier {name:?}"), tier.capacity_bytes.unwrap_or(MIB), 0, u64::MAX)?;
+            within(
+                &format!("block_bytes of tier {name:?}"),
+                tier.block_bytes,
+                512,
+                4 * MIB,
+            )?;
+            within(
+                &format!("capacity_bytes of tier {name:?}"),
+                tier.capacity_bytes.unwrap_or(MIB),
+                0,
+                u64::MAX,
+            )?;
             let budget = tier.io_budget_bytes_per_second.unwrap_or(MIB);
-            within(&format!("io_budget_bytes_per_second of tier {name:?}"), budget, KIB, u64::MAX)?;
+            within(
+                &format!("io_budget_bytes_per_second of tier {name:?}"),
+                budget,
+                KIB,
+                u64::MAX,
+            )?;
             if let Some(p) = tier.profile
                 && !(p.random_read_iops > 0.0 && p.sequential_mb_s > 0.0)
             {
@@ -595,7 +642,11 @@ mod tests {
     #[test]
     fn options_survive_toml() {
         let options = Options::new()
-            .tier(Tier::new("a", "/a").capacity_bytes(5).price_usd_gb_month(0.25))
+            .tier(
+                Tier::new("a", "/a")
+                    .capacity_bytes(5)
+                    .price_usd_gb_month(0.25),
+            )
             .tier(Tier::new("b", "/b").profile(DeviceProfile {
                 random_read_iops: 100.0,
                 sequential_mb_s: 150.0,
@@ -611,11 +662,26 @@ mod tests {
             (Options::new(), "tiers"),
             (Options::at("/x").tier(Tier::new("main", "/y")), "main"),
             (Options::at("/x").tier(Tier::new("y", "/x")), "directory"),
-            (Options::at("/x").filter_bits_per_key(1000), "filter_bits_per_key"),
-            (Options::at("/x").write_buffer_bytes(1), "write_buffer_bytes"),
-            (Options::at("/x").tier_fill_share(f64::NAN), "tier_fill_share"),
-            (Options::new().tier(Tier::new("t", "/x").price_usd_gb_month(f64::NAN)), "price"),
-            (Options::at("/x").cuts(vec![b"b".to_vec(), b"a".to_vec()]), "cuts"),
+            (
+                Options::at("/x").filter_bits_per_key(1000),
+                "filter_bits_per_key",
+            ),
+            (
+                Options::at("/x").write_buffer_bytes(1),
+                "write_buffer_bytes",
+            ),
+            (
+                Options::at("/x").tier_fill_share(f64::NAN),
+                "tier_fill_share",
+            ),
+            (
+                Options::new().tier(Tier::new("t", "/x").price_usd_gb_month(f64::NAN)),
+                "price",
+            ),
+            (
+                Options::at("/x").cuts(vec![b"b".to_vec(), b"a".to_vec()]),
+                "cuts",
+            ),
         ] {
             let error = options.check().expect_err(word).to_string();
             assert!(error.contains(word), "{error}");

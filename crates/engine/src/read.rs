@@ -18,7 +18,12 @@ use crate::slice::Slice;
 
 impl Engine {
     /// The newest value of `key` that `snapshot` sees; none means the newest.
-    pub(crate) fn get(&self, space: &Space, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Slice>> {
+    pub(crate) fn get(
+        &self,
+        space: &Space,
+        key: &[u8],
+        snapshot: Option<SeqNo>,
+    ) -> Result<Option<Slice>> {
         check_key(key)?;
         space.check_open()?;
         // The view before the number: what the view lacks is newer than it,
@@ -36,7 +41,11 @@ impl Engine {
 
     /// A view and a number that belong together: everything up to the number
     /// is in the view, and nothing that the number sees was dropped from it.
-    pub(crate) fn consistent_view(&self, space: &Space, snapshot: Option<SeqNo>) -> (Arc<ReadView>, SeqNo) {
+    pub(crate) fn consistent_view(
+        &self,
+        space: &Space,
+        snapshot: Option<SeqNo>,
+    ) -> (Arc<ReadView>, SeqNo) {
         loop {
             let view = space.view.load_full();
             let Some(snapshot) = snapshot else {
@@ -50,7 +59,13 @@ impl Engine {
         }
     }
 
-    pub(crate) fn get_in(&self, view: &ReadView, key: &[u8], hash: u64, snapshot: SeqNo) -> Result<Option<Slice>> {
+    pub(crate) fn get_in(
+        &self,
+        view: &ReadView,
+        key: &[u8],
+        hash: u64,
+        snapshot: SeqNo,
+    ) -> Result<Option<Slice>> {
         let part = view.cuts.part_of(key);
         let memtables = &view.parts[part];
         let mut cover = SeqNo::ZERO;
@@ -102,8 +117,11 @@ impl Engine {
         }
         space.check_open()?;
         let (view, snapshot) = self.consistent_view(space, snapshot);
-        let mut order: Vec<(usize, u64)> =
-            keys.iter().enumerate().map(|(i, key)| (i, xxh3_64(key))).collect();
+        let mut order: Vec<(usize, u64)> = keys
+            .iter()
+            .enumerate()
+            .map(|(i, key)| (i, xxh3_64(key)))
+            .collect();
         // Neighbours share blocks.
         order.sort_unstable_by_key(|&(i, _)| keys[i]);
         if keys.len() > 1 {
@@ -121,7 +139,9 @@ impl Engine {
     /// Starts reading the first block that may hold `key`.
     fn announce(&self, view: &ReadView, key: &[u8], hash: u64, snapshot: SeqNo) -> Result<()> {
         let part = view.cuts.part_of(key);
-        let hit = view.parts[part].memtables().any(|m| m.table.get(key, hash, snapshot).is_some());
+        let hit = view.parts[part]
+            .memtables()
+            .any(|m| m.table.get(key, hash, snapshot).is_some());
         if hit {
             return Ok(());
         }

@@ -15,29 +15,46 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
     let (version, tables, manifest_bytes) = {
         let versions = engine.versions.lock();
         let tables: Vec<_> = versions.tables.values().cloned().collect();
-        (Arc::clone(&versions.current), tables, versions.manifest.as_ref().map_or(0, |m| m.size_bytes()))
+        (
+            Arc::clone(&versions.current),
+            tables,
+            versions.manifest.as_ref().map_or(0, |m| m.size_bytes()),
+        )
     };
     let states = engine.tier_states();
-    let tiers: Vec<TierStats> = engine.tiers.iter().zip(&states).map(|(tier, state)| {
-        let here = |id: TierId| id == tier.id;
-        TierStats {
-            name: state.name.clone(),
-            path: tier.spec.path().to_path_buf(),
-            capacity_bytes: state.capacity_bytes,
-            used_bytes: state.used_bytes,
-            meta_bytes: tables.iter().filter(|t| here(t.meta.meta.tier)).map(|t| t.meta.meta.length).sum(),
-            device_free_bytes: state.device_free_bytes,
-            tables: tables.iter().filter(|t| here(t.meta.tier())).count() as u64,
-            price_usd_gb_month: state.price_usd_gb_month,
-            price_usd_month: state.price_usd_gb_month * state.used_bytes as f64 / GB,
-            hits: engine.counters.tier_hits(tier.id),
-            block_reads: tables.iter().filter(|t| here(t.meta.tier())).map(|t| t.heat().block_reads).sum(),
-            written_bytes: tier.counters.written_bytes.get(),
-            relocated_in_bytes: tier.counters.relocated_in_bytes.get(),
-            spills: tier.counters.spills.get(),
-            direct_io: tier.spec.is_direct(),
-        }
-    }).collect();
+    let tiers: Vec<TierStats> = engine
+        .tiers
+        .iter()
+        .zip(&states)
+        .map(|(tier, state)| {
+            let here = |id: TierId| id == tier.id;
+            TierStats {
+                name: state.name.clone(),
+                path: tier.spec.path().to_path_buf(),
+                capacity_bytes: state.capacity_bytes,
+                used_bytes: state.used_bytes,
+                meta_bytes: tables
+                    .iter()
+                    .filter(|t| here(t.meta.meta.tier))
+                    .map(|t| t.meta.meta.length)
+                    .sum(),
+                device_free_bytes: state.device_free_bytes,
+                tables: tables.iter().filter(|t| here(t.meta.tier())).count() as u64,
+                price_usd_gb_month: state.price_usd_gb_month,
+                price_usd_month: state.price_usd_gb_month * state.used_bytes as f64 / GB,
+                hits: engine.counters.tier_hits(tier.id),
+                block_reads: tables
+                    .iter()
+                    .filter(|t| here(t.meta.tier()))
+                    .map(|t| t.heat().block_reads)
+                    .sum(),
+                written_bytes: tier.counters.written_bytes.get(),
+                relocated_in_bytes: tier.counters.relocated_in_bytes.get(),
+                spills: tier.counters.spills.get(),
+                direct_io: tier.spec.is_direct(),
+            }
+        })
+        .collect();
 
     let mut keyspaces = Vec::new();
     let (mut all_bytes, mut last_bytes) = (0u64, 0u64);
@@ -45,7 +62,9 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         let mut levels = Vec::new();
         let mut last = 0;
         for slot in keyspace.slots() {
-            let Some(level) = keyspace.level(slot).filter(|l| !l.runs.is_empty()) else { continue };
+            let Some(level) = keyspace.level(slot).filter(|l| !l.runs.is_empty()) else {
+                continue;
+            };
             let mut tier_bytes = vec![0; tiers.len()];
             let mut hits = 0;
             for table in level.tables() {
@@ -54,7 +73,10 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
                         *bytes += extent.length;
                     }
                 }
-                hits += tables.iter().find(|t| t.meta.id == table.id).map_or(0, |t| t.heat().hits);
+                hits += tables
+                    .iter()
+                    .find(|t| t.meta.id == table.id)
+                    .map_or(0, |t| t.heat().hits);
             }
             let bytes = level.size_bytes();
             all_bytes += bytes;
@@ -70,7 +92,11 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
             });
         }
         last_bytes += last;
-        keyspaces.push(KeyspaceStats { name: keyspace.name.clone(), parts: keyspace.parts.len() as u64, levels });
+        keyspaces.push(KeyspaceStats {
+            name: keyspace.name.clone(),
+            parts: keyspace.parts.len() as u64,
+            levels,
+        });
     }
 
     let (mut memtables, mut memtable_bytes) = (0, 0);
@@ -82,7 +108,10 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
     }
     let (log_segments, log_bytes) = {
         let commit = engine.commit.lock();
-        commit.log.as_ref().map_or((0, 0), |l| (l.segments().count() as u64, l.size_bytes()))
+        commit
+            .log
+            .as_ref()
+            .map_or((0, 0), |l| (l.segments().count() as u64, l.size_bytes()))
     };
     let c = &engine.counters;
     let cache = engine.home.context.cache.stats();
@@ -134,11 +163,20 @@ fn ratio(a: u64, b: u64) -> f64 {
 
 pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
     let versions = engine.versions.lock();
-    let tier = |id: TierId| engine.tiers.get(id.0 as usize).map_or_else(String::new, |t| t.spec.name().to_string());
+    let tier = |id: TierId| {
+        engine
+            .tiers
+            .get(id.0 as usize)
+            .map_or_else(String::new, |t| t.spec.name().to_string())
+    };
     let mut infos = Vec::new();
     for keyspace in versions.current.keyspaces.values() {
         for (slot, _, table) in keyspace.tables() {
-            let heat = versions.tables.get(&table.id).map(|t| t.heat()).unwrap_or_default();
+            let heat = versions
+                .tables
+                .get(&table.id)
+                .map(|t| t.heat())
+                .unwrap_or_default();
             infos.push(TableInfo {
                 id: table.id.0,
                 keyspace: keyspace.name.clone(),
@@ -167,9 +205,15 @@ pub(crate) fn approximate_size(space: &Space, start: &[u8], end: &[u8]) -> Resul
     }
     let view = space.view.load();
     let mut bytes = 0;
-    for open in view.tree.tables().filter(|t| t.meta.range.overlaps_bounds(Some(start), Some(end))) {
+    for open in view
+        .tree
+        .tables()
+        .filter(|t| t.meta.range.overlaps_bounds(Some(start), Some(end)))
+    {
         let table = open.table()?;
-        bytes += table.approximate_offset(end).saturating_sub(table.approximate_offset(start));
+        bytes += table
+            .approximate_offset(end)
+            .saturating_sub(table.approximate_offset(start));
     }
     Ok(bytes)
 }

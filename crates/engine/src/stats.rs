@@ -40,7 +40,10 @@ impl Counter {
     }
 
     pub(crate) fn get(&self) -> u64 {
-        self.shards.iter().map(|s| s.0.load(Ordering::Relaxed)).sum()
+        self.shards
+            .iter()
+            .map(|s| s.0.load(Ordering::Relaxed))
+            .sum()
     }
 }
 
@@ -117,7 +120,11 @@ impl Counters {
 
     pub(crate) fn events(&self, last: usize) -> Vec<Event> {
         let events = self.events.lock();
-        events.iter().skip(events.len().saturating_sub(last)).cloned().collect()
+        events
+            .iter()
+            .skip(events.len().saturating_sub(last))
+            .cloned()
+            .collect()
     }
 }
 
@@ -146,9 +153,17 @@ pub struct Event {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {} because {}", self.job, self.keyspace, self.what, self.reason)?;
+        write!(
+            f,
+            "{} {}: {} because {}",
+            self.job, self.keyspace, self.what, self.reason
+        )?;
         match &self.error {
-            None => write!(f, ", {} B in, {} B out, {} us", self.bytes_in, self.bytes_out, self.took_us),
+            None => write!(
+                f,
+                ", {} B in, {} B out, {} us",
+                self.bytes_in, self.bytes_out, self.took_us
+            ),
             Some(error) => write!(f, ", failed: {error}"),
         }
     }
@@ -359,12 +374,19 @@ fn size(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    if unit == 0 {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
 }
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "tier          used     capacity  tables       hits  block reads    written  USD/month")?;
+        writeln!(
+            f,
+            "tier          used     capacity  tables       hits  block reads    written  USD/month"
+        )?;
         for t in &self.tiers {
             writeln!(
                 f,
@@ -379,12 +401,19 @@ impl fmt::Display for Stats {
                 t.price_usd_month
             )?;
             if t.spills > 0 {
-                writeln!(f, "           warning: {} tables spilled to a cheaper tier: {} was full", t.spills, t.name)?;
+                writeln!(
+                    f,
+                    "           warning: {} tables spilled to a cheaper tier: {} was full",
+                    t.spills, t.name
+                )?;
             }
         }
         for k in &self.keyspaces {
             writeln!(f, "\nkeyspace {} ({} parts)", k.name, k.parts)?;
-            writeln!(f, "level   runs  tables      bytes     entries       hits  bytes by tier")?;
+            writeln!(
+                f,
+                "level   runs  tables      bytes     entries       hits  bytes by tier"
+            )?;
             for l in &k.levels {
                 let by_tier: Vec<String> = l.tier_bytes.iter().map(|&b| size(b)).collect();
                 writeln!(
@@ -400,24 +429,66 @@ impl fmt::Display for Stats {
                 )?;
             }
         }
-        writeln!(f, "\nwrites {} ({}), {} from memtables, {} of absent keys, scans {}",
-            self.writes, size(self.written_bytes), self.memtable_hits, self.misses, self.scans)?;
-        writeln!(f, "memtables {} ({}), block cache {} ({} hits, {} misses), pinned metadata {}",
-            self.memtables, size(self.memtable_bytes), size(self.cache_bytes), self.cache_hits,
-            self.cache_misses, size(self.pinned_meta_bytes))?;
-        writeln!(f, "log {} segments ({}), manifest {}", self.log_segments, size(self.log_bytes), size(self.manifest_bytes))?;
-        writeln!(f, "flushes {} ({}), merges {} ({} in, {} out), tables moved {}, blocks copied {}, relocations {} ({})",
-            self.flushes, size(self.flushed_bytes), self.merges, size(self.merge_in_bytes),
-            size(self.merge_out_bytes), self.tables_moved, self.blocks_copied, self.relocations, size(self.relocated_bytes))?;
-        writeln!(f, "write amplification {:.2}, space amplification {:.2}, price {:.4} USD a month",
-            self.write_amplification, self.space_amplification, self.price_usd_month)?;
-        write!(f, "stalls: {} writes slowed, {:.3} s in all; job errors {}", self.slowdowns,
-            self.stall_us as f64 / 1e6, self.job_errors)?;
+        writeln!(
+            f,
+            "\nwrites {} ({}), {} from memtables, {} of absent keys, scans {}",
+            self.writes,
+            size(self.written_bytes),
+            self.memtable_hits,
+            self.misses,
+            self.scans
+        )?;
+        writeln!(
+            f,
+            "memtables {} ({}), block cache {} ({} hits, {} misses), pinned metadata {}",
+            self.memtables,
+            size(self.memtable_bytes),
+            size(self.cache_bytes),
+            self.cache_hits,
+            self.cache_misses,
+            size(self.pinned_meta_bytes)
+        )?;
+        writeln!(
+            f,
+            "log {} segments ({}), manifest {}",
+            self.log_segments,
+            size(self.log_bytes),
+            size(self.manifest_bytes)
+        )?;
+        writeln!(
+            f,
+            "flushes {} ({}), merges {} ({} in, {} out), tables moved {}, blocks copied {}, relocations {} ({})",
+            self.flushes,
+            size(self.flushed_bytes),
+            self.merges,
+            size(self.merge_in_bytes),
+            size(self.merge_out_bytes),
+            self.tables_moved,
+            self.blocks_copied,
+            self.relocations,
+            size(self.relocated_bytes)
+        )?;
+        writeln!(
+            f,
+            "write amplification {:.2}, space amplification {:.2}, price {:.4} USD a month",
+            self.write_amplification, self.space_amplification, self.price_usd_month
+        )?;
+        write!(
+            f,
+            "stalls: {} writes slowed, {:.3} s in all; job errors {}",
+            self.slowdowns,
+            self.stall_us as f64 / 1e6,
+            self.job_errors
+        )?;
         if let Some(error) = &self.last_error {
             write!(f, " (last: {error})")?;
         }
         if self.recovery.torn_bytes > 0 {
-            write!(f, "\nthe last crash left a torn log: {} bytes dropped", self.recovery.torn_bytes)?;
+            write!(
+                f,
+                "\nthe last crash left a torn log: {} bytes dropped",
+                self.recovery.torn_bytes
+            )?;
         }
         Ok(())
     }

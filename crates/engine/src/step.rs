@@ -56,7 +56,10 @@ pub(crate) struct Scheduler {
 
 impl std::fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scheduler").field("busy", &self.busy).field("running", &self.running).finish_non_exhaustive()
+        f.debug_struct("Scheduler")
+            .field("busy", &self.busy)
+            .field("running", &self.running)
+            .finish_non_exhaustive()
     }
 }
 
@@ -126,20 +129,36 @@ impl Engine {
         let mut memtables = BTreeMap::new();
         for (&id, space) in &**self.spaces.load() {
             for (part, index) in space.view.load().parts.iter().zip(0u32..) {
-                let oldest = part.memtables().map(|m| m.oldest_segment.load(Ordering::Acquire)).min();
-                memtables.insert((id, index), PartLoad {
-                    active_bytes: part.active.table.size_bytes() as u64,
-                    sealed: part.sealed.len(),
-                    sealed_bytes: part.sealed.iter().map(|m| m.table.size_bytes() as u64).sum(),
-                    flushing: flushing.contains(&(id, index)),
-                    oldest_segment: oldest.filter(|&s| s != u64::MAX),
-                });
+                let oldest = part
+                    .memtables()
+                    .map(|m| m.oldest_segment.load(Ordering::Acquire))
+                    .min();
+                memtables.insert(
+                    (id, index),
+                    PartLoad {
+                        active_bytes: part.active.table.size_bytes() as u64,
+                        sealed: part.sealed.len(),
+                        sealed_bytes: part
+                            .sealed
+                            .iter()
+                            .map(|m| m.table.size_bytes() as u64)
+                            .sum(),
+                        flushing: flushing.contains(&(id, index)),
+                        oldest_segment: oldest.filter(|&s| s != u64::MAX),
+                    },
+                );
             }
         }
         Scene {
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,
-            oldest_snapshot: self.snapshots.lock().keys().next().copied().unwrap_or_else(|| self.visible()),
+            oldest_snapshot: self
+                .snapshots
+                .lock()
+                .keys()
+                .next()
+                .copied()
+                .unwrap_or_else(|| self.visible()),
             tiers: self.tier_states(),
             heat,
             memtables,
@@ -180,12 +199,20 @@ impl Engine {
             return None;
         }
         let scene = self.scene(&scheduler.flushing);
-        let Scheduler { preset, busy, busy_outputs, .. } = &mut *scheduler;
+        let Scheduler {
+            preset,
+            busy,
+            busy_outputs,
+            ..
+        } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
         let job = match role {
             Role::FlushOnly => preset.flush.plan(&view),
             Role::NoFlush => preset.planners.iter_mut().find_map(|p| p.plan(&view)),
-            Role::Any => preset.flush.plan(&view).or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
+            Role::Any => preset
+                .flush
+                .plan(&view)
+                .or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
         }?;
         Some(self.begin(&mut scheduler, job))
     }
@@ -202,8 +229,12 @@ impl Engine {
                 scheduler.busy.extend(&merge.inputs);
                 let versions = self.versions.lock();
                 let inputs = merge.inputs.iter().filter_map(|id| versions.tables.get(id));
-                hull = inputs.map(|t| t.meta.range.clone()).reduce(|a, b| a.hull(&b));
-                scheduler.busy_outputs.extend(hull.clone().map(|h| (merge.keyspace, merge.output, h)));
+                hull = inputs
+                    .map(|t| t.meta.range.clone())
+                    .reduce(|a, b| a.hull(&b));
+                scheduler
+                    .busy_outputs
+                    .extend(hull.clone().map(|h| (merge.keyspace, merge.output, h)));
             }
             Job::Relocate(relocate) => {
                 scheduler.busy.insert(relocate.table);
@@ -245,9 +276,14 @@ impl Engine {
                     for id in &merge.inputs {
                         scheduler.busy.remove(id);
                     }
-                    let at = scheduler.busy_outputs.iter().position(|(keyspace, slot, range)| {
-                        *keyspace == merge.keyspace && *slot == merge.output && Some(range) == hull.as_ref()
-                    });
+                    let at = scheduler
+                        .busy_outputs
+                        .iter()
+                        .position(|(keyspace, slot, range)| {
+                            *keyspace == merge.keyspace
+                                && *slot == merge.output
+                                && Some(range) == hull.as_ref()
+                        });
                     if let Some(at) = at {
                         scheduler.busy_outputs.swap_remove(at);
                     }
@@ -280,9 +316,15 @@ impl Engine {
         let done = result.as_ref().ok().cloned().unwrap_or_default();
         self.counters.push_event(Event {
             started_us,
-            took_us: self.environment.clock.now_micros().saturating_sub(started_us),
+            took_us: self
+                .environment
+                .clock
+                .now_micros()
+                .saturating_sub(started_us),
             job: job.name(),
-            keyspace: self.space(job.keyspace()).map_or_else(String::new, |s| s.name.clone()),
+            keyspace: self
+                .space(job.keyspace())
+                .map_or_else(String::new, |s| s.name.clone()),
             what: done.what,
             reason: job.reason().clone(),
             bytes_in: done.bytes_in,
@@ -325,16 +367,26 @@ impl Engine {
             return;
         }
         let mut versions = self.versions.lock();
-        let mut loaded: Vec<_> = versions.tables.values().filter(|t| t.pinned_bytes() > 0).cloned().collect();
+        let mut loaded: Vec<_> = versions
+            .tables
+            .values()
+            .filter(|t| t.pinned_bytes() > 0)
+            .cloned()
+            .collect();
         loaded.sort_by_key(|t| t.heat().probes + t.heat().scans);
-        let mut excess = loaded.iter().map(|t| t.pinned_bytes()).sum::<u64>().saturating_sub(limit);
+        let mut excess = loaded
+            .iter()
+            .map(|t| t.pinned_bytes())
+            .sum::<u64>()
+            .saturating_sub(limit);
         for table in loaded {
             if excess == 0 {
                 break;
             }
             // Cannot fail: its extents name tiers that exist, or it would not
             // be here.
-            if let Ok(unloaded) = OpenTable::new(Arc::clone(&table.meta), &self.home, Some(&table)) {
+            if let Ok(unloaded) = OpenTable::new(Arc::clone(&table.meta), &self.home, Some(&table))
+            {
                 excess = excess.saturating_sub(table.pinned_bytes());
                 versions.tables.insert(table.meta.id, Arc::new(unloaded));
             }
@@ -348,7 +400,8 @@ impl Engine {
         self.wake();
         {
             let mut scheduler = self.scheduler.lock();
-            self.done.wait_for(&mut scheduler, Duration::from_millis(10));
+            self.done
+                .wait_for(&mut scheduler, Duration::from_millis(10));
         }
         let failing = self.environment.clock.now_micros() < self.scheduler.lock().not_before_us;
         if failing && let Some(error) = self.counters.last_error() {
@@ -365,9 +418,19 @@ impl Engine {
         for space in self.spaces.load().values() {
             let view = space.view.load();
             for part in &view.parts {
-                memory += part.memtables().map(|m| m.table.size_bytes() as u64).sum::<u64>();
+                memory += part
+                    .memtables()
+                    .map(|m| m.table.size_bytes() as u64)
+                    .sum::<u64>();
             }
-            newest_runs = view.tree.parts.iter().map(Vec::len).max().unwrap_or(0).max(newest_runs);
+            newest_runs = view
+                .tree
+                .parts
+                .iter()
+                .map(Vec::len)
+                .max()
+                .unwrap_or(0)
+                .max(newest_runs);
         }
         let by_memory = brake(memory, self.options.write_buffer_bytes, MEMORY_SLOW_PERCENT);
         let by_runs = brake(newest_runs as u64, self.options.newest_runs_stop as u64, 50);
@@ -397,7 +460,9 @@ mod tests {
 
     #[test]
     fn the_brake_rises_from_nothing_to_stop() {
-        let steps: Vec<u64> = [0, 50, 60, 70, 80, 90, 99, 100, 200].map(|v| brake(v, 100, 60)).into();
+        let steps: Vec<u64> = [0, 50, 60, 70, 80, 90, 99, 100, 200]
+            .map(|v| brake(v, 100, 60))
+            .into();
         assert_eq!(&steps[..3], &[0, 0, 0]);
         assert!(steps.is_sorted());
         assert_eq!(&steps[7..], &[u64::MAX, u64::MAX]);

@@ -13,16 +13,18 @@ use thermocline_model::job::Flush;
 use thermocline_model::key::SeqNo;
 use thermocline_model::version::{RunId, Slot};
 
+use super::Done;
 use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
-use super::Done;
 use crate::engine::{Engine, LiveMemtable};
 use crate::error::Result;
 use crate::merge::{MergeCursor, Source};
 
 impl Engine {
     pub(crate) fn run_flush(&self, job: &Flush) -> Result<Done> {
-        let Some(space) = self.space(job.keyspace) else { return Ok(Done::nothing()) };
+        let Some(space) = self.space(job.keyspace) else {
+            return Ok(Done::nothing());
+        };
         let part = job.part as usize;
         let sealed: Vec<Arc<LiveMemtable>> = match space.view.load().parts.get(part) {
             Some(part) => part.sealed.clone(),
@@ -31,10 +33,16 @@ impl Engine {
         if sealed.is_empty() {
             return Ok(Done::nothing());
         }
-        let last = sealed.iter().map(|m| m.last_seq.load(Ordering::Acquire)).max().unwrap_or(0);
+        let last = sealed
+            .iter()
+            .map(|m| m.last_seq.load(Ordering::Acquire))
+            .max()
+            .unwrap_or(0);
         // Writers that were assigned entries are about to insert and publish
         // them; the snapshots must be read after that (see `Survivors`).
-        while sealed.iter().any(|m| m.pending.load(Ordering::Acquire) > 0) || self.visible().0 < last {
+        while sealed.iter().any(|m| m.pending.load(Ordering::Acquire) > 0)
+            || self.visible().0 < last
+        {
             self.check_poisoned()?;
             std::thread::yield_now();
         }
@@ -69,7 +77,10 @@ impl Engine {
         let mut survivors = Survivors::new(snapshots, &cover, None);
         let kept_cover = survivors.cover_to_write(&cover);
         let mut outputs = Outputs::new(Host::Job(self), target, kept_cover);
-        let sources = sealed.iter().map(|m| Source::Memory(m.table.cursor())).collect();
+        let sources = sealed
+            .iter()
+            .map(|m| Source::Memory(m.table.cursor()))
+            .collect();
         let mut merged = MergeCursor::new(sources);
         merged.seek_first()?;
         while merged.valid() {
@@ -94,8 +105,14 @@ impl Engine {
                 table: Arc::clone(table),
             });
         }
-        edit.changes.push(Change::SetFlushed { keyspace: job.keyspace, part: job.part, flushed: last });
-        edit.changes.push(Change::SetLogFloor { segment: self.log_floor(sealed) });
+        edit.changes.push(Change::SetFlushed {
+            keyspace: job.keyspace,
+            part: job.part,
+            flushed: last,
+        });
+        edit.changes.push(Change::SetLogFloor {
+            segment: self.log_floor(sealed),
+        });
         let opened = self.open_outputs(&tables)?;
         // Entries of other memtables may be older than those that are about to
         // become durable here; a power failure must not leave a gap (I9).
@@ -104,7 +121,8 @@ impl Engine {
             if keyspace == job.keyspace
                 && let Some(part) = parts.get_mut(job.part as usize)
             {
-                part.sealed.retain(|m| !sealed.iter().any(|s| Arc::ptr_eq(s, m)));
+                part.sealed
+                    .retain(|m| !sealed.iter().any(|s| Arc::ptr_eq(s, m)));
             }
         });
         if committed.is_err() && space.dropped.load(Ordering::Acquire) {
@@ -113,7 +131,16 @@ impl Engine {
         committed?;
         outputs.keep();
         let bytes_out = tables.iter().map(|t| t.size_bytes()).sum();
-        let what = format!("{} memtables into {} tables of L0.{}", sealed.len(), tables.len(), job.part);
-        Ok(Done { what, bytes_in: 0, bytes_out })
+        let what = format!(
+            "{} memtables into {} tables of L0.{}",
+            sealed.len(),
+            tables.len(),
+            job.part
+        );
+        Ok(Done {
+            what,
+            bytes_in: 0,
+            bytes_out,
+        })
     }
 }

@@ -38,8 +38,8 @@ use thermocline_model::SeqNo;
 
 use crate::Result;
 
-pub(crate) use format::{parse_segment, segment_path};
 pub use format::{FRAME_HEADER_BYTES, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES, SegmentHeader};
+pub(crate) use format::{parse_segment, segment_path};
 pub use local::{LocalLog, LogOptions};
 pub use replay::{ReplayReport, ReplayedFrame, Torn, replay, truncate_torn};
 pub use scan::{Found, scan_frames};

@@ -45,7 +45,11 @@ pub(crate) fn create_directory(environment: &Environment, path: &Path) -> Result
     let mut above = Vec::new();
     for directory in path.ancestors().skip(1) {
         // The directory above a relative path's first part.
-        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        let directory = if directory.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            directory
+        };
         above.push((directory, missing));
         missing = missing && file_system.metadata(directory).map_err(fail)?.is_none();
     }

@@ -38,6 +38,6 @@ mod tests;
 pub use block::{Block, BlockSlice};
 pub use cursor::{ReadMode, TableCursor};
 pub use filter::key_hash;
-pub use read::{LOADED_SEQ, BlockInfo, Table, TableAccesses, TableContext, TableHit};
+pub use read::{BlockInfo, LOADED_SEQ, Table, TableAccesses, TableContext, TableHit};
 pub use verify::TableReport;
 pub use write::{BLOCK_BYTES_MAX, TableWriter, TableWriterOptions, WrittenTable};

@@ -237,7 +237,11 @@ impl Table {
     /// cached; says whether one may.
     pub fn announce(&self, key: &[u8], hash: u64, snapshot: SeqNo) -> bool {
         let (until, starts_next) = self.index.blocks_until(key, snapshot);
-        let Some(block) = (if starts_next { Some(until) } else { until.checked_sub(1) }) else {
+        let Some(block) = (if starts_next {
+            Some(until)
+        } else {
+            until.checked_sub(1)
+        }) else {
             return false;
         };
         if !starts_next && !self.index.list.may_contain(block, self.probes, hash) {
@@ -551,7 +555,9 @@ fn loaded_seq(record: &TableMeta, meta: &Meta) -> Option<SeqNo> {
         && meta.seq_max == LOADED_SEQ
         && meta.range_deletes.is_empty()
         && record.seq_min == record.seq_max;
-    loaded.then_some(record.seq_min).filter(|&seq| seq != LOADED_SEQ)
+    loaded
+        .then_some(record.seq_min)
+        .filter(|&seq| seq != LOADED_SEQ)
 }
 
 fn compare(record: &TableMeta, meta: &Meta) -> Result<(), String> {

@@ -323,7 +323,8 @@ impl TableWriter {
     /// of the kind that this table has, and their entries carry their numbers.
     #[must_use]
     pub fn can_copy_from(&self, from: &Table) -> bool {
-        self.options.filter_bits_per_key == from.filter_bits_per_key() && from.loaded_seq().is_none()
+        self.options.filter_bits_per_key == from.filter_bits_per_key()
+            && from.loaded_seq().is_none()
     }
 
     /// Adds a block of `from` as it is. `stored` is what

@@ -50,9 +50,14 @@ pub(crate) enum FrameKind {
 
 impl FrameKind {
     fn from_number(n: u32) -> Option<FrameKind> {
-        [FrameKind::Header, FrameKind::Edit, FrameKind::Mark, FrameKind::Settled]
-            .into_iter()
-            .find(|&k| k as u32 == n)
+        [
+            FrameKind::Header,
+            FrameKind::Edit,
+            FrameKind::Mark,
+            FrameKind::Settled,
+        ]
+        .into_iter()
+        .find(|&k| k as u32 == n)
     }
 }
 
@@ -106,7 +111,12 @@ impl Header {
             tiers.push((id, name));
         }
         r.end()?;
-        Ok(Header { store_id: u128::from_le_bytes(store_id), number, generation, tiers })
+        Ok(Header {
+            store_id: u128::from_le_bytes(store_id),
+            number,
+            generation,
+            tiers,
+        })
     }
 }
 
@@ -146,21 +156,48 @@ impl Manifest {
     ) -> Result<Manifest> {
         let path = directory.join(file_name(header.number));
         let fs = &environment.file_system;
-        let how = OpenHow { access: Access::ReadWrite, create: Create::IfAbsent, direct: false };
-        let file = fs.open(&path, how).map_err(|e| Error::io("creating manifest", &path, e))?;
-        file.set_size(0).map_err(|e| Error::io("creating manifest", &path, e))?;
+        let how = OpenHow {
+            access: Access::ReadWrite,
+            create: Create::IfAbsent,
+            direct: false,
+        };
+        let file = fs
+            .open(&path, how)
+            .map_err(|e| Error::io("creating manifest", &path, e))?;
+        file.set_size(0)
+            .map_err(|e| Error::io("creating manifest", &path, e))?;
         let mut bytes = Vec::new();
-        push_frame(&mut bytes, 0, header.number, FrameKind::Header, &header.encode());
-        push_frame(&mut bytes, 0, header.number, FrameKind::Edit, &Edit::snapshot(version).encode());
+        push_frame(
+            &mut bytes,
+            0,
+            header.number,
+            FrameKind::Header,
+            &header.encode(),
+        );
+        push_frame(
+            &mut bytes,
+            0,
+            header.number,
+            FrameKind::Edit,
+            &Edit::snapshot(version).encode(),
+        );
         if settled {
             push_frame(&mut bytes, 0, header.number, FrameKind::Settled, &[]);
         }
         write_all_at(&*file, &bytes, 0).map_err(|e| Error::io("writing manifest", &path, e))?;
-        file.sync().map_err(|e| Error::io("persisting manifest", &path, e))?;
-        fs.sync_directory(directory).map_err(|e| Error::io("persisting directory", directory, e))?;
+        file.sync()
+            .map_err(|e| Error::io("persisting manifest", &path, e))?;
+        fs.sync_directory(directory)
+            .map_err(|e| Error::io("persisting directory", directory, e))?;
         let snapshot_bytes = bytes.len() as u64;
-        let mut manifest =
-            Manifest { file, path, header, offset: snapshot_bytes, snapshot_bytes, poisoned: false };
+        let mut manifest = Manifest {
+            file,
+            path,
+            header,
+            offset: snapshot_bytes,
+            snapshot_bytes,
+            poisoned: false,
+        };
         manifest.mark();
         Ok(manifest)
     }
@@ -192,7 +229,11 @@ impl Manifest {
         }
         if let Err(e) = self.file.sync() {
             self.poisoned = true;
-            return Err(Error::new(ErrorKind::Poisoned, format!("persisting manifest failed: {e}")).at(&self.path));
+            return Err(Error::new(
+                ErrorKind::Poisoned,
+                format!("persisting manifest failed: {e}"),
+            )
+            .at(&self.path));
         }
         self.offset += bytes.len() as u64;
         Ok(())
@@ -202,7 +243,13 @@ impl Manifest {
     /// distinction between damage and a torn tail, so errors are dropped.
     fn mark(&mut self) {
         let mut bytes = Vec::with_capacity(FRAME_HEADER);
-        push_frame(&mut bytes, self.offset, self.header.number, FrameKind::Mark, &[]);
+        push_frame(
+            &mut bytes,
+            self.offset,
+            self.header.number,
+            FrameKind::Mark,
+            &[],
+        );
         if write_all_at(&*self.file, &bytes, self.offset).is_err() {
             let _ = self.file.set_size(self.offset);
         }
@@ -237,16 +284,33 @@ impl Manifest {
 pub(crate) fn install(environment: &Environment, directory: &Path, number: u64) -> Result<()> {
     let fs = &environment.file_system;
     let (new, current) = (directory.join(CURRENT_NEW), directory.join(CURRENT));
-    let how = OpenHow { access: Access::ReadWrite, create: Create::IfAbsent, direct: false };
-    let file = fs.open(&new, how).map_err(|e| Error::io("creating pointer", &new, e))?;
+    let how = OpenHow {
+        access: Access::ReadWrite,
+        create: Create::IfAbsent,
+        direct: false,
+    };
+    let file = fs
+        .open(&new, how)
+        .map_err(|e| Error::io("creating pointer", &new, e))?;
     let text = current_text(number);
-    let io = |doing, path, result: std::io::Result<()>| result.map_err(|e| Error::io(doing, path, e));
+    let io =
+        |doing, path, result: std::io::Result<()>| result.map_err(|e| Error::io(doing, path, e));
     io("writing pointer", &new, file.set_size(0))?;
-    io("writing pointer", &new, write_all_at(&*file, text.as_bytes(), 0))?;
+    io(
+        "writing pointer",
+        &new,
+        write_all_at(&*file, text.as_bytes(), 0),
+    )?;
     io("persisting pointer", &new, file.sync())?;
-    fs.rename(&new, &current).and_then(|()| fs.sync_directory(directory)).map_err(|e| {
-        Error::new(ErrorKind::Poisoned, format!("swapping manifests failed: {e}")).at(&current)
-    })
+    fs.rename(&new, &current)
+        .and_then(|()| fs.sync_directory(directory))
+        .map_err(|e| {
+            Error::new(
+                ErrorKind::Poisoned,
+                format!("swapping manifests failed: {e}"),
+            )
+            .at(&current)
+        })
 }
 
 fn current_text(number: u64) -> String {
@@ -258,10 +322,16 @@ fn current_text(number: u64) -> String {
 pub(crate) fn current(environment: &Environment, directory: &Path) -> Result<Option<u64>> {
     let path = directory.join(CURRENT);
     let fs = &environment.file_system;
-    let metadata = fs.metadata(&path).map_err(|e| Error::io("looking for pointer", &path, e))?;
-    let Some(metadata) = metadata else { return Ok(None) };
+    let metadata = fs
+        .metadata(&path)
+        .map_err(|e| Error::io("looking for pointer", &path, e))?;
+    let Some(metadata) = metadata else {
+        return Ok(None);
+    };
     let wrong = |found: String| {
-        Error::corruption("pointer to the manifest").at(&path).expected("a manifest's name and checksum", found)
+        Error::corruption("pointer to the manifest")
+            .at(&path)
+            .expected("a manifest's name and checksum", found)
     };
     if metadata.size_bytes > 100 {
         return Err(wrong(format!("{} bytes", metadata.size_bytes)));
@@ -276,9 +346,18 @@ pub(crate) fn current(environment: &Environment, directory: &Path) -> Result<Opt
 }
 
 fn read_file(environment: &Environment, path: &Path) -> Result<Vec<u8>> {
-    let how = OpenHow { access: Access::Read, create: Create::Never, direct: false };
-    let file = environment.file_system.open(path, how).map_err(|e| Error::io("opening", path, e))?;
-    let size = file.size_bytes().map_err(|e| Error::io("reading size", path, e))?;
+    let how = OpenHow {
+        access: Access::Read,
+        create: Create::Never,
+        direct: false,
+    };
+    let file = environment
+        .file_system
+        .open(path, how)
+        .map_err(|e| Error::io("opening", path, e))?;
+    let size = file
+        .size_bytes()
+        .map_err(|e| Error::io("reading size", path, e))?;
     if size > MANIFEST_BYTES_MAX {
         return Err(Error::corruption("file size")
             .at(path)
@@ -314,7 +393,11 @@ pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> 
             FrameKind::Header => {
                 let read = Header::decode(payload).map_err(|e| {
                     let unknown = e.starts_with(UNKNOWN_FORMAT);
-                    let kind = if unknown { ErrorKind::Unsupported } else { ErrorKind::Corruption };
+                    let kind = if unknown {
+                        ErrorKind::Unsupported
+                    } else {
+                        ErrorKind::Corruption
+                    };
                     Error::new(kind, format!("manifest header: {e}")).at(&path)
                 })?;
                 if read.number != number {
@@ -333,9 +416,16 @@ pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> 
         Ok(())
     })?;
     let header = header.filter(|_| edits > 0).ok_or_else(|| {
-        Error::corruption("manifest").at(&path).expected("a header and an edit", format!("{} bytes", bytes.len()))
+        Error::corruption("manifest")
+            .at(&path)
+            .expected("a header and an edit", format!("{} bytes", bytes.len()))
     })?;
-    Ok(ReadBack { header, version, settled, torn_bytes: bytes.len() as u64 - end })
+    Ok(ReadBack {
+        header,
+        version,
+        settled,
+        torn_bytes: bytes.len() as u64 - end,
+    })
 }
 
 /// Calls `visit` with every frame of a manifest and returns where the valid
@@ -351,12 +441,18 @@ pub(crate) fn frames(
         visit(offset as u64, kind, payload)?;
         offset += frame_len(payload.len());
     }
-    let behind = (offset..bytes.len()).step_by(8).skip(1).find(|&o| frame_at(bytes, o, number).is_some());
+    let behind = (offset..bytes.len())
+        .step_by(8)
+        .skip(1)
+        .find(|&o| frame_at(bytes, o, number).is_some());
     if let Some(behind) = behind {
         return Err(Error::corruption("manifest frame is damaged")
             .at(path)
             .offset(offset as u64)
-            .expected("a valid frame", format!("none, though one follows at {behind}")));
+            .expected(
+                "a valid frame",
+                format!("none, though one follows at {behind}"),
+            ));
     }
     Ok(offset as u64)
 }
@@ -367,12 +463,15 @@ fn frame_len(payload: usize) -> usize {
 
 fn frame_at(bytes: &[u8], offset: usize, number: u64) -> Option<(FrameKind, &[u8])> {
     let header = bytes.get(offset..)?.first_chunk::<FRAME_HEADER>()?;
-    let word = |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
+    let word =
+        |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
     if word(0) != header_checksum(&header[4..], offset as u64, number) {
         return None;
     }
     let kind = FrameKind::from_number(word(12))?;
-    let payload = bytes.get(offset + FRAME_HEADER..)?.get(..word(8) as usize)?;
+    let payload = bytes
+        .get(offset + FRAME_HEADER..)?
+        .get(..word(8) as usize)?;
     if bytes.len() < offset + frame_len(payload.len()) {
         // Its writer failed before the end, and took it back.
         return None;
