@@ -103,8 +103,7 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
         identity.write(environment, path)?;
     }
     let first = &tiers[0].1;
-    let mut manifest = Manifest::create(environment, first, header, &next)?;
-    manifest.settle()?;
+    Manifest::create(environment, first, header, &next, true)?;
     // The directory can be moved as a whole: both files name its tiers relative
     // to themselves.
     let first_name = engine.tiers[0].spec.name();
@@ -125,5 +124,11 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
         )?;
     }
     // Last: only now is it a store.
-    manifest::install(environment, first, number)
+    manifest::install(environment, first, number).map_err(|e| {
+        Error::new(
+            ErrorKind::Io,
+            format!("the checkpoint may be incomplete: {e}"),
+        )
+        .at(first)
+    })
 }

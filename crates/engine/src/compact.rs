@@ -151,7 +151,7 @@ pub(crate) fn compact_range(
             let Some(keyspace) = version.keyspaces.get(&space.id) else {
                 return Ok(());
             };
-            match next(keyspace, start, end, &mut slot) {
+            match next(keyspace, start, end, engine.options.table_bytes, &mut slot) {
                 None => return Ok(()),
                 Some(merge) => {
                     let busy = merge.inputs.iter().any(|id| scheduler.busy.contains(id))
@@ -182,6 +182,7 @@ fn next(
     keyspace: &Keyspace,
     start: Option<&[u8]>,
     end: Option<&[u8]>,
+    table_bytes: u64,
     slot: &mut usize,
 ) -> Option<Merge> {
     let slots: Vec<Slot> = keyspace.slots().collect();
@@ -222,7 +223,7 @@ fn next(
             keyspace: keyspace.id,
             inputs: inputs.into_iter().collect(),
             output,
-            table_bytes: u64::MAX,
+            table_bytes,
             rewrite,
             reason: Reason::new("on-demand"),
         });

@@ -438,20 +438,10 @@ impl Engine {
         };
         let old_path = old.path().to_path_buf();
         let fs = &self.environment.file_system;
-        let create = || {
-            let mut new =
-                Manifest::create(&self.environment, &directory, header.clone(), &version)?;
-            new.settle()?;
-            Ok(new)
-        };
-        let new = create().map_err(|e: Error| {
-            let _ = fs.unlink(&directory.join(manifest::file_name(number)));
-            // The one in force is untouched.
-            Error::new(
-                ErrorKind::Io,
-                format!("beginning a new manifest failed: {e}"),
-            )
-        })?;
+        let new = Manifest::create(&self.environment, &directory, header, &version, true)
+            .inspect_err(|_| {
+                let _ = fs.unlink(&directory.join(manifest::file_name(number)));
+            })?;
         manifest::install(&self.environment, &directory, number).inspect_err(|e| {
             if e.kind() != ErrorKind::Poisoned {
                 let _ = fs.unlink(new.path());

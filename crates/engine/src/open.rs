@@ -416,7 +416,7 @@ fn begin_generation(
         // before going on, so that no tier ever lags by two.
         write_identities(environment, tiers, &found.header)?;
     }
-    let mut manifest = Manifest::create(environment, directory, header, &version)?;
+    let mut manifest = Manifest::create(environment, directory, header, &version, false)?;
     manifest::install(environment, directory, number)?;
     write_identities(environment, tiers, manifest.header())?;
     manifest.settle()?;

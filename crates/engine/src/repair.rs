@@ -993,7 +993,7 @@ impl<'a> Repair<'a> {
             tiers: tiers.collect(),
         };
         let generation = header.generation;
-        let mut new = Manifest::create(environment, directory, header, version)?;
+        let mut new = Manifest::create(environment, directory, header, version, false)?;
         manifest::install(environment, directory, number)?;
         for (tier, id) in self.options.tiers.iter().zip(0u32..) {
             let identity = TierIdentity {

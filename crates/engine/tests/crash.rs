@@ -399,7 +399,7 @@ fn operate(
             if let Some((path, _)) = kept.take() {
                 disk.remove_all(&path);
             }
-            let path = PathBuf::from(format!("/mount/checkpoint{}", dice.below(1000)));
+            let path = PathBuf::from(format!("/mount/checkpoint{}", disk.calls()));
             db.checkpoint(&path)?;
             *kept = Some((path, hash(&oracle.now)));
         }

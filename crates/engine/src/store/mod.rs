@@ -42,6 +42,7 @@ use crate::error::{Error, Result};
 pub(crate) fn create_directory(environment: &Environment, path: &Path) -> Result<()> {
     let file_system = &*environment.file_system;
     let fail = |error| Error::io("creating directory", path, error);
+    let mut missing = file_system.metadata(path).map_err(fail)?.is_none();
     let mut above = Vec::new();
     for directory in path.ancestors().skip(1) {
         // The directory above a relative path's first part.
@@ -50,17 +51,15 @@ pub(crate) fn create_directory(environment: &Environment, path: &Path) -> Result
         } else {
             directory
         };
-        above.push(directory);
-        if file_system.metadata(directory).map_err(fail)?.is_some() {
-            break;
-        }
+        above.push((directory, missing));
+        missing = missing && file_system.metadata(directory).map_err(fail)?.is_none();
     }
     file_system.create_directory(path).map_err(fail)?;
-    for directory in above.into_iter().rev() {
-        match file_system.sync_directory(directory) {
-            // Somebody else's directory, which may be closed to us.
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
-            other => other.map_err(|error| Error::io("persisting directory", directory, error))?,
+    for (directory, must) in above.into_iter().rev() {
+        let synced = file_system.sync_directory(directory);
+        // What was there before may be somebody else's and closed to us.
+        if must && let Err(error) = synced {
+            return Err(Error::io("persisting directory", directory, error));
         }
     }
     Ok(())

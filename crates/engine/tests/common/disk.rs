@@ -83,13 +83,15 @@ enum Node {
 enum Change {
     Put(PathBuf, Node),
     Remove(PathBuf),
-    Rename(PathBuf, PathBuf),
+    Rename(PathBuf, PathBuf, Node),
 }
 
 impl Change {
     fn directory(&self) -> Option<&Path> {
         match self {
-            Change::Put(path, _) | Change::Remove(path) | Change::Rename(_, path) => path.parent(),
+            Change::Put(path, _) | Change::Remove(path) | Change::Rename(_, path, _) => {
+                path.parent()
+            }
         }
     }
 }
@@ -265,10 +267,10 @@ fn apply_change(names: &mut BTreeMap<PathBuf, Node>, change: &Change) {
         Change::Remove(path) => {
             names.remove(path);
         }
-        Change::Rename(from, to) => {
-            if let Some(node) = names.remove(from) {
-                names.insert(to.clone(), node);
-            }
+        // It names a file, whatever became of the name it had before.
+        Change::Rename(from, to, node) => {
+            names.remove(from);
+            names.insert(to.clone(), *node);
         }
     }
 }
@@ -344,14 +346,6 @@ impl Disk {
         let names = [0, 50, 100, percent][state.dice.below(4) as usize];
         for change in std::mem::take(&mut state.pending) {
             if state.dice.percent(names) {
-                // A rename whose source was never durable still names its file.
-                if let Change::Rename(from, to) = &change
-                    && !state.durable.contains_key(from)
-                    && let Some(node) = state.live.get(to)
-                {
-                    state.durable.insert(to.clone(), *node);
-                    continue;
-                }
                 apply_change(&mut state.durable, &change);
             }
         }
@@ -497,8 +491,8 @@ impl FileSystem for Disk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.0.state.lock();
         state.whole_call(Call::Change)?;
-        state.file(from)?;
-        state.change(Change::Rename(from.to_path_buf(), to.to_path_buf()));
+        let node = Node::File(state.file(from)?);
+        state.change(Change::Rename(from.to_path_buf(), to.to_path_buf(), node));
         Ok(())
     }
 
@@ -559,37 +553,13 @@ impl FileSystem for Disk {
         let mut guard = self.0.state.lock();
         let state = &mut *guard;
         let here = |c: &Change| c.directory() == Some(directory);
-        if let Err(failed) = state.whole_call(Call::Sync) {
-            if !state.crashed {
-                // The names may or may not become durable, but nobody tries again.
-                let kept: Vec<bool> = state
-                    .pending
-                    .iter()
-                    .map(|_| state.dice.percent(50))
-                    .collect();
-                let mut kept = kept.into_iter();
-                for change in std::mem::take(&mut state.pending) {
-                    let keep = kept.next().unwrap_or(false);
-                    match here(&change) {
-                        false => state.pending.push(change),
-                        true if keep => apply_change(&mut state.durable, &change),
-                        true => {}
-                    }
-                }
-            }
-            return Err(failed);
-        }
+        // Names are journaled: after a failed sync they are still to come.
+        state.whole_call(Call::Sync)?;
         state.has_directory(directory)?;
         for change in std::mem::take(&mut state.pending) {
             if !here(&change) {
                 state.pending.push(change);
                 continue;
-            }
-            if let Change::Rename(from, to) = &change
-                && !state.durable.contains_key(from)
-                && let Some(node) = state.live.get(to)
-            {
-                state.durable.insert(to.clone(), *node);
             }
             apply_change(&mut state.durable, &change);
         }

@@ -1,0 +1,248 @@
+//! A store opens on exactly its own tiers (I7), and on nothing else.
+
+mod common;
+
+use std::path::Path;
+
+use common::disk::{Disk, Down};
+use thermocline::{Db, ErrorKind, Options, Tier};
+
+fn options(names: &[&str]) -> Options {
+    let tier = |name: &&str| {
+        Tier::new(name, format!("/{name}/store"))
+            .block_bytes(512)
+            .capacity_bytes(20_000)
+    };
+    Options::new()
+        .with_tiers(names.iter().map(tier).collect())
+        .background_threads(0)
+        .table_bytes(4 << 10)
+        .reserve_bytes(0)
+}
+
+/// A store on the disk with data on every tier, opened `sessions` times.
+fn store(disk: &Disk, names: &[&str], sessions: u8) {
+    for session in 0..sessions {
+        let db = Db::open_in(options(names), &disk.environment()).unwrap();
+        for i in 0..60u8 {
+            db.put(&[b'k', i], &vec![session ^ i; 900]).unwrap();
+        }
+        db.flush().unwrap();
+        db.settle().unwrap();
+        db.close().unwrap();
+    }
+    disk.reboot(Down::Kill);
+}
+
+fn refused(disk: &Disk, options: Options, kind: ErrorKind, words: &str) {
+    let before: Vec<Vec<String>> = options
+        .tier_list()
+        .iter()
+        .map(|t| files(disk, t.path()))
+        .collect();
+    let error = Db::open_in(options.clone(), &disk.environment()).expect_err(words);
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(words), "{error}");
+    let after: Vec<Vec<String>> = options
+        .tier_list()
+        .iter()
+        .map(|t| files(disk, t.path()))
+        .collect();
+    assert_eq!(before, after, "a refused opening changes nothing");
+}
+
+fn files(disk: &Disk, path: &Path) -> Vec<String> {
+    disk.names(path)
+        .into_iter()
+        .filter(|n| n != "LOCK")
+        .collect()
+}
+
+fn opens(disk: &Disk, names: &[&str], session: u8) {
+    let db = Db::open_in(options(names), &disk.environment()).unwrap();
+    for i in 0..60u8 {
+        assert_eq!(
+            db.get(&[b'k', i]).unwrap().as_deref(),
+            Some(&vec![session ^ i; 900][..])
+        );
+    }
+}
+
+#[test]
+fn a_tier_whose_mount_point_is_empty_is_refused() {
+    let disk = Disk::new(1);
+    store(&disk, &["fast", "slow"], 1);
+    disk.copy_all(Path::new("/slow"), Path::new("/away"));
+    disk.remove_all(Path::new("/slow"));
+    refused(
+        &disk,
+        options(&["fast", "slow"]),
+        ErrorKind::WrongTier,
+        "\"slow\": is missing",
+    );
+    // Nor when the mount point is there and holds nothing.
+    refused(
+        &disk,
+        options(&["fast", "slow"]),
+        ErrorKind::WrongTier,
+        "\"slow\": is missing",
+    );
+    disk.copy_all(Path::new("/away"), Path::new("/slow"));
+    opens(&disk, &["fast", "slow"], 0);
+}
+
+#[test]
+fn a_first_tier_that_is_missing_is_refused() {
+    let disk = Disk::new(2);
+    store(&disk, &["fast", "slow"], 1);
+    disk.copy_all(Path::new("/fast"), Path::new("/away"));
+    disk.remove_all(Path::new("/fast"));
+    refused(
+        &disk,
+        options(&["fast", "slow"]),
+        ErrorKind::WrongTier,
+        "manifest pointer is missing from tier \"fast\"",
+    );
+    disk.copy_all(Path::new("/away"), Path::new("/fast"));
+    opens(&disk, &["fast", "slow"], 0);
+}
+
+#[test]
+fn swapped_and_foreign_tiers_are_refused() {
+    let disk = Disk::new(3);
+    store(&disk, &["fast", "middle", "slow"], 1);
+    for (a, b) in [("/middle", "/slow"), ("/fast", "/slow")] {
+        let swap = |disk: &Disk| {
+            disk.copy_all(Path::new(a), Path::new("/away"));
+            disk.copy_all(Path::new(b), Path::new(a));
+            disk.copy_all(Path::new("/away"), Path::new(b));
+        };
+        swap(&disk);
+        refused(
+            &disk,
+            options(&["fast", "middle", "slow"]),
+            ErrorKind::WrongTier,
+            "tier",
+        );
+        swap(&disk);
+    }
+    opens(&disk, &["fast", "middle", "slow"], 0);
+    let other = Disk::new(4);
+    store(&other, &["fast", "middle", "slow"], 1);
+    refused(
+        &disk,
+        options(&["fast", "slow"]),
+        ErrorKind::WrongTier,
+        "another tier in this place",
+    );
+    refused(
+        &disk,
+        options(&["fast", "middle"]),
+        ErrorKind::WrongTier,
+        "missing from the options",
+    );
+    refused(
+        &disk,
+        options(&["slow"]),
+        ErrorKind::WrongTier,
+        "manifest pointer is missing",
+    );
+}
+
+#[test]
+fn a_tier_of_another_store_is_refused() {
+    let disk = Disk::new(5);
+    store(&disk, &["fast", "slow"], 1);
+    disk.copy_all(Path::new("/fast"), Path::new("/keep/fast"));
+    disk.copy_all(Path::new("/slow"), Path::new("/keep/slow"));
+    disk.remove_all(Path::new("/fast"));
+    disk.remove_all(Path::new("/slow"));
+    store(&disk, &["fast", "slow"], 1);
+    disk.copy_all(Path::new("/keep/slow"), Path::new("/slow"));
+    refused(
+        &disk,
+        options(&["fast", "slow"]),
+        ErrorKind::WrongTier,
+        "belongs to another store",
+    );
+    disk.copy_all(Path::new("/keep/fast"), Path::new("/fast"));
+    opens(&disk, &["fast", "slow"], 0);
+}
+
+#[test]
+fn a_tier_that_was_rolled_back_one_session_is_refused() {
+    for (rolled, words) in [("/slow", "is stale"), ("/fast", "the first tier is stale")] {
+        let disk = Disk::new(6);
+        store(&disk, &["fast", "slow"], 1);
+        disk.copy_all(Path::new(rolled), Path::new("/old"));
+        store(&disk, &["fast", "slow"], 1);
+        disk.copy_all(Path::new(rolled), Path::new("/new"));
+        disk.copy_all(Path::new("/old"), Path::new(rolled));
+        refused(
+            &disk,
+            options(&["fast", "slow"]),
+            ErrorKind::WrongTier,
+            words,
+        );
+        disk.copy_all(Path::new("/new"), Path::new(rolled));
+        opens(&disk, &["fast", "slow"], 0);
+    }
+}
+
+#[test]
+fn a_tier_can_be_added_at_the_end_but_not_one_that_belongs_to_somebody() {
+    let disk = Disk::new(7);
+    store(&disk, &["fast"], 2);
+    opens(&disk, &["fast", "slow"], 1);
+    refused(
+        &disk,
+        options(&["fast"]),
+        ErrorKind::WrongTier,
+        "missing from the options",
+    );
+    opens(&disk, &["fast", "slow"], 1);
+    let mut more = options(&["fast", "slow"]).tier_list().to_vec();
+    more.push(Tier::new("more", "/taken/store"));
+    disk.copy_all(Path::new("/slow"), Path::new("/taken"));
+    refused(
+        &disk,
+        options(&[]).with_tiers(more),
+        ErrorKind::WrongTier,
+        "its directory belongs to one",
+    );
+}
+
+#[test]
+fn one_directory_has_one_opener() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::at(directory.path().join("a"));
+    let db = Db::open(options.clone()).unwrap();
+    assert_eq!(
+        Db::open(options.clone()).unwrap_err().kind(),
+        ErrorKind::Locked
+    );
+    // As a tier of another store, neither.
+    let other =
+        Options::at(directory.path().join("b")).tier(Tier::new("slow", directory.path().join("a")));
+    assert_eq!(Db::open(other).unwrap_err().kind(), ErrorKind::Locked);
+    drop(db);
+    Db::open(options).unwrap();
+}
+
+#[test]
+fn what_is_no_directory_or_cannot_be_written_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, b"not a directory").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let error = Db::open(Options::at(&path)).unwrap_err();
+        assert!(error.to_string().contains("file"), "{error}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"not a directory");
+    // Read-only for everybody, root included.
+    let error = Db::open(Options::at("/proc/thermocline")).unwrap_err();
+    assert!(error.path().is_some(), "{error}");
+    let nothing = Options::at(directory.path().join("none")).create_if_missing(false);
+    assert_eq!(Db::open(nothing).unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(!directory.path().join("none").exists());
+}
