@@ -169,6 +169,8 @@ pub(crate) struct TwoTiers {
 impl TwoTiers {
     /// Price of the fast tier, in USD per GB and month.
     const FAST_PRICE: f64 = 0.20;
+    /// The share of its capacity that placement fills.
+    const FILL_SHARE: f64 = 0.95;
     /// Price of the cheap tier, in USD per GB and month.
     const CHEAP_PRICE: f64 = 0.02;
 
@@ -179,7 +181,8 @@ impl TwoTiers {
         let memtable_bytes = (self.data_bytes / 64).clamp(1 << 20, 64 << 20);
         // The log and the memtables on their way to tables lie on the fast
         // tier too; its share is meant for data.
-        let fast_bytes = self.fast_bytes + 4 * memtable_bytes;
+        let reserve_bytes = 4 * memtable_bytes;
+        let fast_bytes = (self.fast_bytes as f64 / Self::FILL_SHARE) as u64 + reserve_bytes;
         Options::new()
             .tier(
                 Tier::new("fast", dir.join("fast"))
@@ -191,6 +194,8 @@ impl TwoTiers {
             .memtable_bytes(memtable_bytes)
             .log_segment_bytes(memtable_bytes)
             .table_bytes(memtable_bytes)
+            .reserve_bytes(reserve_bytes)
+            .tier_fill_share(Self::FILL_SHARE)
             .block_cache_bytes(self.cache_bytes)
     }
 }

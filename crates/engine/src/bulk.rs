@@ -65,7 +65,7 @@ impl BulkLoad {
         let target = Target {
             keyspace: self.space.id,
             slot: self.slot(),
-            table_bytes: self.handle.engine.options.table_bytes,
+            table_bytes: self.handle.engine.options.table_size(),
             parents: Vec::new(),
             first_tier,
             background: false,

@@ -151,7 +151,7 @@ pub(crate) fn compact_range(
             let Some(keyspace) = version.keyspaces.get(&space.id) else {
                 return Ok(());
             };
-            match next(keyspace, start, end, engine.options.table_bytes, &mut slot) {
+            match next(keyspace, start, end, engine.options.table_size(), &mut slot) {
                 None => return Ok(()),
                 Some(merge) => {
                     let busy = merge.inputs.iter().any(|id| scheduler.busy.contains(id))

@@ -29,7 +29,7 @@ use crate::memory::{ArenaPool, Memtable, MemtableOptions};
 use crate::options::{Options, Tier};
 use crate::stats::{Counters, TierCounters};
 use crate::step::Scheduler;
-use crate::store::{Environment, Lock, ObjectKind, ObjectName, Store, StoreState};
+use crate::store::{Environment, IoBudget, Lock, ObjectKind, ObjectName, Store, StoreState};
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{OpenTable, TableHome, Tree};
 
@@ -141,6 +141,7 @@ pub(crate) struct TierInUse {
     pub(crate) store: Arc<dyn Store>,
     /// The same, paid from the tier's budget for background work.
     pub(crate) background: Arc<dyn Store>,
+    pub(crate) budget: Arc<IoBudget>,
     pub(crate) counters: TierCounters,
     /// Held as long as the store is open; none when it is open read-only.
     pub(crate) _lock: Option<Box<dyn Lock>>,

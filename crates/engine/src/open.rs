@@ -181,7 +181,8 @@ fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierIn
         tiers.push(TierInUse {
             id: TierId(id),
             spec: tier.clone(),
-            background: store.with_budget(budget),
+            background: store.with_budget(Arc::clone(&budget)),
+            budget,
             store: Arc::new(store),
             counters: Default::default(),
             _lock: lock,

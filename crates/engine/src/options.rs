@@ -124,7 +124,7 @@ impl Tier {
 
     /// Whether to bypass the page cache, so that what is read from this tier
     /// pushes nothing out of it. Where the file system refuses direct I/O the
-    /// store reads through the page cache and says so in the statistics.
+    /// store reads through the page cache.
     /// Default false.
     #[must_use]
     pub fn direct_io(mut self, direct: bool) -> Tier {
@@ -132,8 +132,8 @@ impl Tier {
         self
     }
 
-    /// Bytes per second that background work may read and write here. Default:
-    /// no limit.
+    /// Bytes per second that background work may read and write here, at least
+    /// 1 MiB. Default: no limit.
     #[must_use]
     pub fn io_budget_bytes_per_second(mut self, bytes: u64) -> Tier {
         self.io_budget_bytes_per_second = Some(bytes);
@@ -208,7 +208,8 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) preset: String,
     pub(crate) background_threads: usize,
-    pub(crate) table_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) table_bytes: Option<u64>,
     pub(crate) newest_runs_merge: usize,
     pub(crate) newest_runs_stop: usize,
     pub(crate) first_level_bytes: u64,
@@ -241,7 +242,7 @@ impl Default for Options {
             durability: Durability::OperatingSystem,
             preset: "leveled".to_string(),
             background_threads: 2,
-            table_bytes: 32 * MIB,
+            table_bytes: None,
             newest_runs_merge: 4,
             newest_runs_stop: 24,
             first_level_bytes: 64 * MIB,
@@ -399,10 +400,11 @@ impl Options {
     }
 
     /// Data bytes at which a merge starts a new table: the grain of placement.
-    /// Default 32 MiB.
+    /// Default: a sixteenth of the smallest tier's capacity, from 1 to 32 MiB;
+    /// 32 MiB where no tier has one.
     #[must_use]
     pub fn table_bytes(mut self, bytes: u64) -> Options {
-        self.table_bytes = bytes;
+        self.table_bytes = Some(bytes);
         self
     }
 
@@ -529,6 +531,13 @@ impl Options {
         Cuts::new(bounds).map_err(|e| Error::invalid(format!("option cuts: {e}")))
     }
 
+    /// Data bytes of a full table.
+    pub(crate) fn table_size(&self) -> u64 {
+        let capacities = self.tiers.iter().filter_map(|t| t.capacity_bytes);
+        let auto = capacities.min().map_or(32 * MIB, |smallest| smallest / 16);
+        self.table_bytes.unwrap_or(auto.clamp(MIB, 32 * MIB))
+    }
+
     pub(crate) fn memtable_capacity(&self) -> usize {
         let auto = (self.write_buffer_bytes / 8).clamp(64 * KIB, 64 * MIB);
         self.memtable_bytes.unwrap_or(auto) as usize
@@ -536,7 +545,7 @@ impl Options {
 
     pub(crate) fn shape(&self) -> ShapeOptions {
         ShapeOptions {
-            table_bytes: self.table_bytes,
+            table_bytes: self.table_size(),
             newest_runs_merge: self.newest_runs_merge,
             first_level_bytes: self.first_level_bytes,
             level_ratio: self.level_ratio,
@@ -578,7 +587,7 @@ impl Options {
         within("pinned_meta_bytes", self.pinned_meta_bytes, 0, TIB)?;
         within("filter_bits_per_key", self.filter_bits_per_key, 0, 30)?;
         within("background_threads", self.background_threads, 0, 64)?;
-        within("table_bytes", self.table_bytes, 4 * KIB, TIB)?;
+        within("table_bytes", self.table_size(), 4 * KIB, TIB)?;
         within("newest_runs_merge", self.newest_runs_merge, 1, 1000)?;
         within(
             "newest_runs_stop",
@@ -639,7 +648,7 @@ impl Options {
             within(
                 &format!("io_budget_bytes_per_second of tier {name:?}"),
                 budget,
-                KIB,
+                MIB,
                 u64::MAX,
             )?;
             if let Some(p) = tier.profile

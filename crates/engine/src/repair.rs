@@ -919,7 +919,7 @@ impl<'a> Repair<'a> {
             cover: Cover::merge(&covers),
             meta_tier: largest.meta.tier,
             data_tier: largest.tier(),
-            table_bytes: self.options.table_bytes,
+            table_bytes: self.options.table_size(),
         };
         rewrite::write(self, plan)
     }

@@ -51,7 +51,7 @@ impl Engine {
             let target = Target {
                 keyspace: job.keyspace,
                 slot: Slot::Newest(job.part),
-                table_bytes: self.options.table_bytes,
+                table_bytes: self.options.table_size(),
                 parents: Vec::new(),
                 first_tier,
                 background: true,

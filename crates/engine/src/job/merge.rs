@@ -219,6 +219,7 @@ impl Engine {
                 break;
             }
             if unchecked >= CHECK_STEP_BYTES {
+                self.pay_for_reads(&cursor, unchecked);
                 unchecked = 0;
                 if self.closing.load(Ordering::Relaxed) {
                     return Err(crate::Error::new(
@@ -251,6 +252,16 @@ impl Engine {
             cursor.next()?;
         }
         Ok(())
+    }
+
+    /// Pays for bytes that a merge has read. All of them are put down to the
+    /// tier that it reads from just now: over many steps each tier gets its share.
+    fn pay_for_reads(&self, cursor: &MergeCursor, bytes: u64) {
+        let disk = cursor.top().disk();
+        let tier = disk.and_then(|d| self.tiers.get(d.table().record().tier().0 as usize));
+        if let Some(tier) = tier {
+            tier.budget.take(bytes);
+        }
     }
 
     /// If the cursor stands at the start of a block that overlaps nothing and
