@@ -25,6 +25,7 @@ use crate::db::Handle;
 use crate::engine::{Engine, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::output::{Host, Outputs, Target};
+use crate::step::Scheduler;
 use crate::table::LOADED_SEQ;
 
 /// A bulk load in progress. Dropped before it is finished, it leaves nothing.
@@ -116,8 +117,15 @@ impl BulkLoad {
         if crossed > 0 || outputs.is_full() {
             // A table of a part's newest level may not reach into another part.
             self.next_cut += crossed;
-            outputs.cut(key)?;
+            let cut = outputs.cut(key);
+            if cut.is_err() {
+                self.outputs = None;
+            }
+            cut?;
         }
+        let Some(outputs) = &mut self.outputs else {
+            return Err(void());
+        };
         let added = outputs.add(key, LOADED_SEQ, Kind::Put, value);
         if added.is_err() {
             self.outputs = None;
@@ -150,11 +158,7 @@ impl BulkLoad {
         let mut commit = engine.commit.lock();
         engine.check_writable()?;
         self.space.check_open()?;
-        while engine.visible().next() != commit.next_seq {
-            std::thread::yield_now();
-        }
-        engine.seal(&mut commit, &self.space, |_| true);
-        engine.flush_sealed(&self.space)?;
+        engine.flush_still(&mut commit, Some(self.space.id))?;
         // What other keyspaces still hold in memory is older than the load,
         // which a power failure must not show without it (I9).
         engine.persist_log(engine.visible())?;
@@ -171,49 +175,73 @@ impl BulkLoad {
             })
             .collect();
         let opened = engine.open_outputs(&tables)?;
-        // Merges may end while we look, so look and commit until it fits.
         let mut tries = 0;
-        commit.next_seq = seq.next();
-        engine.published.store(seq.0, Ordering::Release);
         loop {
-            let edit = self.edit(&engine, &tables, seq);
+            // No job begins between looking and committing; one may end, so
+            // look and commit until it fits.
+            let scheduler = engine.scheduler.lock();
+            let edit = self.edit(&engine, &scheduler, &tables, seq);
             match engine.commit_edit(edit, opened.clone(), &mut |_, _| {}) {
                 Ok(()) => break,
                 Err(e) if e.kind() == ErrorKind::InvalidArgument && tries < 10 => tries += 1,
                 Err(e) => return Err(e),
             }
         }
+        // Only now: a snapshot that sees the number must find the tables.
+        commit.next_seq = seq.next();
+        engine.published.store(seq.0, Ordering::Release);
         drop(commit);
         outputs.keep();
+        engine.trim_log();
         engine.counters.bulk_bytes.add(bytes);
         engine.wake();
         Ok(entries)
     }
 
     /// The edit that puts `tables` where they belong now.
-    fn edit(&self, engine: &Engine, tables: &[Arc<TableMeta>], seq: SeqNo) -> Edit {
+    fn edit(
+        &self,
+        engine: &Engine,
+        scheduler: &Scheduler,
+        tables: &[Arc<TableMeta>],
+        seq: SeqNo,
+    ) -> Edit {
         let version = Arc::clone(&engine.versions.lock().current);
         let mut edit = Edit::default();
         let Some(keyspace) = version.keyspaces.get(&self.space.id) else {
             return edit;
         };
         let overlaps = |t: &TableMeta| tables.iter().any(|new| new.range.overlaps(&t.range));
-        let alone = !keyspace.tables().any(|(_, _, t)| overlaps(t));
-        let run = RunId(engine.new_id());
+        // What a merge is about to write counts as there.
+        let coming = scheduler
+            .busy_outputs
+            .iter()
+            .filter(|(id, ..)| *id == self.space.id);
+        let alone = !keyspace.tables().any(|(_, _, t)| overlaps(t))
+            && !coming
+                .clone()
+                .any(|(.., hull)| tables.iter().any(|new| new.range.overlaps(hull)));
+        let mut run = (None, RunId(0));
         for table in tables {
             let slot = if alone {
                 self.slot()
             } else {
                 Slot::Newest(keyspace.cuts.part_of(&table.range.start) as u32)
             };
-            let existing = keyspace
-                .level(slot)
-                .and_then(|l| l.runs.first())
-                .filter(|_| alone);
+            if run.0 != Some(slot) {
+                let existing = keyspace
+                    .level(slot)
+                    .and_then(|l| l.runs.first())
+                    .filter(|_| alone);
+                run = (
+                    Some(slot),
+                    existing.map_or_else(|| RunId(engine.new_id()), |r| r.id),
+                );
+            }
             edit.changes.push(Change::AddTable {
                 keyspace: self.space.id,
                 slot,
-                run: existing.map_or(run, |r| r.id),
+                run: run.1,
                 behind: None,
                 table: Arc::clone(table),
             });

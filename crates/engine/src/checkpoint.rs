@@ -12,7 +12,7 @@ use thermocline_model::version::Version;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::OPTIONS_FILE;
-use crate::store::{ObjectKind, ObjectName, TierIdentity, replace_file};
+use crate::store::{ObjectKind, ObjectName, TierIdentity, create_directory, replace_file};
 use crate::version::manifest::{self, Header, Manifest};
 
 pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
@@ -35,9 +35,14 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
             .at(directory));
         }
     }
+    engine.check_writable()?;
+    // Most of the flush is done while writers go on; what they write meanwhile
+    // is flushed while they wait, so that no batch is in the version by half.
     engine.flush_all(None)?;
     // Holding the trees keeps every object of this version from deletion.
     let (version, _trees) = {
+        let mut commit = engine.commit.lock();
+        engine.flush_still(&mut commit, None)?;
         let versions = engine.versions.lock();
         let trees: Vec<_> = engine
             .spaces
@@ -47,11 +52,11 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
             .collect();
         (Arc::clone(&versions.current), trees)
     };
+    create_directory(environment, directory)?;
     let mut tiers = Vec::new();
     for tier in &engine.tiers {
         let path = directory.join(tier.spec.name());
-        fs.create_directory(&path)
-            .map_err(|e| io("creating directory", &path, e))?;
+        create_directory(environment, &path)?;
         tiers.push((tier, path));
     }
     for table in version.tables() {
@@ -120,7 +125,5 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
         )?;
     }
     // Last: only now is it a store.
-    manifest::install(environment, first, number)?;
-    fs.sync_directory(directory)
-        .map_err(|e| io("persisting directory", directory, e))
+    manifest::install(environment, first, number)
 }

@@ -9,7 +9,7 @@ use thermocline_model::job::{Flush, Job, Merge, Reason};
 use thermocline_model::table::TableMeta;
 use thermocline_model::version::{Keyspace, KeyspaceId, Slot};
 
-use crate::engine::{Engine, Space};
+use crate::engine::{Commit, Engine, Space};
 use crate::error::Result;
 use crate::step::Planned;
 
@@ -23,14 +23,32 @@ impl Engine {
         self.seal_all(only);
         for space in self.spaces.load().values() {
             if only.is_none_or(|id| id == space.id) {
-                self.flush_sealed(space)?;
+                self.flush_sealed(space, Engine::run)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Seals and flushes every memtable, of one keyspace or of all, while the
+    /// caller keeps writers out. On return everything visible is in tables, and
+    /// nothing else of the keyspaces concerned.
+    pub(crate) fn flush_still(&self, commit: &mut Commit, only: Option<KeyspaceId>) -> Result<()> {
+        // The last writers have their numbers but may still be inserting.
+        while self.visible().next() != commit.next_seq {
+            self.check_poisoned()?;
+            std::thread::yield_now();
+        }
+        for space in self.spaces.load().values() {
+            if only.is_none_or(|id| id == space.id) {
+                self.seal(commit, space, |_| true);
+                self.flush_sealed(space, Engine::run_untrimmed)?;
             }
         }
         Ok(())
     }
 
     /// Flushes the sealed memtables of `space`, waiting for flushes that run.
-    pub(crate) fn flush_sealed(&self, space: &Space) -> Result<()> {
+    fn flush_sealed(&self, space: &Space, run: fn(&Engine, Planned) -> Result<()>) -> Result<()> {
         let parts = space.view.load().parts.len();
         for part in 0..parts as u32 {
             loop {
@@ -55,7 +73,7 @@ impl Engine {
                     }
                 };
                 if let Some(planned) = begun {
-                    self.run(planned)?;
+                    run(self, planned)?;
                 }
             }
         }
@@ -151,14 +169,10 @@ pub(crate) fn compact_range(
             }
         };
         if let Some((planned, at)) = planned {
-            run(engine, planned)?;
+            engine.run(planned)?;
             slot = at + 1;
         }
     }
-}
-
-fn run(engine: &Engine, planned: Planned) -> Result<()> {
-    engine.run(planned)
 }
 
 /// The next merge of a manual compaction, from the slots at `slot` on: every

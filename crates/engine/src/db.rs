@@ -272,6 +272,8 @@ impl Db {
             ));
         }
         let id = KeyspaceId(engine.versions.lock().current.next_keyspace);
+        // It is durable at once; what was written before it must be too (I9).
+        engine.persist_log(engine.visible())?;
         let add = Change::AddKeyspace {
             keyspace: id,
             name: name.to_string(),
@@ -291,12 +293,14 @@ impl Db {
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let engine = self.engine();
         engine.check_writable()?;
+        // No writer may be on its way into it.
+        let _commit = engine.commit.lock();
         let keyspace = self.keyspace(name)?;
         if keyspace.id() == KeyspaceId::DEFAULT {
             return Err(Error::invalid("the default keyspace cannot be dropped"));
         }
-        // No writer may be on its way into it.
-        let _commit = engine.commit.lock();
+        // It is durable at once; what was written before it must be too (I9).
+        engine.persist_log(engine.visible())?;
         let drop_it = Change::DropKeyspace {
             keyspace: keyspace.id(),
         };

@@ -1,9 +1,12 @@
 //! The engine: everything that the handles, the verbs and the background
 //! threads share.
 //!
-//! Lock order, outermost first: `commit` (the write path), `versions` (the
-//! manifest and the current version), `Space::change` (one keyspace's view),
-//! `snapshots`, `scheduler`. Reads take none of them.
+//! Lock order, outermost first: `commit` (the write path), `scheduler` (what is
+//! planned and running), `versions` (the manifest and the current version),
+//! `Space::change` (one keyspace's view). `snapshots`, `last_write` and
+//! `poisoned` are taken last and alone. A bulk load and a checkpoint hold
+//! `commit` while they wait for flushes, so no job may wait for `commit` before
+//! it has ended. Reads take none of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -287,10 +290,22 @@ impl Engine {
     ) -> Result<()> {
         self.check_poisoned()?;
         let mut versions = self.versions.lock();
+        // A bulk load's number is published after its commit.
+        let newest = edit.added().map(|(_, _, table)| table.seq_max).max();
+        let published = SeqNo(self.published.load(Ordering::Acquire));
+        for change in &mut edit.changes {
+            // Of two flushes that end together, the one that looked earlier may
+            // commit later: what the other made superfluous stays so.
+            if let Change::SetLogFloor { segment } = change {
+                *segment = versions.current.log_floor.max(*segment);
+            }
+        }
         edit.changes.push(Change::SetCounters {
             next_id: self.next_id.load(Ordering::Relaxed),
             next_keyspace: versions.current.next_keyspace,
-            last_seq: SeqNo(self.published.load(Ordering::Acquire)),
+            last_seq: newest
+                .map_or(published, |n| n.max(published))
+                .max(versions.current.last_seq),
         });
         let next = edit.apply(&versions.current).map_err(Error::invalid)?;
         if let Err(broken) = check::check_edit(&versions.current, &edit, &next) {
@@ -422,17 +437,26 @@ impl Engine {
             ..old.header().clone()
         };
         let old_path = old.path().to_path_buf();
-        let mut new = Manifest::create(&self.environment, &directory, header, &version)?;
-        new.settle()?;
-        if let Err(e) = manifest::install(&self.environment, &directory, number) {
-            // Which of the two is in force after a crash is unknown, and only
-            // one of them would get the next edit.
-            let poison = Error::new(
-                ErrorKind::Poisoned,
-                format!("swapping manifests failed: {e}"),
-            );
-            return Err(poison);
-        }
+        let fs = &self.environment.file_system;
+        let create = || {
+            let mut new =
+                Manifest::create(&self.environment, &directory, header.clone(), &version)?;
+            new.settle()?;
+            Ok(new)
+        };
+        let new = create().map_err(|e: Error| {
+            let _ = fs.unlink(&directory.join(manifest::file_name(number)));
+            // The one in force is untouched.
+            Error::new(
+                ErrorKind::Io,
+                format!("beginning a new manifest failed: {e}"),
+            )
+        })?;
+        manifest::install(&self.environment, &directory, number).inspect_err(|e| {
+            if e.kind() != ErrorKind::Poisoned {
+                let _ = fs.unlink(new.path());
+            }
+        })?;
         versions.manifest = Some(new);
         versions.current = Arc::new(version);
         let _ = self.environment.file_system.unlink(&old_path);
@@ -474,10 +498,11 @@ impl Engine {
     /// Deletes objects that no version and no reader names any more (I4).
     pub(crate) fn bury(&self) {
         for (store, name) in self.home.graveyard.take() {
-            if let Err(e) = store.delete(name) {
+            if let Err(e) = store.delete(name)
+                && e.kind() != ErrorKind::NotFound
+            {
                 self.counters.background_error(&e);
                 self.home.graveyard.put(store, name);
-                break;
             }
         }
     }
@@ -516,6 +541,11 @@ impl Engine {
 
     /// Deletes an object that no version ever named.
     pub(crate) fn discard(&self, tier: TierId, id: u64, kind: ObjectKind) {
+        if self.is_poisoned.load(Ordering::Acquire) {
+            // The edit that names it may be the one that could not be made
+            // durable, and may yet be in force when the store is next opened.
+            return;
+        }
         if let Some(tier) = self.tiers.get(tier.0 as usize) {
             let _ = tier.store.delete(ObjectName { id, kind });
         }

@@ -105,7 +105,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
         .map(|open| (open.meta.id, open.heat()))
         .collect();
     let found = engine.get(space, key, None)?.is_some();
-    let scene = engine.scene(&BTreeSet::new());
+    let scene = engine.scene(&mut engine.scheduler.lock());
     let nothing = BTreeSet::new();
     let policy_view = scene.view(&nothing, &[]);
     let mut places = Vec::new();

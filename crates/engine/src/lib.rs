@@ -48,3 +48,8 @@ pub use thermocline_model::table::Compression;
 pub use thermocline_model::tier::DeviceProfile;
 pub use verify::{Problem, VerifyReport, verify};
 pub use write::WriteOptions;
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

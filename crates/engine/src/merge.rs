@@ -309,6 +309,12 @@ impl MergeCursor {
         &self.sources[self.order[0] as usize]
     }
 
+    /// Which of the sources has its turn. Requires: valid.
+    #[inline]
+    pub(crate) fn top_index(&self) -> usize {
+        self.order[0] as usize
+    }
+
     /// See [`MergeCursor::top`].
     #[inline]
     pub(crate) fn top_mut(&mut self) -> &mut Source {

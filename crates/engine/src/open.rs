@@ -33,7 +33,7 @@ use crate::stats::{Counters, Recovery};
 use crate::step::Scheduler;
 use crate::store::{
     Environment, IoBudget, LocalStore, LocalStoreOptions, ObjectKind, ObjectName, Store,
-    TierIdentity, replace_file,
+    TierIdentity, create_directory, replace_file,
 };
 use crate::table::TableContext;
 use crate::version::manifest::{self, Header, Manifest};
@@ -147,8 +147,7 @@ fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierIn
             }
             Some(_) => {}
             None if options.create_if_missing && !options.read_only => {
-                fs.create_directory(path)
-                    .map_err(|e| Error::io("creating tier directory", path, e))?;
+                create_directory(environment, path)?;
             }
             None if id > 0 => {
                 return Err(Error::new(
@@ -392,6 +391,15 @@ fn begin_generation(
             highest = highest.max(number.or_else(|| log::parse_segment(&name)).unwrap_or(0));
         }
     }
+    let known = if found.fresh {
+        0
+    } else {
+        found.header.tiers.len()
+    };
+    for tier in options.tiers.iter().skip(known) {
+        // Whoever made it may have died before its name was durable.
+        create_directory(environment, tier.path())?;
+    }
     let number = highest + 1;
     version.next_id = number + 1;
     let header = Header {
@@ -567,19 +575,14 @@ impl Engine {
             return Ok(());
         }
         log::truncate_torn(&self.environment, &directory, &report)?;
+        // The log goes on behind its own last entry, which may lie before the
+        // last number: a bulk load's is in no log, and numbers that a power
+        // failure took back are not given again.
         // Segments count for themselves, above all that were ever needed.
         let next = report.next_segment.max(version.log_floor).max(1);
         let options = LogOptions {
             segment_bytes: self.options.log_segment_bytes,
             mapped: self.options.log_mapped,
-        };
-        // Where the log itself ends, which the next segment repeats. The store
-        // may know later numbers: tables outlive a log that lost its tail, and
-        // a bulk load's number is in no log.
-        let log_end = if report.last_seq == SeqNo::ZERO {
-            last
-        } else {
-            report.last_seq
         };
         let log = LocalLog::create(
             &self.environment,
@@ -587,7 +590,7 @@ impl Engine {
             store_id,
             options,
             next,
-            log_end,
+            report.last_seq,
         )?;
         self.log_segment.store(log.segment(), Ordering::Release);
         self.log_bytes.store(log.size_bytes(), Ordering::Relaxed);

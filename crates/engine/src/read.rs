@@ -15,6 +15,7 @@ use crate::batch::check_key;
 use crate::engine::{Engine, ReadView, Space};
 use crate::error::Result;
 use crate::slice::Slice;
+use crate::table::{Table, TableHit};
 
 impl Engine {
     /// The newest value of `key` that `snapshot` sees; none means the newest.
@@ -66,6 +67,23 @@ impl Engine {
         hash: u64,
         snapshot: SeqNo,
     ) -> Result<Option<Slice>> {
+        let found = self.find(view, key, hash, snapshot, |table| {
+            table.get(key, hash, snapshot).map(Some)
+        })?;
+        Ok(found.flatten())
+    }
+
+    /// The value of `key`, looking into tables by `probe`; `None` when that
+    /// could not tell.
+    #[inline]
+    fn find(
+        &self,
+        view: &ReadView,
+        key: &[u8],
+        hash: u64,
+        snapshot: SeqNo,
+        probe: impl Fn(&Table) -> Result<Option<Option<TableHit>>>,
+    ) -> Result<Option<Option<Slice>>> {
         let part = view.cuts.part_of(key);
         let memtables = &view.parts[part];
         let mut cover = SeqNo::ZERO;
@@ -77,7 +95,7 @@ impl Engine {
             if let Some((seq, kind, value)) = memtable.get_pinned(key, hash, snapshot) {
                 self.counters.memtable_hits.add(1);
                 let live = kind == Kind::Put && seq > cover;
-                return Ok(live.then(|| Slice::memory(value)));
+                return Ok(Some(live.then(|| Slice::memory(value))));
             }
         }
         for run in view.tree.runs_for(part) {
@@ -96,18 +114,21 @@ impl Engine {
                 // only as far as it is older, which the next table will tell.
                 continue;
             }
-            if let Some(hit) = table.get(key, hash, snapshot)? {
+            let Some(found) = probe(table)? else {
+                return Ok(None);
+            };
+            if let Some(hit) = found {
                 if hit.from_device {
                     self.counters.tier_hit(open.meta.tier());
                 } else {
                     self.counters.cached_hits.add(1);
                 }
                 let live = hit.kind == Kind::Put && hit.seq > cover;
-                return Ok(live.then(|| Slice::block(hit.value)));
+                return Ok(Some(live.then(|| Slice::block(hit.value))));
             }
         }
         self.counters.misses.add(1);
-        Ok(None)
+        Ok(Some(None))
     }
 
     /// Many point reads against one snapshot. Blocks that are not cached are
@@ -131,34 +152,23 @@ impl Engine {
             .collect();
         // Neighbours share blocks.
         order.sort_unstable_by_key(|&(i, _)| keys[i]);
-        if keys.len() > 1 {
-            for &(i, hash) in &order {
-                self.announce(&view, keys[i], hash, snapshot)?;
+        let mut values = vec![None; keys.len()];
+        // What is cached is answered at once; the devices read the rest side by
+        // side meanwhile.
+        let mut later = Vec::new();
+        for (i, hash) in order {
+            let key = keys[i];
+            let found = self.find(&view, key, hash, snapshot, |table| {
+                table.get_if_cached(key, hash, snapshot)
+            })?;
+            match found {
+                Some(value) => values[i] = value,
+                None => later.push((i, hash)),
             }
         }
-        let mut values = vec![None; keys.len()];
-        for (i, hash) in order {
+        for (i, hash) in later {
             values[i] = self.get_in(&view, keys[i], hash, snapshot)?;
         }
         Ok(values)
-    }
-
-    /// Starts reading the first block that may hold `key`.
-    fn announce(&self, view: &ReadView, key: &[u8], hash: u64, snapshot: SeqNo) -> Result<()> {
-        let part = view.cuts.part_of(key);
-        let hit = view.parts[part]
-            .memtables()
-            .any(|m| m.table.get(key, hash, snapshot).is_some());
-        if hit {
-            return Ok(());
-        }
-        for run in view.tree.runs_for(part) {
-            if let Some(open) = run.find(key)
-                && open.table()?.announce(key, hash, snapshot)
-            {
-                break;
-            }
-        }
-        Ok(())
     }
 }

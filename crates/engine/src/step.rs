@@ -14,11 +14,11 @@ use std::time::Duration;
 use thermocline_model::job::{Job, Layout, NewTable};
 use thermocline_model::key::SeqNo;
 use thermocline_model::range::KeyRange;
-use thermocline_model::table::TableId;
+use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
 use thermocline_model::view::{PartLoad, ShapeOptions, TableHeat, View};
-use thermocline_policy::Preset;
+use thermocline_policy::{Access, HeatMap, Preset};
 
 use crate::engine::Engine;
 use crate::error::{ErrorKind, Result};
@@ -34,6 +34,9 @@ const IDLE_MICROS: u64 = 5_000_000;
 const BACKOFF_MICROS: u64 = 200_000;
 /// The share of the write buffer, in percent, at which writers begin to slow.
 const MEMORY_SLOW_PERCENT: u64 = 60;
+/// The share of the runs at which writes stop, in percent, at which writers
+/// begin to slow.
+const RUNS_SLOW_PERCENT: u64 = 40;
 /// Nanoseconds per byte just before writes stop.
 const BRAKE_NS_PER_BYTE_MAX: u64 = 200;
 
@@ -51,12 +54,11 @@ pub(crate) struct Scheduler {
     pub(crate) busy: BTreeSet<TableId>,
     pub(crate) busy_outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
     pub(crate) flushing: BTreeSet<(KeyspaceId, u32)>,
+    /// What the heat tracker was told of each table so far.
+    fed: HeatMap,
     pub(crate) running: usize,
     /// No job before this moment: one has just failed.
     not_before_us: u64,
-    /// Jobs are held back while a checkpoint or bulk load needs the version to
-    /// stand still.
-    pub(crate) paused: usize,
 }
 
 impl std::fmt::Debug for Scheduler {
@@ -75,9 +77,9 @@ impl Scheduler {
             busy: BTreeSet::new(),
             busy_outputs: Vec::new(),
             flushing: BTreeSet::new(),
+            fed: HeatMap::new(),
             running: 0,
             not_before_us: 0,
-            paused: 0,
         }
     }
 }
@@ -128,12 +130,10 @@ impl Scene {
 
 impl Engine {
     /// What policies may see now.
-    pub(crate) fn scene(&self, flushing: &BTreeSet<(KeyspaceId, u32)>) -> Scene {
-        let (version, heat) = {
-            let versions = self.versions.lock();
-            let heat = versions.tables.values().map(|t| (t.meta.id, t.heat()));
-            (Arc::clone(&versions.current), heat.collect())
-        };
+    pub(crate) fn scene(&self, scheduler: &mut Scheduler) -> Scene {
+        let version = Arc::clone(&self.versions.lock().current);
+        let heat = self.sample_heat(scheduler, &version);
+        let flushing = &scheduler.flushing;
         let mut memtables = BTreeMap::new();
         for (&id, space) in &**self.spaces.load() {
             for (part, index) in space.view.load().parts.iter().zip(0u32..) {
@@ -177,6 +177,48 @@ impl Engine {
         }
     }
 
+    /// Hands the uses counted since the last time to the heat tracker, and asks
+    /// it what is hot.
+    fn sample_heat(&self, scheduler: &mut Scheduler, version: &Version) -> HeatMap {
+        let tracker = Arc::clone(&scheduler.preset.heat);
+        let versions = self.versions.lock();
+        let mut fed = BTreeMap::new();
+        for (&keyspace, k) in &version.keyspaces {
+            for (_, _, table) in k.tables() {
+                let Some(open) = versions.tables.get(&table.id) else {
+                    continue;
+                };
+                let now = open.heat();
+                let before = scheduler.fed.get(&table.id).copied().unwrap_or_default();
+                let delta = TableHeat {
+                    probes: now.probes.saturating_sub(before.probes),
+                    hits: now.hits.saturating_sub(before.hits),
+                    block_reads: now.block_reads.saturating_sub(before.block_reads),
+                    scans: now.scans.saturating_sub(before.scans),
+                };
+                if delta != TableHeat::default() {
+                    tracker.touch(&Access {
+                        keyspace,
+                        key: &[],
+                        table: table.id,
+                        delta,
+                    });
+                }
+                fed.insert(table.id, now);
+            }
+        }
+        scheduler.fed = fed;
+        tracker.sample(self.environment.clock.now_micros())
+    }
+
+    /// Gives new tables the heat of those they were made from.
+    pub(crate) fn inherit_heat(&self, parents: &[TableId], children: &[Arc<TableMeta>]) {
+        let tracker = Arc::clone(&self.scheduler.lock().preset.heat);
+        for child in children {
+            tracker.inherit(parents, child);
+        }
+    }
+
     /// Whether nothing was written for a while, or somebody waits for the store
     /// to settle.
     fn is_idle(&self) -> bool {
@@ -190,8 +232,11 @@ impl Engine {
 
     /// Where a new table goes.
     pub(crate) fn place(&self, new: &NewTable) -> Layout {
-        let scene = self.scene(&BTreeSet::new());
-        let placer = Arc::clone(&self.scheduler.lock().preset.placer);
+        let (scene, placer) = {
+            let mut scheduler = self.scheduler.lock();
+            let scene = self.scene(&mut scheduler);
+            (scene, Arc::clone(&scheduler.preset.placer))
+        };
         placer.place(&scene.view(&BTreeSet::new(), &[]), new)
     }
 
@@ -215,10 +260,10 @@ impl Engine {
             return None;
         }
         let mut scheduler = self.scheduler.lock();
-        if scheduler.paused > 0 || self.environment.clock.now_micros() < scheduler.not_before_us {
+        if self.environment.clock.now_micros() < scheduler.not_before_us {
             return None;
         }
-        let scene = self.scene(&scheduler.flushing);
+        let scene = self.scene(&mut scheduler);
         let Scheduler {
             preset,
             busy,
@@ -263,8 +308,20 @@ impl Engine {
         Planned { job, hull }
     }
 
-    /// Runs a job that was begun, and ends it.
+    /// Runs a job that was begun, ends it, and deletes the log segments that
+    /// it made superfluous. Requires: the commit mutex is free.
     pub(crate) fn run(&self, planned: Planned) -> Result<()> {
+        let flushed = matches!(planned.job, Job::Flush(_));
+        let result = self.run_untrimmed(planned);
+        if flushed && result.is_ok() {
+            self.trim_log();
+        }
+        result
+    }
+
+    /// As [`Engine::run`], for those who hold the commit mutex: the log is
+    /// trimmed by the next flush.
+    pub(crate) fn run_untrimmed(&self, planned: Planned) -> Result<()> {
         let Planned { job, hull } = planned;
         let job = &job;
         let started_us = self.environment.clock.now_micros();
@@ -441,7 +498,11 @@ impl Engine {
                 .max(newest_runs);
         }
         let by_memory = brake(memory, self.options.write_buffer_bytes, MEMORY_SLOW_PERCENT);
-        let by_runs = brake(newest_runs as u64, self.options.newest_runs_stop as u64, 50);
+        let by_runs = brake(
+            newest_runs as u64,
+            self.options.newest_runs_stop as u64,
+            RUNS_SLOW_PERCENT,
+        );
         let brake = by_memory.max(by_runs);
         self.counters.brake.store(brake, Ordering::Relaxed);
         brake

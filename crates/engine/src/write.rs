@@ -120,13 +120,14 @@ impl Engine {
         let Some(syncer) = &self.syncer else {
             return Ok(());
         };
-        // Numbers behind the log's last are those of bulk loads, and of what
-        // earlier openings had: they are in durable tables.
-        let upto = upto.min(syncer.appended_seq());
-        syncer.persist(upto).inspect_err(|e| {
-            // A failed persist is final (I5).
-            self.poison(e);
-        })
+        // Numbers that never were in the log, such as a bulk load's, are durable
+        // elsewhere.
+        syncer
+            .persist(upto.min(syncer.appended_seq()))
+            .inspect_err(|e| {
+                // A failed persist is final (I5).
+                self.poison(e);
+            })
     }
 
     /// Makes entries visible, in order.
@@ -156,7 +157,7 @@ impl Engine {
                 continue;
             }
             let space = spaces.get(&id).ok_or_else(|| {
-                Error::new(ErrorKind::NotFound, format!("keyspace {id} does not exist"))
+                Error::new(ErrorKind::Closed, format!("keyspace {id} was dropped"))
             })?;
             space.check_open()?;
             let full = space.view.load().parts.iter().any(|p| p.active.is_full());
@@ -170,6 +171,7 @@ impl Engine {
             });
         }
         if sealed {
+            self.update_brake();
             self.wake();
         }
         Ok(routes)

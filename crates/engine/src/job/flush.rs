@@ -60,7 +60,6 @@ impl Engine {
         })?;
         self.counters.flushes.add(1);
         self.counters.flushed_bytes.add(done.bytes_out);
-        self.trim_log();
         Ok(Done { bytes_in, ..done })
     }
 
@@ -119,17 +118,18 @@ impl Engine {
         // Entries of other memtables may be older than those that are about to
         // become durable here; a power failure must not leave a gap (I9).
         self.persist_log(last)?;
-        if space.dropped.load(Ordering::Acquire) {
-            return Ok(Done::nothing());
-        }
-        self.commit_edit(edit, opened, &mut |keyspace, parts| {
+        let committed = self.commit_edit(edit, opened, &mut |keyspace, parts| {
             if keyspace == job.keyspace
                 && let Some(part) = parts.get_mut(job.part as usize)
             {
                 part.sealed
                     .retain(|m| !sealed.iter().any(|s| Arc::ptr_eq(s, m)));
             }
-        })?;
+        });
+        if committed.is_err() && space.dropped.load(Ordering::Acquire) {
+            return Ok(Done::nothing());
+        }
+        committed?;
         outputs.keep();
         let bytes_out = tables.iter().map(|t| t.size_bytes()).sum();
         let what = format!(

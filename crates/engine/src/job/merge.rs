@@ -164,10 +164,16 @@ impl Engine {
         if edit.changes.is_empty() {
             return Ok(Done::nothing());
         }
-        self.commit_edit(edit, opened, &mut |_, _| {})?;
+        let committed = self.commit_edit(edit, opened, &mut |_, _| {});
+        if committed.is_err() && self.space(job.keyspace).is_none() {
+            // The keyspace was dropped meanwhile.
+            return Ok(Done::nothing());
+        }
+        committed?;
         for (outputs, _) in results {
             outputs.keep();
         }
+        self.inherit_heat(&job.inputs, &new);
         let count = merged.values().map(Vec::len).sum::<usize>();
         let what = format!(
             "{count} tables into {} of {}, {} moved",
@@ -205,6 +211,8 @@ impl Engine {
             None => cursor.seek_first()?,
         }
         let mut unchecked = 0;
+        // By source: whether the block it stands in is cached.
+        let mut warm = vec![false; inputs.len()];
         while cursor.valid() {
             let key = cursor.key();
             if stretch.high.as_deref().is_some_and(|high| key >= high) {
@@ -223,6 +231,10 @@ impl Engine {
                 unchecked += copied;
                 continue;
             }
+            let source = cursor.top_index();
+            if let Some(disk) = cursor.top().disk().filter(|d| d.at_block_start()) {
+                warm[source] = disk.table().is_cached(disk.block_index());
+            }
             let key = cursor.key();
             let value = cursor.value();
             unchecked += (key.len() + value.len()) as u64;
@@ -232,6 +244,9 @@ impl Engine {
                     outputs.cut(key)?;
                 }
                 outputs.add(key, seq, kind, value)?;
+                if warm[source] {
+                    outputs.keep_warm();
+                }
             }
             cursor.next()?;
         }
@@ -259,6 +274,10 @@ impl Engine {
         let block = table.block_info(index);
         let last = block.last_key;
         if block.has_deletes || block.has_versions || block.continues {
+            return Ok(None);
+        }
+        // A cached block is decoded, so that its successor is cached too.
+        if table.is_cached(index) {
             return Ok(None);
         }
         let continued = index + 1 < table.block_count() && table.block_info(index + 1).continues;

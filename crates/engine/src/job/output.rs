@@ -130,6 +130,14 @@ impl<'a> Outputs<'a> {
         }
     }
 
+    /// See [`TableWriter::keep_warm`]. For the entry added last.
+    #[inline]
+    pub(crate) fn keep_warm(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.writer.keep_warm();
+        }
+    }
+
     /// Whether blocks of `from` can be copied without decoding them.
     pub(crate) fn takes_blocks_of(&self, from: &Table) -> bool {
         self.current
@@ -183,7 +191,8 @@ impl<'a> Outputs<'a> {
             created_us: engine.environment.clock.now_micros(),
         };
         self.current = Some(Current {
-            writer: TableWriter::new(id, options, data),
+            writer: TableWriter::new(id, options, data)
+                .with_cache(Arc::clone(&engine.home.context.cache)),
             data_object,
             meta_object: engine.new_id(),
             data_tier,

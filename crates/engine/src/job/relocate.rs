@@ -56,7 +56,12 @@ impl Engine {
             keyspace: job.keyspace,
             table: meta,
         });
-        self.commit_edit(edit, vec![Arc::new(open)], &mut |_, _| {})?;
+        let committed = self.commit_edit(edit, vec![Arc::new(open)], &mut |_, _| {});
+        if committed.is_err() && self.space(job.keyspace).is_none() {
+            // The keyspace was dropped meanwhile.
+            return Ok(Done::nothing());
+        }
+        committed?;
         copied.keep = true;
         self.counters.relocations.add(1);
         self.counters.relocated_bytes.add(bytes);

@@ -36,6 +36,36 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
+/// Makes `path` and the directories above it where they do not exist, and
+/// makes their names durable: also those of an earlier attempt that died before
+/// it could.
+pub(crate) fn create_directory(environment: &Environment, path: &Path) -> Result<()> {
+    let file_system = &*environment.file_system;
+    let fail = |error| Error::io("creating directory", path, error);
+    let mut above = Vec::new();
+    for directory in path.ancestors().skip(1) {
+        // The directory above a relative path's first part.
+        let directory = if directory.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            directory
+        };
+        above.push(directory);
+        if file_system.metadata(directory).map_err(fail)?.is_some() {
+            break;
+        }
+    }
+    file_system.create_directory(path).map_err(fail)?;
+    for directory in above.into_iter().rev() {
+        match file_system.sync_directory(directory) {
+            // Somebody else's directory, which may be closed to us.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
+            other => other.map_err(|error| Error::io("persisting directory", directory, error))?,
+        }
+    }
+    Ok(())
+}
+
 /// Replaces the small file `name` of `directory` by one that holds `bytes`:
 /// durable on return; after an error the old or the new one stands, whole. A
 /// file that holds them already is left alone.

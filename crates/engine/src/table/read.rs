@@ -235,34 +235,58 @@ impl Table {
         self.get_in(until, key, snapshot)
     }
 
-    /// Starts reading the block that may hold `key`, if one may and it is not
-    /// cached; says whether one may.
-    pub fn announce(&self, key: &[u8], hash: u64, snapshot: SeqNo) -> bool {
+    /// As [`Table::get`], but without waiting for the device: `None` when the
+    /// block that may hold `key` is not cached. The device is told to read it.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn get_if_cached(
+        &self,
+        key: &[u8],
+        hash: u64,
+        snapshot: SeqNo,
+    ) -> Result<Option<Option<TableHit>>> {
         let (until, starts_next) = self.index.blocks_until(key, snapshot);
-        let Some(block) = (if starts_next {
-            Some(until)
-        } else {
-            until.checked_sub(1)
-        }) else {
-            return false;
+        let block = until.checked_sub(1).filter(|_| !starts_next);
+        let Some(block) = block.filter(|_| self.loaded_seq.is_none()) else {
+            // Rare cases are left to the waiting read.
+            return Ok((until == 0 && !starts_next).then_some(None));
         };
-        if !starts_next && !self.index.list.may_contain(block, self.probes, hash) {
-            return false;
+        if !self.index.list.may_contain(block, self.probes, hash) {
+            self.accesses.add(PROBES);
+            self.accesses.add(FILTER_REJECTS);
+            return Ok(Some(None));
         }
-        if !self.context.cache.contains(self.id, block as u32) {
+        let Some(content) = self.context.cache.get(self.id, block as u32) else {
             let entry = &self.list().entries[block];
             let (reader, place) = &self.extents[usize::from(entry.extent)];
             let length = u64::from(entry.stored_bytes);
             reader.advise(place.offset + entry.offset, length, Advice::WillNeed);
-        }
-        true
+            return Ok(None);
+        };
+        self.accesses.add(PROBES);
+        self.find_in(content, block, key, snapshot, false).map(Some)
     }
 
     fn get_in(&self, block: usize, key: &[u8], snapshot: SeqNo) -> Result<Option<TableHit>> {
-        let (content, from_device) = match self.context.cache.get(self.id, block as u32) {
-            Some(content) => (content, false),
-            None => (self.load_block(block, true)?, true),
-        };
+        match self.context.cache.get(self.id, block as u32) {
+            Some(content) => self.find_in(content, block, key, snapshot, false),
+            None => {
+                let content = self.load_block(block, true)?;
+                self.find_in(content, block, key, snapshot, true)
+            }
+        }
+    }
+
+    #[inline]
+    fn find_in(
+        &self,
+        content: Arc<Block>,
+        block: usize,
+        key: &[u8],
+        snapshot: SeqNo,
+        from_device: bool,
+    ) -> Result<Option<TableHit>> {
         let found = content.find(key, snapshot);
         let found = found.ok_or_else(|| self.block_error(block, "its entries make no sense"))?;
         let Some(Found {
@@ -338,6 +362,12 @@ impl Table {
     /// Counts a cursor.
     pub(crate) fn count_cursor(&self) {
         self.accesses.add(CURSORS);
+    }
+
+    /// Whether block `block` is in the cache.
+    #[must_use]
+    pub fn is_cached(&self, block: usize) -> bool {
+        self.context.cache.contains(self.id, block as u32)
     }
 
     /// The stored bytes of block `block`, verified, for

@@ -129,7 +129,8 @@ impl World {
 
     pub fn plan(&self, preset: &mut Preset) -> Option<Job> {
         let view = self.view();
-        preset.planners.iter_mut().find_map(|p| p.plan(&view))
+        let flush = preset.flush.plan(&view);
+        flush.or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view)))
     }
 
     fn count_tiers(&mut self) {
