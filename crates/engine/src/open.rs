@@ -315,7 +315,7 @@ fn look_fresh(
     for (tier, identity) in options.tiers.iter().zip(identities) {
         if let Some(identity) = identity {
             return Err(Error::new(ErrorKind::WrongTier, format!(
-                "tier {:?} belongs to store {:032x}, whose manifest pointer is missing from tier {:?}",
+                "tier {:?} belongs to store {:032x}, whose manifest pointer is missing from tier {:?} (if it was lost, run repair)",
                 tier.name(), identity.store_id, options.tiers[0].name()
             ))
             .at(&options.tiers[0].path().join(manifest::CURRENT)));

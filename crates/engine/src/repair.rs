@@ -142,8 +142,12 @@ impl fmt::Display for RepairReport {
         if let Some((first, last)) = self.log_numbers_lost {
             write!(f, ", numbers {first} to {last} lost")?;
         }
-        for file in &self.moved_aside {
-            write!(f, "\nmoved aside: {}", file.display())?;
+        let mut places: BTreeMap<&Path, u64> = BTreeMap::new();
+        for place in self.moved_aside.iter().filter_map(|file| file.parent()) {
+            *places.entry(place).or_default() += 1;
+        }
+        for (place, files) in places {
+            write!(f, "\nmoved aside: {files} files, to {}", place.display())?;
         }
         for note in &self.notes {
             write!(f, "\nnote: {note}")?;
@@ -659,8 +663,9 @@ impl<'a> Repair<'a> {
         version.next_keyspace = known.next_keyspace.max(1);
         self.last_seq = remains.version.as_ref().map_or(SeqNo::ZERO, |v| v.last_seq);
         if remains.version.is_none() {
-            self.report.notes.push(
-                "no manifest can be read: everything in tables goes to the default keyspace"
+            self.report.lost.push(
+                "no manifest can be read, so all tables are in the default keyspace now: if there were \
+                 others, the keys they had in common hide each other"
                     .to_string(),
             );
         }
@@ -844,8 +849,8 @@ impl<'a> Repair<'a> {
             }
         }
         if !loaded.is_empty() {
-            self.report.notes.push(format!(
-                "{} tables were bulk loaded, and when is not known: they are taken to be newer than the \
+            self.report.lost.push(format!(
+                "when {} tables were bulk loaded is not known: they are taken to be newer than the \
                  tables written before them and older than those written after",
                 loaded.len()
             ));
