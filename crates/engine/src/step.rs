@@ -365,7 +365,8 @@ impl Engine {
         for space in self.spaces.load().values() {
             let view = space.view.load();
             for part in &view.parts {
-                memory += part.memtables().map(|m| m.table.size_bytes() as u64).sum::<u64>();
+                let filled = part.memtables().filter(|m| !m.is_empty());
+                memory += filled.map(|m| m.table.size_bytes() as u64).sum::<u64>();
             }
             newest_runs = view.tree.parts.iter().map(Vec::len).max().unwrap_or(0).max(newest_runs);
         }
