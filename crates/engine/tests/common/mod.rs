@@ -1,5 +1,7 @@
 //! What the tests of the whole engine share.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 pub(crate) mod disk;
 
 /// A small, fast generator, so that a seed replays a run.
