@@ -56,13 +56,23 @@ pub(crate) fn table(
         .try_for_each(|row| write_row(out, &widths, row, &left))
 }
 
-/// Prints JSON objects as a table whose columns are the members of the first.
-pub(crate) fn objects(out: &mut dyn Write, objects: &[Value]) -> io::Result<()> {
+/// Prints JSON objects as a table of the columns `names`, those left out that the
+/// first object does not have.
+pub(crate) fn objects(out: &mut dyn Write, objects: &[Value], names: &[&str]) -> io::Result<()> {
     let Some(first) = objects.first().and_then(Value::as_object) else {
         return Ok(());
     };
-    let names: Vec<&String> = first.keys().collect();
-    let mut rows = vec![names.iter().map(|name| (*name).clone()).collect::<Vec<_>>()];
+    let names: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| first.contains_key(*name))
+        .collect();
+    let mut rows = vec![
+        names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<Vec<_>>(),
+    ];
     for object in objects {
         rows.push(names.iter().map(|name| cell(&object[*name])).collect());
     }

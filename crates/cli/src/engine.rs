@@ -6,15 +6,11 @@
 
 use std::ops::Bound;
 
-pub(crate) use crate::engine_stub as thermocline;
-
 pub(crate) use thermocline::{
-    Db, DeviceProfile, Error, ErrorKind, Keyspace, Options, Result, Tier, dump, repair, verify,
+    DEFAULT_KEYSPACE, Db, DeviceProfile, Error, ErrorKind, Keyspace, OPTIONS_FILE, Options, Result,
+    StoreLock, Tier, repair, verify,
 };
-use thermocline::{DumpOptions, Durability, KeyspaceOptions, WriteBatch, WriteOptions};
-
-/// The name of the keyspace that a store always has.
-pub(crate) const DEFAULT_KEYSPACE: &str = "default";
+use thermocline::{DumpOptions, Durability, KeyspaceOptions, WriteBatch, WriteOptions, dump};
 
 /// The keyspace `name`, created where the store is open for writing and does
 /// not have it.
@@ -43,18 +39,18 @@ impl<'a> Changes<'a> {
     }
 
     /// Adds a put.
-    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.batch.put_in(self.space, key, value);
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.batch.put_in(self.space, key, value)
     }
 
     /// Adds a delete.
-    pub(crate) fn delete(&mut self, key: &[u8]) {
-        self.batch.delete_in(self.space, key);
+    pub(crate) fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.batch.delete_in(self.space, key)
     }
 
     /// Adds a delete of every key from `start` up to `end`, exclusive.
-    pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) {
-        self.batch.delete_range_in(self.space, start, end);
+    pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
+        self.batch.delete_range_in(self.space, start, end)
     }
 
     /// The number of changes.
@@ -64,15 +60,13 @@ impl<'a> Changes<'a> {
 
     /// Writes the changes; on return the device has them.
     pub(crate) fn write_durably(self, db: &Db) -> Result<()> {
-        let options = WriteOptions {
-            durability: Some(Durability::Device),
-        };
-        db.write(self.batch, &options)
+        let options = WriteOptions::default().durability(Durability::Device);
+        db.write_with(&self.batch, options)
     }
 
     /// Writes the changes at the store's own durability.
     pub(crate) fn write(self, db: &Db) -> Result<()> {
-        db.write(self.batch, &WriteOptions { durability: None })
+        db.write(&self.batch)
     }
 }
 
@@ -122,6 +116,8 @@ pub(crate) struct Reading {
     pub(crate) memtable_hits: u64,
     /// Reads answered by the block cache.
     pub(crate) cache_hits: u64,
+    /// Reads of keys that are nowhere.
+    pub(crate) absent: u64,
     /// Bytes written by merges.
     pub(crate) merge_bytes: u64,
     /// Bytes copied from one tier to another.
@@ -147,17 +143,17 @@ impl Reading {
     pub(crate) fn of(db: &Db) -> Reading {
         let stats = db.stats();
         Reading {
-            memtable_hits: stats.hits_memtable,
-            cache_hits: stats.hits_cache,
-            merge_bytes: stats.merge_bytes,
-            relocate_bytes: stats.relocate_bytes,
+            memtable_hits: stats.memtable_hits,
+            cache_hits: stats.cached_hits,
+            absent: stats.misses,
+            merge_bytes: stats.merge_out_bytes,
+            relocate_bytes: stats.relocated_bytes,
             tiers: stats
                 .tiers
                 .iter()
-                .enumerate()
-                .map(|(i, tier)| TierReading {
+                .map(|tier| TierReading {
                     name: tier.name.clone(),
-                    hits: stats.hits_tiers.get(i).copied().unwrap_or(0),
+                    hits: tier.hits,
                     used_bytes: tier.used_bytes,
                     capacity_bytes: tier.capacity_bytes,
                     price_usd_gb_month: tier.price_usd_gb_month,
@@ -173,6 +169,7 @@ impl Reading {
         let mut delta = self.clone();
         delta.memtable_hits = self.memtable_hits.saturating_sub(earlier.memtable_hits);
         delta.cache_hits = self.cache_hits.saturating_sub(earlier.cache_hits);
+        delta.absent = self.absent.saturating_sub(earlier.absent);
         delta.merge_bytes = self.merge_bytes.saturating_sub(earlier.merge_bytes);
         delta.relocate_bytes = self.relocate_bytes.saturating_sub(earlier.relocate_bytes);
         for (tier, before) in delta.tiers.iter_mut().zip(&earlier.tiers) {

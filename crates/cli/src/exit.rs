@@ -15,7 +15,8 @@ pub(crate) const TABLE: &str = "\
   3  an I/O call failed, or the store refused for a reason not listed here
   4  damage: stored bytes are not the bytes that were written; verify found
      problems, repair could not save everything, replay read a wrong value
-  5  the store is open elsewhere
+  5  the store is open elsewhere (get, scan, stat and explain can read it even
+     so with --read-only)
   6  a tier's directory is missing, swapped, stale or of another store
 130  interrupted; temporary stores were removed
 

@@ -12,7 +12,6 @@ mod chunk;
 mod columns;
 mod command;
 mod engine;
-mod engine_stub;
 mod exit;
 mod human;
 mod input;

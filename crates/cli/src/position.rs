@@ -76,7 +76,7 @@ impl Bookmark {
             ..position.clone()
         };
         let mut changes = Changes::of(&self.space);
-        changes.put(&self.key, &serde_json::to_vec(&position)?);
+        changes.put(&self.key, &serde_json::to_vec(&position)?)?;
         Ok(changes.write_durably(db)?)
     }
 
@@ -86,7 +86,7 @@ impl Bookmark {
             return Ok(());
         }
         let mut changes = Changes::of(&self.space);
-        changes.delete(&self.key);
+        changes.delete(&self.key)?;
         match changes.write_durably(db) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),

@@ -28,12 +28,12 @@ pub(crate) fn latencies(out: &mut dyn Write, kinds: &[(&str, Percentiles)]) -> i
 
 /// Prints from where the reads of `delta` were served.
 pub(crate) fn served(out: &mut dyn Write, delta: &Reading) -> io::Result<()> {
-    let hits = delta.hits();
+    let reads = delta.hits() + delta.absent;
     let row = |name: String, count: u64| {
         vec![
             format!("  {name}"),
             human::count(count),
-            human::percent(count, hits),
+            human::percent(count, reads),
         ]
     };
     let mut rows = vec![
@@ -41,7 +41,10 @@ pub(crate) fn served(out: &mut dyn Write, delta: &Reading) -> io::Result<()> {
         row("memory (block cache)".into(), delta.cache_hits),
     ];
     for tier in &delta.tiers {
-        rows.push(row(format!("tier {}", tier.name), tier.hits));
+        rows.push(row(format!("tier {} (block read)", tier.name), tier.hits));
+    }
+    if delta.absent > 0 {
+        rows.push(row("nowhere (absent keys)".into(), delta.absent));
     }
     table(out, &rows, |column| column == 0)
 }

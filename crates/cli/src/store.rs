@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::engine::{DEFAULT_KEYSPACE, Db, DeviceProfile, ErrorKind, Keyspace, Options, Tier};
+use crate::engine::{
+    DEFAULT_KEYSPACE, Db, DeviceProfile, ErrorKind, Keyspace, OPTIONS_FILE, Options, StoreLock,
+    Tier,
+};
 use crate::exit::Failure;
 use crate::human;
-
-/// The file in the fast tier's directory in which a store of several tiers
-/// keeps its options.
-const OPTIONS_FILE: &str = "thermocline.toml";
 
 /// The arguments that name a store.
 #[derive(Args, Clone, Debug, Default)]
@@ -33,8 +32,6 @@ pub(crate) struct StoreArgs {
 /// What a command wants to do with the store it opens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
-    /// Read an existing store and change no byte of it.
-    Read,
     /// Change an existing store.
     Change,
     /// Change a store, made first if there is none.
@@ -71,11 +68,50 @@ impl StoreArgs {
 
     /// Opens the named store for `access`.
     pub(crate) fn open(&self, access: Access) -> Result<Db, Failure> {
-        let options = self
-            .options()?
-            .read_only(access == Access::Read)
-            .create_if_missing(access == Access::Create);
+        let options = self.options()?.create_if_missing(access == Access::Create);
         Ok(Db::open(options)?)
+    }
+}
+
+/// The arguments that name a store of which no byte is changed.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Take no lock: read a store on a read-only medium, or one that another
+    /// process has open, which may delete files while they are being read
+    #[arg(long, help_heading = "Store")]
+    read_only: bool,
+}
+
+impl ReadArgs {
+    /// Opens the named store.
+    pub(crate) fn open(&self) -> Result<ReadStore, Failure> {
+        let options = self.store.options()?.create_if_missing(false);
+        let lock = if self.read_only {
+            None
+        } else {
+            Some(StoreLock::take(&options)?)
+        };
+        Ok(ReadStore {
+            db: Db::open(options.read_only(true))?,
+            _lock: lock,
+        })
+    }
+}
+
+/// A store that no other process changes as long as this lives, unless
+/// `--read-only` says that it may.
+pub(crate) struct ReadStore {
+    db: Db,
+    _lock: Option<StoreLock>,
+}
+
+impl std::ops::Deref for ReadStore {
+    type Target = Db;
+
+    fn deref(&self) -> &Db {
+        &self.db
     }
 }
 
@@ -133,6 +169,8 @@ pub(crate) struct TwoTiers {
 impl TwoTiers {
     /// Price of the fast tier, in USD per GB and month.
     const FAST_PRICE: f64 = 0.20;
+    /// The share of its capacity that placement fills.
+    const FILL_SHARE: f64 = 0.95;
     /// Price of the cheap tier, in USD per GB and month.
     const CHEAP_PRICE: f64 = 0.02;
 
@@ -143,7 +181,8 @@ impl TwoTiers {
         let memtable_bytes = (self.data_bytes / 64).clamp(1 << 20, 64 << 20);
         // The log and the memtables on their way to tables lie on the fast
         // tier too; its share is meant for data.
-        let fast_bytes = self.fast_bytes + 4 * memtable_bytes;
+        let reserve_bytes = 4 * memtable_bytes;
+        let fast_bytes = (self.fast_bytes as f64 / Self::FILL_SHARE) as u64 + reserve_bytes;
         Options::new()
             .tier(
                 Tier::new("fast", dir.join("fast"))
@@ -155,6 +194,8 @@ impl TwoTiers {
             .memtable_bytes(memtable_bytes)
             .log_segment_bytes(memtable_bytes)
             .table_bytes(memtable_bytes)
+            .reserve_bytes(reserve_bytes)
+            .tier_fill_share(Self::FILL_SHARE)
             .block_cache_bytes(self.cache_bytes)
     }
 }

@@ -236,10 +236,17 @@ fn a_checkpoint_is_a_store_of_its_own() {
     let copy = scratch.path("copy");
     exits(0, &["checkpoint", "--db", &db, &copy]);
     exits(0, &["delete", "--db", &db, "key000001"]);
-    let options = Path::new(&copy).join("options.toml");
-    let options = options.to_str().unwrap();
-    exits(0, &["get", "--options", options, "key000001"]);
-    exits(0, &["verify", "--options", options]);
+    let moved = scratch.path("moved");
+    fs::rename(&copy, &moved).unwrap();
+    exits(0, &["get", "--db", &moved, "key000001"]);
+    exits(0, &["verify", "--db", &moved]);
+    exits(0, &["put", "--db", &moved, "key000001", "new"]);
+    let first = Path::new(&moved).join("main");
+    assert_eq!(
+        exits(0, &["get", "--db", first.to_str().unwrap(), "key000001"]),
+        "new\n"
+    );
+    fs::rename(&moved, &copy).unwrap();
     exits(3, &["checkpoint", "--db", &db, &copy]);
 }
 

@@ -121,7 +121,13 @@ impl WriteBatch {
         &self.bytes
     }
 
-    pub(crate) fn push(&mut self, keyspace: KeyspaceId, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+    pub(crate) fn push(
+        &mut self,
+        keyspace: KeyspaceId,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
         check_key(key)?;
         match kind {
             Kind::Put => check_value(value)?,
@@ -129,8 +135,12 @@ impl WriteBatch {
             Kind::RangeDelete => {
                 check_key(value)?;
                 if key >= value {
-                    return Err(Error::invalid("range delete: start is not before end")
-                        .expected("start < end", format!("{} and {}", key.escape_ascii(), value.escape_ascii())));
+                    return Err(
+                        Error::invalid("range delete: start is not before end").expected(
+                            "start < end",
+                            format!("{} and {}", key.escape_ascii(), value.escape_ascii()),
+                        ),
+                    );
                 }
             }
         }
@@ -161,7 +171,8 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
         return Err(Error::invalid("key is empty"));
     }
     if key.len() > KEY_BYTES_MAX {
-        return Err(Error::invalid("key length in bytes").expected(format!("at most {KEY_BYTES_MAX}"), key.len()));
+        return Err(Error::invalid("key length in bytes")
+            .expected(format!("at most {KEY_BYTES_MAX}"), key.len()));
     }
     Ok(())
 }
@@ -233,12 +244,21 @@ impl<'a> Operations<'a> {
             KeyspaceId(u32::try_from(self.length()?).ok()?)
         };
         let key = self.bytes()?;
-        let value = if kind == Kind::Delete { &[][..] } else { self.bytes()? };
+        let value = if kind == Kind::Delete {
+            &[][..]
+        } else {
+            self.bytes()?
+        };
         let lawful = !key.is_empty()
             && key.len() <= KEY_BYTES_MAX
             && value.len() <= VALUE_BYTES_MAX
             && (kind != Kind::RangeDelete || key < value);
-        lawful.then_some(Operation { keyspace, kind, key, value })
+        lawful.then_some(Operation {
+            keyspace,
+            kind,
+            key,
+            value,
+        })
     }
 }
 
@@ -265,13 +285,28 @@ mod tests {
     fn a_batch_reads_back_in_order() {
         let mut batch = WriteBatch::new();
         batch.put(b"k", b"v").unwrap();
-        batch.push(KeyspaceId(300), Kind::Delete, b"gone", b"").unwrap();
+        batch
+            .push(KeyspaceId(300), Kind::Delete, b"gone", b"")
+            .unwrap();
         batch.delete_range(b"a", b"b").unwrap();
-        let read: Vec<_> = Operations::new(batch.encoded()).map(Result::unwrap).collect();
+        let read: Vec<_> = Operations::new(batch.encoded())
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(read.len(), batch.len());
         assert_eq!(read[0].value, b"v");
-        assert_eq!(read[1], Operation { keyspace: KeyspaceId(300), kind: Kind::Delete, key: b"gone", value: b"" });
-        assert_eq!((read[2].kind, read[2].key, read[2].value), (Kind::RangeDelete, &b"a"[..], &b"b"[..]));
+        assert_eq!(
+            read[1],
+            Operation {
+                keyspace: KeyspaceId(300),
+                kind: Kind::Delete,
+                key: b"gone",
+                value: b""
+            }
+        );
+        assert_eq!(
+            (read[2].kind, read[2].key, read[2].value),
+            (Kind::RangeDelete, &b"a"[..], &b"b"[..])
+        );
     }
 
     #[test]
@@ -290,7 +325,9 @@ mod tests {
         for _ in 0..2000 {
             let mut bytes = Vec::new();
             for _ in 0..seed % 40 {
-                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                seed = seed
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
                 bytes.push((seed >> 33) as u8);
             }
             seed = seed.wrapping_add(1);

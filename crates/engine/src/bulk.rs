@@ -40,7 +40,9 @@ pub struct BulkLoad {
 
 impl std::fmt::Debug for BulkLoad {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BulkLoad").field("keyspace", &self.space.name).finish_non_exhaustive()
+        f.debug_struct("BulkLoad")
+            .field("keyspace", &self.space.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -48,7 +50,13 @@ impl BulkLoad {
     pub(crate) fn new(handle: Arc<Handle>, space: Arc<Space>) -> Result<BulkLoad> {
         handle.engine.check_writable()?;
         space.check_open()?;
-        let mut load = BulkLoad { outputs: None, space, handle, last: Vec::new(), next_cut: 0 };
+        let mut load = BulkLoad {
+            outputs: None,
+            space,
+            handle,
+            last: Vec::new(),
+            next_cut: 0,
+        };
         load.begin(TierId(0));
         Ok(load)
     }
@@ -57,19 +65,26 @@ impl BulkLoad {
         let target = Target {
             keyspace: self.space.id,
             slot: self.slot(),
-            table_bytes: self.handle.engine.options.table_bytes,
+            table_bytes: self.handle.engine.options.table_size(),
             parents: Vec::new(),
             first_tier,
             background: false,
         };
-        self.outputs = Some(Outputs::new(Host::Load(Arc::clone(&self.handle.engine)), target, Cover::default()));
+        self.outputs = Some(Outputs::new(
+            Host::Load(Arc::clone(&self.handle.engine)),
+            target,
+            Cover::default(),
+        ));
     }
 
     /// Where the tables will most likely lie: the last level.
     fn slot(&self) -> Slot {
         let engine = &self.handle.engine;
         let version = Arc::clone(&engine.versions.lock().current);
-        let levels = version.keyspaces.get(&self.space.id).map_or(0, |k| k.levels.len());
+        let levels = version
+            .keyspaces
+            .get(&self.space.id)
+            .map_or(0, |k| k.levels.len());
         Slot::Level((levels.max(1) - 1) as u32)
     }
 
@@ -82,13 +97,20 @@ impl BulkLoad {
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(key)?;
         if value.len() > BATCH_BYTES_MAX / 2 {
-            return Err(Error::invalid("value length in bytes").expected(format!("at most {}", BATCH_BYTES_MAX / 2), value.len()));
+            return Err(Error::invalid("value length in bytes")
+                .expected(format!("at most {}", BATCH_BYTES_MAX / 2), value.len()));
         }
         if !self.last.is_empty() && key <= &*self.last {
-            return Err(Error::invalid("bulk load: keys must ascend strictly")
-                .expected(format!("a key behind {}", self.last.escape_ascii()), key.escape_ascii()));
+            return Err(
+                Error::invalid("bulk load: keys must ascend strictly").expected(
+                    format!("a key behind {}", self.last.escape_ascii()),
+                    key.escape_ascii(),
+                ),
+            );
         }
-        let Some(outputs) = &mut self.outputs else { return Err(void()) };
+        let Some(outputs) = &mut self.outputs else {
+            return Err(void());
+        };
         let view = self.space.view.load();
         let bounds = view.cuts.bounds();
         let crossed = bounds[self.next_cut..].partition_point(|b| &**b <= key);
@@ -101,7 +123,9 @@ impl BulkLoad {
             }
             cut?;
         }
-        let Some(outputs) = &mut self.outputs else { return Err(void()) };
+        let Some(outputs) = &mut self.outputs else {
+            return Err(void());
+        };
         let added = outputs.add(key, LOADED_SEQ, Kind::Put, value);
         if added.is_err() {
             self.outputs = None;
@@ -118,7 +142,9 @@ impl BulkLoad {
     /// Those of flushing what overlaps the load, and of writing the manifest.
     /// The load then has no effect.
     pub fn finish(mut self) -> Result<u64> {
-        let Some(mut outputs) = self.outputs.take() else { return Err(void()) };
+        let Some(mut outputs) = self.outputs.take() else {
+            return Err(void());
+        };
         let tables = outputs.finish()?;
         if tables.is_empty() {
             return Ok(0);
@@ -138,8 +164,16 @@ impl BulkLoad {
         engine.persist_log(engine.visible())?;
         let seq = commit.next_seq;
 
-        let tables: Vec<Arc<TableMeta>> =
-            tables.iter().map(|t| Arc::new(TableMeta { seq_min: seq, seq_max: seq, ..(**t).clone() })).collect();
+        let tables: Vec<Arc<TableMeta>> = tables
+            .iter()
+            .map(|t| {
+                Arc::new(TableMeta {
+                    seq_min: seq,
+                    seq_max: seq,
+                    ..(**t).clone()
+                })
+            })
+            .collect();
         let opened = engine.open_outputs(&tables)?;
         let mut tries = 0;
         loop {
@@ -165,21 +199,44 @@ impl BulkLoad {
     }
 
     /// The edit that puts `tables` where they belong now.
-    fn edit(&self, engine: &Engine, scheduler: &Scheduler, tables: &[Arc<TableMeta>], seq: SeqNo) -> Edit {
+    fn edit(
+        &self,
+        engine: &Engine,
+        scheduler: &Scheduler,
+        tables: &[Arc<TableMeta>],
+        seq: SeqNo,
+    ) -> Edit {
         let version = Arc::clone(&engine.versions.lock().current);
         let mut edit = Edit::default();
-        let Some(keyspace) = version.keyspaces.get(&self.space.id) else { return edit };
+        let Some(keyspace) = version.keyspaces.get(&self.space.id) else {
+            return edit;
+        };
         let overlaps = |t: &TableMeta| tables.iter().any(|new| new.range.overlaps(&t.range));
         // What a merge is about to write counts as there.
-        let coming = scheduler.busy_outputs.iter().filter(|(id, ..)| *id == self.space.id);
+        let coming = scheduler
+            .busy_outputs
+            .iter()
+            .filter(|(id, ..)| *id == self.space.id);
         let alone = !keyspace.tables().any(|(_, _, t)| overlaps(t))
-            && !coming.clone().any(|(.., hull)| tables.iter().any(|new| new.range.overlaps(hull)));
+            && !coming
+                .clone()
+                .any(|(.., hull)| tables.iter().any(|new| new.range.overlaps(hull)));
         let mut run = (None, RunId(0));
         for table in tables {
-            let slot = if alone { self.slot() } else { Slot::Newest(keyspace.cuts.part_of(&table.range.start) as u32) };
+            let slot = if alone {
+                self.slot()
+            } else {
+                Slot::Newest(keyspace.cuts.part_of(&table.range.start) as u32)
+            };
             if run.0 != Some(slot) {
-                let existing = keyspace.level(slot).and_then(|l| l.runs.first()).filter(|_| alone);
-                run = (Some(slot), existing.map_or_else(|| RunId(engine.new_id()), |r| r.id));
+                let existing = keyspace
+                    .level(slot)
+                    .and_then(|l| l.runs.first())
+                    .filter(|_| alone);
+                run = (
+                    Some(slot),
+                    existing.map_or_else(|| RunId(engine.new_id()), |r| r.id),
+                );
             }
             edit.changes.push(Change::AddTable {
                 keyspace: self.space.id,
@@ -191,12 +248,19 @@ impl BulkLoad {
         }
         for part in 0..keyspace.parts.len() as u32 {
             // Nothing older is left in memory, and nothing newer exists.
-            edit.changes.push(Change::SetFlushed { keyspace: self.space.id, part, flushed: seq });
+            edit.changes.push(Change::SetFlushed {
+                keyspace: self.space.id,
+                part,
+                flushed: seq,
+            });
         }
         edit
     }
 }
 
 fn void() -> Error {
-    Error::new(ErrorKind::Closed, "the bulk load failed earlier and is void")
+    Error::new(
+        ErrorKind::Closed,
+        "the bulk load failed earlier and is void",
+    )
 }

@@ -4,14 +4,14 @@
 //! the new directories, with a manifest that names them. The new store has its
 //! own number, so that its tiers can never be taken for the old one's.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thermocline_model::version::Version;
 
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{OPTIONS_FILE, Tier};
+use crate::options::OPTIONS_FILE;
 use crate::store::{ObjectKind, ObjectName, TierIdentity, create_directory, replace_file};
 use crate::version::manifest::{self, Header, Manifest};
 
@@ -19,10 +19,20 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
     let environment = &engine.environment;
     let fs = &environment.file_system;
     let io = |doing: &str, path: &Path, e| Error::io(doing, path, e);
-    if fs.metadata(directory).map_err(|e| io("looking for directory", directory, e))?.is_some() {
-        let list = fs.list(directory).map_err(|e| io("listing", directory, e))?;
+    if fs
+        .metadata(directory)
+        .map_err(|e| io("looking for directory", directory, e))?
+        .is_some()
+    {
+        let list = fs
+            .list(directory)
+            .map_err(|e| io("listing", directory, e))?;
         if !list.is_empty() {
-            return Err(Error::new(ErrorKind::AlreadyExists, "checkpoint directory is not empty").at(directory));
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                "checkpoint directory is not empty",
+            )
+            .at(directory));
         }
     }
     engine.check_writable()?;
@@ -34,7 +44,12 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
         let mut commit = engine.commit.lock();
         engine.flush_still(&mut commit, None)?;
         let versions = engine.versions.lock();
-        let trees: Vec<_> = engine.spaces.load().values().map(|s| Arc::clone(&s.view.load().tree)).collect();
+        let trees: Vec<_> = engine
+            .spaces
+            .load()
+            .values()
+            .map(|s| Arc::clone(&s.view.load().tree))
+            .collect();
         (Arc::clone(&versions.current), trees)
     };
     create_directory(environment, directory)?;
@@ -48,31 +63,72 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
         let kinds = std::iter::once(ObjectKind::Meta).chain(std::iter::repeat(ObjectKind::Data));
         for (extent, kind) in table.extents().zip(kinds) {
             let (tier, path) = &tiers[extent.tier.0 as usize];
-            tier.store.link(ObjectName { id: extent.object.0, kind }, path)?;
+            tier.store.link(
+                ObjectName {
+                    id: extent.object.0,
+                    kind,
+                },
+                path,
+            )?;
         }
     }
     for (_, path) in &tiers {
-        fs.sync_directory(path).map_err(|e| io("persisting directory", path, e))?;
+        fs.sync_directory(path)
+            .map_err(|e| io("persisting directory", path, e))?;
     }
     let number = version.next_id;
-    let next = Version { next_id: number + 1, log_floor: version.log_floor, ..(*version).clone() };
-    let store_id = u128::from(environment.dice.next_u64()) << 64 | u128::from(environment.dice.next_u64());
+    let next = Version {
+        next_id: number + 1,
+        log_floor: version.log_floor,
+        ..(*version).clone()
+    };
+    let store_id =
+        u128::from(environment.dice.next_u64()) << 64 | u128::from(environment.dice.next_u64());
     let header = Header {
         store_id,
         number,
         generation: 1,
-        tiers: tiers.iter().map(|(t, _)| (t.id, t.spec.name().to_string())).collect(),
+        tiers: tiers
+            .iter()
+            .map(|(t, _)| (t.id, t.spec.name().to_string()))
+            .collect(),
     };
     for (tier, path) in &tiers {
-        let identity = TierIdentity { store_id, tier_id: tier.id.0, tier_name: tier.spec.name().to_string(), generation: 1 };
+        let identity = TierIdentity {
+            store_id,
+            tier_id: tier.id.0,
+            tier_name: tier.spec.name().to_string(),
+            generation: 1,
+        };
         identity.write(environment, path)?;
     }
     let first = &tiers[0].1;
     Manifest::create(environment, first, header, &next, true)?;
-    let specs: Vec<Tier> = tiers.iter().map(|(t, path)| t.spec.clone().moved_to(path)).collect();
-    let options = engine.options.clone().with_tiers(specs);
-    replace_file(environment, first, OPTIONS_FILE, options.to_toml().as_bytes())?;
+    // The directory can be moved as a whole: both files name its tiers relative
+    // to themselves.
+    let first_name = engine.tiers[0].spec.name();
+    for (place, to_tier) in [(directory, ""), (first.as_path(), "../")] {
+        let path_of = |name: &str| match (to_tier, name == first_name) {
+            ("../", true) => PathBuf::from("."),
+            _ => PathBuf::from(format!("{to_tier}{name}")),
+        };
+        let tiers = tiers
+            .iter()
+            .map(|(t, _)| t.spec.clone().moved_to(&path_of(t.spec.name())));
+        let options = engine.options.clone().with_tiers(tiers.collect());
+        replace_file(
+            environment,
+            place,
+            OPTIONS_FILE,
+            options.to_toml().as_bytes(),
+        )?;
+    }
     // Last: only now is it a store.
-    manifest::install(environment, first, number)
-        .map_err(|e| Error::new(ErrorKind::Io, format!("the checkpoint may be incomplete: {e}")).at(first))
+    manifest::install(environment, first, number).map_err(|e| {
+        Error::new(
+            ErrorKind::Io,
+            format!("the checkpoint may be incomplete: {e}"),
+        )
+        .at(first)
+    })
 }

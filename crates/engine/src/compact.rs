@@ -80,8 +80,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until no background work is wanted.
+    /// Waits until no background work is wanted, what is only done at rest
+    /// included.
     pub(crate) fn settle(&self) -> Result<()> {
+        self.settling.fetch_add(1, Ordering::Relaxed);
+        let settled = self.wait_settled();
+        self.settling.fetch_sub(1, Ordering::Relaxed);
+        settled
+    }
+
+    fn wait_settled(&self) -> Result<()> {
         loop {
             self.check_writable()?;
             let errors = self.counters.job_errors.get();
@@ -107,18 +115,29 @@ impl Engine {
         let limit = self.options.shape().flush_bytes;
         self.spaces.load().values().any(|space| {
             space.view.load().parts.iter().any(|p| {
-                p.sealed.iter().map(|m| m.table.size_bytes() as u64).sum::<u64>() >= limit
+                p.sealed
+                    .iter()
+                    .map(|m| m.table.size_bytes() as u64)
+                    .sum::<u64>()
+                    >= limit
             })
         })
     }
 }
 
 /// See [`crate::Keyspace::compact_range`].
-pub(crate) fn compact_range(engine: &Engine, space: &Arc<Space>, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
+pub(crate) fn compact_range(
+    engine: &Engine,
+    space: &Arc<Space>,
+    start: Option<&[u8]>,
+    end: Option<&[u8]>,
+) -> Result<()> {
     if let (Some(s), Some(e)) = (start, end)
         && s > e
     {
-        return Err(crate::Error::invalid("compact range: start lies behind end"));
+        return Err(crate::Error::invalid(
+            "compact range: start lies behind end",
+        ));
     }
     engine.flush_all(Some(space.id))?;
     // Each round moves the newest slot that overlaps one step down.
@@ -129,12 +148,17 @@ pub(crate) fn compact_range(engine: &Engine, space: &Arc<Space>, start: Option<&
         let planned = {
             let mut scheduler = engine.scheduler.lock();
             let version = Arc::clone(&engine.versions.lock().current);
-            let Some(keyspace) = version.keyspaces.get(&space.id) else { return Ok(()) };
-            match next(keyspace, start, end, engine.options.table_bytes, &mut slot) {
+            let Some(keyspace) = version.keyspaces.get(&space.id) else {
+                return Ok(());
+            };
+            match next(keyspace, start, end, engine.options.table_size(), &mut slot) {
                 None => return Ok(()),
                 Some(merge) => {
                     let busy = merge.inputs.iter().any(|id| scheduler.busy.contains(id))
-                        || scheduler.busy_outputs.iter().any(|(k, s, _)| *k == space.id && *s == merge.output);
+                        || scheduler
+                            .busy_outputs
+                            .iter()
+                            .any(|(k, s, _)| *k == space.id && *s == merge.output);
                     if busy {
                         engine.done.wait_for(&mut scheduler, BUSY_WAIT);
                         None
@@ -175,8 +199,10 @@ fn next(
             Slot::Level(at) if Some(at as usize) == last_level => Slot::Level(at),
             Slot::Level(at) => Slot::Level(at + 1),
         };
-        let mut chosen: Vec<&Arc<TableMeta>> =
-            level.tables().filter(|t| t.range.overlaps_bounds(start, end)).collect();
+        let mut chosen: Vec<&Arc<TableMeta>> = level
+            .tables()
+            .filter(|t| t.range.overlaps_bounds(start, end))
+            .collect();
         let rewrite = output == from;
         let droppable = |t: &TableMeta| t.deletes > 0 || t.range_deletes > 0 || t.dead_bytes > 0;
         if rewrite {
@@ -206,9 +232,20 @@ fn next(
 }
 
 /// Adds tables of `from` and `output` until nothing outside overlaps.
-fn grow<'a>(keyspace: &'a Keyspace, from: Slot, output: Slot, chosen: &mut Vec<&'a Arc<TableMeta>>) {
+fn grow<'a>(
+    keyspace: &'a Keyspace,
+    from: Slot,
+    output: Slot,
+    chosen: &mut Vec<&'a Arc<TableMeta>>,
+) {
     loop {
-        let Some(hull) = chosen.iter().map(|t| t.range.clone()).reduce(|a, b| a.hull(&b)) else { return };
+        let Some(hull) = chosen
+            .iter()
+            .map(|t| t.range.clone())
+            .reduce(|a, b| a.hull(&b))
+        else {
+            return;
+        };
         let before = chosen.len();
         for slot in [from, output] {
             let strict = matches!(slot, Slot::Level(_));

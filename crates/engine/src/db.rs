@@ -155,7 +155,11 @@ impl Db {
         let default = engine.space(KeyspaceId::DEFAULT);
         let space = default.ok_or_else(|| Error::corruption("the default keyspace is missing"))?;
         let mut threads = Vec::new();
-        let count = if engine.options.read_only { 0 } else { engine.options.background_threads };
+        let count = if engine.options.read_only {
+            0
+        } else {
+            engine.options.background_threads
+        };
         for index in 0..count {
             let role = match (index, count) {
                 (_, 1) => Role::Any,
@@ -175,8 +179,13 @@ impl Db {
                 }
             }
         }
-        let handle = Arc::new(Handle { engine, threads: Mutex::new(threads) });
-        Ok(Db { default: Keyspace { handle, space } })
+        let handle = Arc::new(Handle {
+            engine,
+            threads: Mutex::new(threads),
+        });
+        Ok(Db {
+            default: Keyspace { handle, space },
+        })
     }
 
     /// Writes a batch: all of it or nothing, at the store's durability.
@@ -216,7 +225,10 @@ impl Db {
         let seq = engine.visible();
         *snapshots.entry(seq).or_insert(0) += 1;
         drop(snapshots);
-        Snapshot { default: self.default.clone(), seq }
+        Snapshot {
+            default: self.default.clone(),
+            seq,
+        }
     }
 
     /// The keyspace called `name`.
@@ -226,8 +238,12 @@ impl Db {
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
         let spaces = self.engine().spaces.load();
         let space = spaces.values().find(|s| s.name == name);
-        let space = space.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("keyspace {name:?}")))?;
-        Ok(Keyspace { handle: Arc::clone(&self.default.handle), space: Arc::clone(space) })
+        let space =
+            space.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("keyspace {name:?}")))?;
+        Ok(Keyspace {
+            handle: Arc::clone(&self.default.handle),
+            space: Arc::clone(space),
+        })
     }
 
     /// Creates a keyspace called `name`: 1 to 255 bytes without control
@@ -238,8 +254,10 @@ impl Db {
     /// name or bad cuts; those of writing the manifest.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-            return Err(Error::invalid("keyspace name")
-                .expected(format!("1 to {NAME_BYTES_MAX} printable bytes"), format!("{name:?}")));
+            return Err(Error::invalid("keyspace name").expected(
+                format!("1 to {NAME_BYTES_MAX} printable bytes"),
+                format!("{name:?}"),
+            ));
         }
         let bounds = options.cuts.into_iter().map(Into::into).collect();
         let cuts = Cuts::new(bounds).map_err(|e| Error::invalid(format!("cuts: {e}")))?;
@@ -248,12 +266,19 @@ impl Db {
         // Two creations at once take turns here.
         let _commit = engine.commit.lock();
         if engine.spaces.load().values().any(|s| s.name == name) {
-            return Err(Error::new(ErrorKind::AlreadyExists, format!("keyspace {name:?}")));
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                format!("keyspace {name:?}"),
+            ));
         }
         let id = KeyspaceId(engine.versions.lock().current.next_keyspace);
         // It is durable at once; what was written before it must be too (I9).
         engine.persist_log(engine.visible())?;
-        let add = Change::AddKeyspace { keyspace: id, name: name.to_string(), cuts };
+        let add = Change::AddKeyspace {
+            keyspace: id,
+            name: name.to_string(),
+            cuts,
+        };
         engine.commit_edit(Edit::of(add), Vec::new(), &mut |_, _| {})?;
         drop(_commit);
         self.keyspace(name)
@@ -276,7 +301,9 @@ impl Db {
         }
         // It is durable at once; what was written before it must be too (I9).
         engine.persist_log(engine.visible())?;
-        let drop_it = Change::DropKeyspace { keyspace: keyspace.id() };
+        let drop_it = Change::DropKeyspace {
+            keyspace: keyspace.id(),
+        };
         engine.commit_edit(Edit::of(drop_it), Vec::new(), &mut |_, _| {})?;
         drop(_commit);
         engine.trim_log();
@@ -287,7 +314,12 @@ impl Db {
     /// The names of all keyspaces.
     #[must_use]
     pub fn keyspaces(&self) -> Vec<String> {
-        self.engine().spaces.load().values().map(|s| s.name.clone()).collect()
+        self.engine()
+            .spaces
+            .load()
+            .values()
+            .map(|s| s.name.clone())
+            .collect()
     }
 
     /// Moves everything from memory to tables and waits until it is there.
@@ -495,7 +527,13 @@ impl Keyspace {
     /// # Errors
     /// Those of reading a table's metadata.
     pub fn iter(&self) -> Result<Iter> {
-        Iter::over(self.engine(), &self.space, None, Bound::Unbounded, Bound::Unbounded)
+        Iter::over(
+            self.engine(),
+            &self.space,
+            None,
+            Bound::Unbounded,
+            Bound::Unbounded,
+        )
     }
 
     /// An iterator over the keys between `start` and `end`.
@@ -590,7 +628,9 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get_in(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Slice>> {
-        self.default.engine().get(&keyspace.space, key, Some(self.seq))
+        self.default
+            .engine()
+            .get(&keyspace.space, key, Some(self.seq))
     }
 
     /// The values that many keys of the default keyspace had.
@@ -598,7 +638,9 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
-        self.default.engine().multi_get(&self.default.space, keys, Some(self.seq))
+        self.default
+            .engine()
+            .multi_get(&self.default.space, keys, Some(self.seq))
     }
 
     /// An iterator over the default keyspace as it was.
@@ -613,8 +655,19 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`Keyspace::range`].
-    pub fn range_in(&self, keyspace: &Keyspace, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<Iter> {
-        Iter::over(self.default.engine(), &keyspace.space, Some(self.seq), start, end)
+    pub fn range_in(
+        &self,
+        keyspace: &Keyspace,
+        start: Bound<&[u8]>,
+        end: Bound<&[u8]>,
+    ) -> Result<Iter> {
+        Iter::over(
+            self.default.engine(),
+            &keyspace.space,
+            Some(self.seq),
+            start,
+            end,
+        )
     }
 
     /// An iterator over the keys of the default keyspace with a prefix.
@@ -622,7 +675,12 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::prefix`].
     pub fn prefix(&self, prefix: &[u8]) -> Result<Iter> {
-        Iter::over_prefix(self.default.engine(), &self.default.space, Some(self.seq), prefix)
+        Iter::over_prefix(
+            self.default.engine(),
+            &self.default.space,
+            Some(self.seq),
+            prefix,
+        )
     }
 }
 

@@ -1,9 +1,12 @@
 //! The engine: everything that the handles, the verbs and the background
 //! threads share.
 //!
-//! Lock order, outermost first: `commit` (the write path), `scheduler`,
-//! `versions` (the manifest and the current version), `Space::change` (one
-//! keyspace's view), `snapshots`. Reads take none of them.
+//! Lock order, outermost first: `commit` (the write path), `scheduler` (what is
+//! planned and running), `versions` (the manifest and the current version),
+//! `Space::change` (one keyspace's view). `snapshots`, `last_write` and
+//! `poisoned` are taken last and alone. A bulk load and a checkpoint hold
+//! `commit` while they wait for flushes, so no job may wait for `commit` before
+//! it has ended. Reads take none of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -26,7 +29,7 @@ use crate::memory::{ArenaPool, Memtable, MemtableOptions};
 use crate::options::{Options, Tier};
 use crate::stats::{Counters, TierCounters};
 use crate::step::Scheduler;
-use crate::store::{Environment, Lock, ObjectKind, ObjectName, Store, StoreState};
+use crate::store::{Environment, IoBudget, Lock, ObjectKind, ObjectName, Store, StoreState};
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{OpenTable, TableHome, Tree};
 
@@ -47,7 +50,9 @@ pub(crate) struct LiveMemtable {
 
 impl std::fmt::Debug for LiveMemtable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LiveMemtable").field("size_bytes", &self.table.size_bytes()).finish_non_exhaustive()
+        f.debug_struct("LiveMemtable")
+            .field("size_bytes", &self.table.size_bytes())
+            .finish_non_exhaustive()
     }
 }
 
@@ -119,7 +124,10 @@ impl Space {
 
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, format!("keyspace {:?} was dropped", self.name)));
+            return Err(Error::new(
+                ErrorKind::Closed,
+                format!("keyspace {:?} was dropped", self.name),
+            ));
         }
         Ok(())
     }
@@ -133,6 +141,7 @@ pub(crate) struct TierInUse {
     pub(crate) store: Arc<dyn Store>,
     /// The same, paid from the tier's budget for background work.
     pub(crate) background: Arc<dyn Store>,
+    pub(crate) budget: Arc<IoBudget>,
     pub(crate) counters: TierCounters,
     /// Held as long as the store is open; none when it is open read-only.
     pub(crate) _lock: Option<Box<dyn Lock>>,
@@ -184,12 +193,18 @@ pub(crate) struct Engine {
     pub(crate) poisoned: Mutex<Option<Error>>,
     pub(crate) is_poisoned: AtomicBool,
     pub(crate) closing: AtomicBool,
+    /// How many callers wait for the store to settle.
+    pub(crate) settling: AtomicUsize,
+    /// The newest entry when that last changed, and when it did.
+    pub(crate) last_write: Mutex<(SeqNo, u64)>,
     pub(crate) recovery: crate::stats::Recovery,
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("directory", &self.directory()).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("directory", &self.directory())
+            .finish_non_exhaustive()
     }
 }
 
@@ -289,7 +304,9 @@ impl Engine {
         edit.changes.push(Change::SetCounters {
             next_id: self.next_id.load(Ordering::Relaxed),
             next_keyspace: versions.current.next_keyspace,
-            last_seq: newest.map_or(published, |n| n.max(published)).max(versions.current.last_seq),
+            last_seq: newest
+                .map_or(published, |n| n.max(published))
+                .max(versions.current.last_seq),
         });
         let next = edit.apply(&versions.current).map_err(Error::invalid)?;
         if let Err(broken) = check::check_edit(&versions.current, &edit, &next) {
@@ -298,7 +315,8 @@ impl Engine {
             return Err(Error::invalid(format!("refused edit: {broken}")));
         }
         let manifest = versions.manifest.as_mut();
-        let manifest = manifest.ok_or_else(|| Error::invalid("the store is open for reading only"))?;
+        let manifest =
+            manifest.ok_or_else(|| Error::invalid("the store is open for reading only"))?;
         if let Err(e) = manifest.append(&edit) {
             if e.kind() == ErrorKind::Poisoned {
                 self.poison(&e);
@@ -350,7 +368,10 @@ impl Engine {
             }
         }
         for (id, keyspace) in &next.keyspaces {
-            let unchanged = before.keyspaces.get(id).is_some_and(|b| Arc::ptr_eq(b, keyspace));
+            let unchanged = before
+                .keyspaces
+                .get(id)
+                .is_some_and(|b| Arc::ptr_eq(b, keyspace));
             if unchanged && spaces.contains_key(id) {
                 continue;
             }
@@ -359,7 +380,11 @@ impl Engine {
                 Some(space) => space.update(|old| {
                     let mut parts = old.parts.clone();
                     view(*id, &mut parts);
-                    ReadView { cuts: Arc::clone(&old.cuts), parts, tree: Arc::clone(&tree) }
+                    ReadView {
+                        cuts: Arc::clone(&old.cuts),
+                        parts,
+                        tree: Arc::clone(&tree),
+                    }
                 }),
                 None => {
                     let space = Self::new_space(&self.options, &self.arenas, keyspace, tree);
@@ -370,7 +395,10 @@ impl Engine {
         versions.current = Arc::clone(next);
         let live: std::collections::HashSet<TableId> = next.tables().map(|t| t.id).collect();
         for old in gone {
-            let keep = versions.tables.get(&old.meta.id).filter(|_| live.contains(&old.meta.id));
+            let keep = versions
+                .tables
+                .get(&old.meta.id)
+                .filter(|_| live.contains(&old.meta.id));
             old.retire(keep.map(|k| &**k));
             if keep.is_none() {
                 versions.tables.remove(&old.meta.id);
@@ -398,17 +426,23 @@ impl Engine {
 
     /// Begins a new manifest with the current version and swaps it in.
     fn compact_manifest(&self, versions: &mut Versions) -> Result<()> {
-        let Some(old) = versions.manifest.as_ref() else { return Ok(()) };
+        let Some(old) = versions.manifest.as_ref() else {
+            return Ok(());
+        };
         let directory = self.directory();
         let number = self.new_id();
         let mut version = (*versions.current).clone();
         version.next_id = version.next_id.max(number + 1);
-        let header = Header { number, ..old.header().clone() };
+        let header = Header {
+            number,
+            ..old.header().clone()
+        };
         let old_path = old.path().to_path_buf();
         let fs = &self.environment.file_system;
-        let new = Manifest::create(&self.environment, &directory, header, &version, true).inspect_err(|_| {
-            let _ = fs.unlink(&directory.join(manifest::file_name(number)));
-        })?;
+        let new = Manifest::create(&self.environment, &directory, header, &version, true)
+            .inspect_err(|_| {
+                let _ = fs.unlink(&directory.join(manifest::file_name(number)));
+            })?;
         manifest::install(&self.environment, &directory, number).inspect_err(|e| {
             if e.kind() != ErrorKind::Poisoned {
                 let _ = fs.unlink(new.path());
@@ -467,7 +501,10 @@ impl Engine {
     /// What placement may know of the tiers now.
     pub(crate) fn tier_states(&self) -> Vec<TierState> {
         let state = |tier: &TierInUse| {
-            let state = tier.store.state().unwrap_or(StoreState { used_bytes: 0, free_bytes: 0 });
+            let state = tier.store.state().unwrap_or(StoreState {
+                used_bytes: 0,
+                free_bytes: 0,
+            });
             let device = state.used_bytes + state.free_bytes;
             TierState {
                 id: tier.id,
@@ -475,7 +512,11 @@ impl Engine {
                 used_bytes: state.used_bytes,
                 capacity_bytes: tier.spec.capacity().unwrap_or(device),
                 device_free_bytes: state.free_bytes,
-                reserve_bytes: if tier.id.0 == 0 { self.options.reserve_bytes } else { 0 },
+                reserve_bytes: if tier.id.0 == 0 {
+                    self.options.reserve_bytes
+                } else {
+                    0
+                },
                 price_usd_gb_month: tier.spec.price(),
                 profile: tier.spec.device_profile(),
             }

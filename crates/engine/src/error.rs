@@ -163,6 +163,19 @@ impl Error {
         self.0.kind
     }
 
+    /// The offset concerned, if one is.
+    #[must_use]
+    pub fn offset_at(&self) -> Option<u64> {
+        self.0.offset
+    }
+
+    /// What is wrong, without the file and the offset.
+    pub(crate) fn words(&self) -> String {
+        let mut bare = self.clone();
+        (bare.0.path, bare.0.offset) = (None, None);
+        bare.to_string()
+    }
+
     /// The file concerned, if one is.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {

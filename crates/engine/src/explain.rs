@@ -1,6 +1,6 @@
 //! Explanations: where a key is found and why it lies there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use serde::Serialize;
@@ -52,7 +52,11 @@ pub struct Place {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.found { "has a value" } else { "has no value" };
+        let state = if self.found {
+            "has a value"
+        } else {
+            "has no value"
+        };
         write!(f, "key {} {state}", self.key)?;
         for place in &self.places {
             write!(f, "\n  {}", place.kind)?;
@@ -62,7 +66,11 @@ impl fmt::Display for Explanation {
             if let (Some(slot), Some(tier)) = (&place.slot, &place.tier) {
                 write!(f, " in {slot} on tier {tier}")?;
             }
-            write!(f, ": {} at {}, value of {} bytes", place.entry, place.seq, place.value_bytes)?;
+            write!(
+                f,
+                ": {} at {}, value of {} bytes",
+                place.entry, place.seq, place.value_bytes
+            )?;
             if place.table.is_some() {
                 write!(f, ", read {} times, answered {}", place.probes, place.hits)?;
             }
@@ -86,20 +94,36 @@ fn word(kind: Kind) -> &'static str {
 }
 
 pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Explanation> {
-    let found = engine.get(space, key, None)?.is_some();
     let hash = xxh3_64(key);
     let view = space.view.load_full();
     let part = view.cuts.part_of(key);
-    let scene = engine.scene(&BTreeSet::new());
+    // Before the reads that this very explanation makes.
+    let heats: HashMap<_, _> = view
+        .tree
+        .runs_for(part)
+        .filter_map(|run| run.find(key))
+        .map(|open| (open.meta.id, open.heat()))
+        .collect();
+    let found = engine.get(space, key, None)?.is_some();
+    let scene = engine.scene(&mut engine.scheduler.lock());
     let nothing = BTreeSet::new();
     let policy_view = scene.view(&nothing, &[]);
     let mut places = Vec::new();
     for (at, memtable) in view.parts[part].memtables().enumerate() {
-        let kind = if at == 0 { "memtable" } else { "sealed memtable" };
+        let kind = if at == 0 {
+            "memtable"
+        } else {
+            "sealed memtable"
+        };
         let table = &memtable.table;
-        let point = table.get(key, hash, SeqNo::MAX).map(|h| (h.kind, h.seq, h.value.len()));
-        let range = table.cover(key, SeqNo::MAX).map(|seq| (Kind::RangeDelete, seq, 0));
-        if let Some((entry, seq, value_bytes)) = point.into_iter().chain(range).max_by_key(|p| p.1) {
+        let point = table
+            .get(key, hash, SeqNo::MAX)
+            .map(|h| (h.kind, h.seq, h.value.len()));
+        let range = table
+            .cover(key, SeqNo::MAX)
+            .map(|seq| (Kind::RangeDelete, seq, 0));
+        if let Some((entry, seq, value_bytes)) = point.into_iter().chain(range).max_by_key(|p| p.1)
+        {
             places.push(Place {
                 kind,
                 entry: word(entry),
@@ -111,17 +135,28 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
                 probes: 0,
                 hits: 0,
                 rule: Some("written, not flushed yet".to_string()),
-                next: Some("a flush, when enough memtables are sealed or the log grows too long".to_string()),
+                next: Some(
+                    "a flush, when enough memtables are sealed or the log grows too long"
+                        .to_string(),
+                ),
             });
         }
     }
     for run in view.tree.runs_for(part) {
         let Some(open) = run.find(key) else { continue };
         let table = open.table()?;
-        let point = table.get(key, hash, SeqNo::MAX)?.map(|h| (h.kind, h.seq, h.value.len()));
-        let range = table.cover().newest(key, SeqNo::MAX).map(|seq| (Kind::RangeDelete, seq, 0));
-        let Some((entry, seq, value_bytes)) = point.into_iter().chain(range).max_by_key(|p| p.1) else { continue };
-        let heat = open.heat();
+        let point = table
+            .get(key, hash, SeqNo::MAX)?
+            .map(|h| (h.kind, h.seq, h.value.len()));
+        let range = table
+            .cover()
+            .newest(key, SeqNo::MAX)
+            .map(|seq| (Kind::RangeDelete, seq, 0));
+        let Some((entry, seq, value_bytes)) = point.into_iter().chain(range).max_by_key(|p| p.1)
+        else {
+            continue;
+        };
+        let heat = heats.get(&open.meta.id).copied().unwrap_or_default();
         let why = thermocline_policy::why(&policy_view, open.meta.id);
         let tier = engine.tiers.get(open.meta.tier().0 as usize);
         places.push(Place {
@@ -134,9 +169,19 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
             tier: tier.map(|t| t.spec.name().to_string()),
             probes: heat.probes,
             hits: heat.hits,
-            rule: why.as_ref().map(|w| Reason { rule: w.rule.clone(), numbers: w.numbers.clone() }.to_string()),
+            rule: why.as_ref().map(|w| {
+                Reason {
+                    rule: w.rule.clone(),
+                    numbers: w.numbers.clone(),
+                }
+                .to_string()
+            }),
             next: why.and_then(|w| w.next),
         });
     }
-    Ok(Explanation { key: key.escape_ascii().to_string(), found, places })
+    Ok(Explanation {
+        key: key.escape_ascii().to_string(),
+        found,
+        places,
+    })
 }

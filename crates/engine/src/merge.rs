@@ -27,7 +27,12 @@ pub(crate) struct RunCursor {
 
 impl RunCursor {
     pub(crate) fn new(run: Arc<RunTables>, mode: ReadMode) -> RunCursor {
-        RunCursor { run, mode, index: 0, cursor: None }
+        RunCursor {
+            run,
+            mode,
+            index: 0,
+            cursor: None,
+        }
     }
 
     fn enter(&mut self, index: usize) -> Result<&mut TableCursor> {
@@ -71,7 +76,10 @@ impl RunCursor {
     }
 
     fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
-        let after = self.run.tables.partition_point(|t| &*t.meta.range.start <= key);
+        let after = self
+            .run
+            .tables
+            .partition_point(|t| &*t.meta.range.start <= key);
         let Some(index) = after.checked_sub(1) else {
             self.cursor = None;
             self.index = 0;
@@ -90,7 +98,9 @@ impl RunCursor {
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        let Some(last) = self.run.tables.len().checked_sub(1) else { return Ok(()) };
+        let Some(last) = self.run.tables.len().checked_sub(1) else {
+            return Ok(());
+        };
         self.enter(last)?.seek_last()?;
         self.skip_empty_backward()
     }
@@ -119,7 +129,10 @@ impl RunCursor {
 }
 
 /// One input of a merge.
-#[expect(clippy::large_enum_variant, reason = "a handful of them live in one vector")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a handful of them live in one vector"
+)]
 pub(crate) enum Source {
     Memory(MemtableCursor),
     Run(RunCursor),
@@ -194,7 +207,11 @@ impl Source {
                 if let Some(cursor) = &mut c.cursor {
                     cursor.skip_block()?;
                 }
-                if c.valid() { Ok(()) } else { c.skip_empty_forward() }
+                if c.valid() {
+                    Ok(())
+                } else {
+                    c.skip_empty_forward()
+                }
             }
         }
     }
@@ -274,7 +291,11 @@ pub(crate) struct MergeCursor {
 impl MergeCursor {
     pub(crate) fn new(sources: Vec<Source>) -> MergeCursor {
         let order = Vec::with_capacity(sources.len());
-        MergeCursor { sources, order, forward: true }
+        MergeCursor {
+            sources,
+            order,
+            forward: true,
+        }
     }
 
     #[inline]
@@ -286,6 +307,12 @@ impl MergeCursor {
     #[inline]
     pub(crate) fn top(&self) -> &Source {
         &self.sources[self.order[0] as usize]
+    }
+
+    /// Which of the sources has its turn. Requires: valid.
+    #[inline]
+    pub(crate) fn top_index(&self) -> usize {
+        self.order[0] as usize
     }
 
     /// See [`MergeCursor::top`].
@@ -340,7 +367,11 @@ impl MergeCursor {
         self.all(false, Source::seek_last)
     }
 
-    fn all(&mut self, forward: bool, mut seek: impl FnMut(&mut Source) -> Result<()>) -> Result<()> {
+    fn all(
+        &mut self,
+        forward: bool,
+        mut seek: impl FnMut(&mut Source) -> Result<()>,
+    ) -> Result<()> {
         self.forward = forward;
         self.order.clear();
         for i in 0..self.sources.len() {
@@ -368,8 +399,17 @@ impl MergeCursor {
     #[inline]
     fn before(&self, a: u32, b: u32) -> bool {
         let (x, y) = (&self.sources[a as usize], &self.sources[b as usize]);
-        let by_entry = x.key().cmp(y.key()).then_with(|| y.seq().cmp(&x.seq())).then_with(|| a.cmp(&b));
-        by_entry == if self.forward { Ordering::Less } else { Ordering::Greater }
+        let by_entry = x
+            .key()
+            .cmp(y.key())
+            .then_with(|| y.seq().cmp(&x.seq()))
+            .then_with(|| a.cmp(&b));
+        by_entry
+            == if self.forward {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            }
     }
 
     /// To the next entry. Requires: valid, and the last move was forward.

@@ -124,7 +124,7 @@ impl Tier {
 
     /// Whether to bypass the page cache, so that what is read from this tier
     /// pushes nothing out of it. Where the file system refuses direct I/O the
-    /// store reads through the page cache and says so in the statistics.
+    /// store reads through the page cache.
     /// Default false.
     #[must_use]
     pub fn direct_io(mut self, direct: bool) -> Tier {
@@ -132,8 +132,8 @@ impl Tier {
         self
     }
 
-    /// Bytes per second that background work may read and write here. Default:
-    /// no limit.
+    /// Bytes per second that background work may read and write here, at least
+    /// 1 MiB. Default: no limit.
     #[must_use]
     pub fn io_budget_bytes_per_second(mut self, bytes: u64) -> Tier {
         self.io_budget_bytes_per_second = Some(bytes);
@@ -208,7 +208,8 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) preset: String,
     pub(crate) background_threads: usize,
-    pub(crate) table_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) table_bytes: Option<u64>,
     pub(crate) newest_runs_merge: usize,
     pub(crate) newest_runs_stop: usize,
     pub(crate) first_level_bytes: u64,
@@ -241,7 +242,7 @@ impl Default for Options {
             durability: Durability::OperatingSystem,
             preset: "leveled".to_string(),
             background_threads: 2,
-            table_bytes: 32 * MIB,
+            table_bytes: None,
             newest_runs_merge: 4,
             newest_runs_stop: 24,
             first_level_bytes: 64 * MIB,
@@ -287,7 +288,8 @@ impl Options {
     /// [`crate::ErrorKind::InvalidArgument`] with line and column when the text
     /// is not TOML, names an unknown option, or a value has the wrong type.
     pub fn from_toml(text: &str) -> Result<Options> {
-        toml::from_str(text).map_err(|e| Error::invalid(format!("options: {}", e.to_string().trim_end())))
+        toml::from_str(text)
+            .map_err(|e| Error::invalid(format!("options: {}", e.to_string().trim_end())))
     }
 
     /// Options from a TOML file. Relative tier paths are relative to the file.
@@ -302,7 +304,11 @@ impl Options {
         let mut options = Options::from_toml(&text).map_err(|e| e.at(path))?;
         let base = path.parent().unwrap_or(Path::new(""));
         for tier in &mut options.tiers {
-            tier.path = base.join(&tier.path);
+            tier.path = if tier.path == Path::new(".") {
+                base.to_path_buf()
+            } else {
+                base.join(&tier.path)
+            };
         }
         Ok(options)
     }
@@ -312,6 +318,20 @@ impl Options {
     pub fn to_toml(&self) -> String {
         // Cannot fail: plain numbers, strings and tables.
         toml::to_string(self).unwrap_or_default()
+    }
+
+    /// These options as the store keeps them in the directory of its first
+    /// tier, which may be moved: its own path is relative, all others absolute.
+    pub(crate) fn to_toml_in_first_tier(&self) -> String {
+        let mut options = self.clone();
+        for (index, tier) in options.tiers.iter_mut().enumerate() {
+            tier.path = if index == 0 {
+                PathBuf::from(".")
+            } else {
+                std::path::absolute(&tier.path).unwrap_or_else(|_| tier.path.clone())
+            };
+        }
+        options.to_toml()
     }
 
     /// Bytes of all memtables together; writes wait for a flush beyond it.
@@ -380,10 +400,11 @@ impl Options {
     }
 
     /// Data bytes at which a merge starts a new table: the grain of placement.
-    /// Default 32 MiB.
+    /// Default: a sixteenth of the smallest tier's capacity, from 1 to 32 MiB;
+    /// 32 MiB where no tier has one.
     #[must_use]
     pub fn table_bytes(mut self, bytes: u64) -> Options {
-        self.table_bytes = bytes;
+        self.table_bytes = Some(bytes);
         self
     }
 
@@ -504,8 +525,17 @@ impl Options {
 
     pub(crate) fn default_cuts(&self) -> Result<Cuts> {
         let texts = self.cuts.iter().map(|c| c.as_bytes().into());
-        let bounds = texts.chain(self.cuts_bytes.iter().map(|c| c.as_slice().into())).collect();
+        let bounds = texts
+            .chain(self.cuts_bytes.iter().map(|c| c.as_slice().into()))
+            .collect();
         Cuts::new(bounds).map_err(|e| Error::invalid(format!("option cuts: {e}")))
+    }
+
+    /// Data bytes of a full table.
+    pub(crate) fn table_size(&self) -> u64 {
+        let capacities = self.tiers.iter().filter_map(|t| t.capacity_bytes);
+        let auto = capacities.min().map_or(32 * MIB, |smallest| smallest / 16);
+        self.table_bytes.unwrap_or(auto.clamp(MIB, 32 * MIB))
     }
 
     pub(crate) fn memtable_capacity(&self) -> usize {
@@ -515,7 +545,7 @@ impl Options {
 
     pub(crate) fn shape(&self) -> ShapeOptions {
         ShapeOptions {
-            table_bytes: self.table_bytes,
+            table_bytes: self.table_size(),
             newest_runs_merge: self.newest_runs_merge,
             first_level_bytes: self.first_level_bytes,
             level_ratio: self.level_ratio,
@@ -527,7 +557,12 @@ impl Options {
 
     /// Refuses what cannot work, naming option, value and bounds.
     pub(crate) fn check(&self) -> Result<()> {
-        fn within<T: PartialOrd + std::fmt::Display>(name: &str, value: T, low: T, high: T) -> Result<()> {
+        fn within<T: PartialOrd + std::fmt::Display>(
+            name: &str,
+            value: T,
+            low: T,
+            high: T,
+        ) -> Result<()> {
             if value >= low && value <= high {
                 return Ok(());
             }
@@ -541,19 +576,39 @@ impl Options {
         }
         within("write_buffer_bytes", self.write_buffer_bytes, 64 * KIB, TIB)?;
         if let Some(bytes) = self.memtable_bytes {
-            within("memtable_bytes", bytes, 16 * KIB, self.write_buffer_bytes.min(2 << 30))?;
+            within(
+                "memtable_bytes",
+                bytes,
+                16 * KIB,
+                self.write_buffer_bytes.min(2 << 30),
+            )?;
         }
         within("block_cache_bytes", self.block_cache_bytes, 0, TIB)?;
         within("pinned_meta_bytes", self.pinned_meta_bytes, 0, TIB)?;
         within("filter_bits_per_key", self.filter_bits_per_key, 0, 30)?;
         within("background_threads", self.background_threads, 0, 64)?;
-        within("table_bytes", self.table_bytes, 4 * KIB, TIB)?;
+        within("table_bytes", self.table_size(), 4 * KIB, TIB)?;
         within("newest_runs_merge", self.newest_runs_merge, 1, 1000)?;
-        within("newest_runs_stop", self.newest_runs_stop, self.newest_runs_merge + 1, 10_000)?;
+        within(
+            "newest_runs_stop",
+            self.newest_runs_stop,
+            self.newest_runs_merge + 1,
+            10_000,
+        )?;
         within("first_level_bytes", self.first_level_bytes, 4 * KIB, TIB)?;
         within("level_ratio", self.level_ratio, 2, 1000)?;
-        within("log_segment_bytes", self.log_segment_bytes, 16 * KIB, 4 << 30)?;
-        within("log_bytes_max", self.log_bytes_max, self.log_segment_bytes, TIB)?;
+        within(
+            "log_segment_bytes",
+            self.log_segment_bytes,
+            16 * KIB,
+            4 << 30,
+        )?;
+        within(
+            "log_bytes_max",
+            self.log_bytes_max,
+            self.log_segment_bytes,
+            TIB,
+        )?;
         within("restart_interval", self.restart_interval, 1, 255)?;
         within("tier_fill_share", self.tier_fill_share, 0.1, 1.0)?;
         for (i, tier) in self.tiers.iter().enumerate() {
@@ -566,17 +621,36 @@ impl Options {
                 return Err(Error::invalid(format!("two tiers are called {name:?}")));
             }
             if self.tiers[..i].iter().any(|t| t.path == tier.path) {
-                return Err(Error::invalid(format!("two tiers have one directory, {name:?} is the second"))
-                    .at(&tier.path));
+                return Err(Error::invalid(format!(
+                    "two tiers have one directory, {name:?} is the second"
+                ))
+                .at(&tier.path));
             }
             if !(tier.price_usd_gb_month.is_finite() && tier.price_usd_gb_month >= 0.0) {
-                return Err(Error::invalid(format!("price_usd_gb_month of tier {name:?}"))
-                    .expected("a number from 0", tier.price_usd_gb_month));
+                return Err(
+                    Error::invalid(format!("price_usd_gb_month of tier {name:?}"))
+                        .expected("a number from 0", tier.price_usd_gb_month),
+                );
             }
-            within(&format!("block_bytes of tier {name:?}"), tier.block_bytes, 512, 4 * MIB)?;
-            within(&format!("capacity_bytes of tier {name:?}"), tier.capacity_bytes.unwrap_or(MIB), 0, u64::MAX)?;
+            within(
+                &format!("block_bytes of tier {name:?}"),
+                tier.block_bytes,
+                512,
+                4 * MIB,
+            )?;
+            within(
+                &format!("capacity_bytes of tier {name:?}"),
+                tier.capacity_bytes.unwrap_or(MIB),
+                0,
+                u64::MAX,
+            )?;
             let budget = tier.io_budget_bytes_per_second.unwrap_or(MIB);
-            within(&format!("io_budget_bytes_per_second of tier {name:?}"), budget, KIB, u64::MAX)?;
+            within(
+                &format!("io_budget_bytes_per_second of tier {name:?}"),
+                budget,
+                MIB,
+                u64::MAX,
+            )?;
             if let Some(p) = tier.profile
                 && !(p.random_read_iops > 0.0 && p.sequential_mb_s > 0.0)
             {
@@ -595,7 +669,11 @@ mod tests {
     #[test]
     fn options_survive_toml() {
         let options = Options::new()
-            .tier(Tier::new("a", "/a").capacity_bytes(5).price_usd_gb_month(0.25))
+            .tier(
+                Tier::new("a", "/a")
+                    .capacity_bytes(5)
+                    .price_usd_gb_month(0.25),
+            )
             .tier(Tier::new("b", "/b").profile(DeviceProfile {
                 random_read_iops: 100.0,
                 sequential_mb_s: 150.0,
@@ -611,11 +689,26 @@ mod tests {
             (Options::new(), "tiers"),
             (Options::at("/x").tier(Tier::new("main", "/y")), "main"),
             (Options::at("/x").tier(Tier::new("y", "/x")), "directory"),
-            (Options::at("/x").filter_bits_per_key(1000), "filter_bits_per_key"),
-            (Options::at("/x").write_buffer_bytes(1), "write_buffer_bytes"),
-            (Options::at("/x").tier_fill_share(f64::NAN), "tier_fill_share"),
-            (Options::new().tier(Tier::new("t", "/x").price_usd_gb_month(f64::NAN)), "price"),
-            (Options::at("/x").cuts(vec![b"b".to_vec(), b"a".to_vec()]), "cuts"),
+            (
+                Options::at("/x").filter_bits_per_key(1000),
+                "filter_bits_per_key",
+            ),
+            (
+                Options::at("/x").write_buffer_bytes(1),
+                "write_buffer_bytes",
+            ),
+            (
+                Options::at("/x").tier_fill_share(f64::NAN),
+                "tier_fill_share",
+            ),
+            (
+                Options::new().tier(Tier::new("t", "/x").price_usd_gb_month(f64::NAN)),
+                "price",
+            ),
+            (
+                Options::at("/x").cuts(vec![b"b".to_vec(), b"a".to_vec()]),
+                "cuts",
+            ),
         ] {
             let error = options.check().expect_err(word).to_string();
             assert!(error.contains(word), "{error}");

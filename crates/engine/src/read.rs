@@ -15,10 +15,16 @@ use crate::batch::check_key;
 use crate::engine::{Engine, ReadView, Space};
 use crate::error::Result;
 use crate::slice::Slice;
+use crate::table::{Table, TableHit};
 
 impl Engine {
     /// The newest value of `key` that `snapshot` sees; none means the newest.
-    pub(crate) fn get(&self, space: &Space, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Slice>> {
+    pub(crate) fn get(
+        &self,
+        space: &Space,
+        key: &[u8],
+        snapshot: Option<SeqNo>,
+    ) -> Result<Option<Slice>> {
         check_key(key)?;
         space.check_open()?;
         // The view before the number: what the view lacks is newer than it,
@@ -36,7 +42,11 @@ impl Engine {
 
     /// A view and a number that belong together: everything up to the number
     /// is in the view, and nothing that the number sees was dropped from it.
-    pub(crate) fn consistent_view(&self, space: &Space, snapshot: Option<SeqNo>) -> (Arc<ReadView>, SeqNo) {
+    pub(crate) fn consistent_view(
+        &self,
+        space: &Space,
+        snapshot: Option<SeqNo>,
+    ) -> (Arc<ReadView>, SeqNo) {
         loop {
             let view = space.view.load_full();
             let Some(snapshot) = snapshot else {
@@ -50,7 +60,30 @@ impl Engine {
         }
     }
 
-    pub(crate) fn get_in(&self, view: &ReadView, key: &[u8], hash: u64, snapshot: SeqNo) -> Result<Option<Slice>> {
+    pub(crate) fn get_in(
+        &self,
+        view: &ReadView,
+        key: &[u8],
+        hash: u64,
+        snapshot: SeqNo,
+    ) -> Result<Option<Slice>> {
+        let found = self.find(view, key, hash, snapshot, |table| {
+            table.get(key, hash, snapshot).map(Some)
+        })?;
+        Ok(found.flatten())
+    }
+
+    /// The value of `key`, looking into tables by `probe`; `None` when that
+    /// could not tell.
+    #[inline]
+    fn find(
+        &self,
+        view: &ReadView,
+        key: &[u8],
+        hash: u64,
+        snapshot: SeqNo,
+        probe: impl Fn(&Table) -> Result<Option<Option<TableHit>>>,
+    ) -> Result<Option<Option<Slice>>> {
         let part = view.cuts.part_of(key);
         let memtables = &view.parts[part];
         let mut cover = SeqNo::ZERO;
@@ -62,11 +95,14 @@ impl Engine {
             if let Some((seq, kind, value)) = memtable.get_pinned(key, hash, snapshot) {
                 self.counters.memtable_hits.add(1);
                 let live = kind == Kind::Put && seq > cover;
-                return Ok(live.then(|| Slice::memory(value)));
+                return Ok(Some(live.then(|| Slice::memory(value))));
             }
         }
         for run in view.tree.runs_for(part) {
             let Some(open) = run.find(key) else { continue };
+            if open.meta.range_deletes == 0 && open.surely_lacks(hash) {
+                continue;
+            }
             let table = open.table()?;
             if open.meta.range_deletes > 0
                 && let Some(seq) = table.cover().newest(key, snapshot)
@@ -78,14 +114,21 @@ impl Engine {
                 // only as far as it is older, which the next table will tell.
                 continue;
             }
-            if let Some(hit) = table.get(key, hash, snapshot)? {
-                self.counters.tier_hit(open.meta.tier());
+            let Some(found) = probe(table)? else {
+                return Ok(None);
+            };
+            if let Some(hit) = found {
+                if hit.from_device {
+                    self.counters.tier_hit(open.meta.tier());
+                } else {
+                    self.counters.cached_hits.add(1);
+                }
                 let live = hit.kind == Kind::Put && hit.seq > cover;
-                return Ok(live.then(|| Slice::block(hit.value)));
+                return Ok(Some(live.then(|| Slice::block(hit.value))));
             }
         }
         self.counters.misses.add(1);
-        Ok(None)
+        Ok(Some(None))
     }
 
     /// Many point reads against one snapshot. Blocks that are not cached are
@@ -102,36 +145,30 @@ impl Engine {
         }
         space.check_open()?;
         let (view, snapshot) = self.consistent_view(space, snapshot);
-        let mut order: Vec<(usize, u64)> =
-            keys.iter().enumerate().map(|(i, key)| (i, xxh3_64(key))).collect();
+        let mut order: Vec<(usize, u64)> = keys
+            .iter()
+            .enumerate()
+            .map(|(i, key)| (i, xxh3_64(key)))
+            .collect();
         // Neighbours share blocks.
         order.sort_unstable_by_key(|&(i, _)| keys[i]);
-        if keys.len() > 1 {
-            for &(i, hash) in &order {
-                self.announce(&view, keys[i], hash, snapshot)?;
+        let mut values = vec![None; keys.len()];
+        // What is cached is answered at once; the devices read the rest side by
+        // side meanwhile.
+        let mut later = Vec::new();
+        for (i, hash) in order {
+            let key = keys[i];
+            let found = self.find(&view, key, hash, snapshot, |table| {
+                table.get_if_cached(key, hash, snapshot)
+            })?;
+            match found {
+                Some(value) => values[i] = value,
+                None => later.push((i, hash)),
             }
         }
-        let mut values = vec![None; keys.len()];
-        for (i, hash) in order {
+        for (i, hash) in later {
             values[i] = self.get_in(&view, keys[i], hash, snapshot)?;
         }
         Ok(values)
-    }
-
-    /// Starts reading the first block that may hold `key`.
-    fn announce(&self, view: &ReadView, key: &[u8], hash: u64, snapshot: SeqNo) -> Result<()> {
-        let part = view.cuts.part_of(key);
-        let hit = view.parts[part].memtables().any(|m| m.table.get(key, hash, snapshot).is_some());
-        if hit {
-            return Ok(());
-        }
-        for run in view.tree.runs_for(part) {
-            if let Some(open) = run.find(key)
-                && open.table()?.announce(key, hash, snapshot)
-            {
-                break;
-            }
-        }
-        Ok(())
     }
 }

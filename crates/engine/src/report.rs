@@ -6,7 +6,9 @@ use thermocline_model::tier::TierId;
 
 use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
+use crate::log;
 use crate::stats::{KeyspaceStats, LevelStats, Stats, TableInfo, TierStats};
+use crate::version::manifest;
 
 /// Bytes that prices are given for.
 const GB: f64 = 1e9;
@@ -15,29 +17,46 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
     let (version, tables, manifest_bytes) = {
         let versions = engine.versions.lock();
         let tables: Vec<_> = versions.tables.values().cloned().collect();
-        (Arc::clone(&versions.current), tables, versions.manifest.as_ref().map_or(0, |m| m.size_bytes()))
+        (
+            Arc::clone(&versions.current),
+            tables,
+            versions.manifest.as_ref().map(|m| m.size_bytes()),
+        )
     };
     let states = engine.tier_states();
-    let tiers: Vec<TierStats> = engine.tiers.iter().zip(&states).map(|(tier, state)| {
-        let here = |id: TierId| id == tier.id;
-        TierStats {
-            name: state.name.clone(),
-            path: tier.spec.path().to_path_buf(),
-            capacity_bytes: state.capacity_bytes,
-            used_bytes: state.used_bytes,
-            meta_bytes: tables.iter().filter(|t| here(t.meta.meta.tier)).map(|t| t.meta.meta.length).sum(),
-            device_free_bytes: state.device_free_bytes,
-            tables: tables.iter().filter(|t| here(t.meta.tier())).count() as u64,
-            price_usd_gb_month: state.price_usd_gb_month,
-            price_usd_month: state.price_usd_gb_month * state.used_bytes as f64 / GB,
-            hits: engine.counters.tier_hits(tier.id),
-            block_reads: tables.iter().filter(|t| here(t.meta.tier())).map(|t| t.heat().block_reads).sum(),
-            written_bytes: tier.counters.written_bytes.get(),
-            relocated_in_bytes: tier.counters.relocated_in_bytes.get(),
-            spills: tier.counters.spills.get(),
-            direct_io: tier.spec.is_direct(),
-        }
-    }).collect();
+    let tiers: Vec<TierStats> = engine
+        .tiers
+        .iter()
+        .zip(&states)
+        .map(|(tier, state)| {
+            let here = |id: TierId| id == tier.id;
+            TierStats {
+                name: state.name.clone(),
+                path: tier.spec.path().to_path_buf(),
+                capacity_bytes: state.capacity_bytes,
+                used_bytes: state.used_bytes,
+                meta_bytes: tables
+                    .iter()
+                    .filter(|t| here(t.meta.meta.tier))
+                    .map(|t| t.meta.meta.length)
+                    .sum(),
+                device_free_bytes: state.device_free_bytes,
+                tables: tables.iter().filter(|t| here(t.meta.tier())).count() as u64,
+                price_usd_gb_month: state.price_usd_gb_month,
+                price_usd_month: state.price_usd_gb_month * state.used_bytes as f64 / GB,
+                hits: engine.counters.tier_hits(tier.id),
+                block_reads: tables
+                    .iter()
+                    .filter(|t| here(t.meta.tier()))
+                    .map(|t| t.heat().block_reads)
+                    .sum(),
+                written_bytes: tier.counters.written_bytes.get(),
+                relocated_in_bytes: tier.counters.relocated_in_bytes.get(),
+                spills: tier.counters.spills.get(),
+                direct_io: tier.spec.is_direct(),
+            }
+        })
+        .collect();
 
     let mut keyspaces = Vec::new();
     let (mut all_bytes, mut last_bytes) = (0u64, 0u64);
@@ -45,7 +64,9 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         let mut levels = Vec::new();
         let mut last = 0;
         for slot in keyspace.slots() {
-            let Some(level) = keyspace.level(slot).filter(|l| !l.runs.is_empty()) else { continue };
+            let Some(level) = keyspace.level(slot).filter(|l| !l.runs.is_empty()) else {
+                continue;
+            };
             let mut tier_bytes = vec![0; tiers.len()];
             let mut hits = 0;
             for table in level.tables() {
@@ -54,7 +75,10 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
                         *bytes += extent.length;
                     }
                 }
-                hits += tables.iter().find(|t| t.meta.id == table.id).map_or(0, |t| t.heat().hits);
+                hits += tables
+                    .iter()
+                    .find(|t| t.meta.id == table.id)
+                    .map_or(0, |t| t.heat().hits);
             }
             let bytes = level.size_bytes();
             all_bytes += bytes;
@@ -70,7 +94,11 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
             });
         }
         last_bytes += last;
-        keyspaces.push(KeyspaceStats { name: keyspace.name.clone(), parts: keyspace.parts.len() as u64, levels });
+        keyspaces.push(KeyspaceStats {
+            name: keyspace.name.clone(),
+            parts: keyspace.parts.len() as u64,
+            levels,
+        });
     }
 
     let (mut memtables, mut memtable_bytes) = (0, 0);
@@ -80,10 +108,16 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
             memtable_bytes += memtable.table.size_bytes() as u64;
         }
     }
-    let (log_segments, log_bytes) = {
+    let log = {
         let commit = engine.commit.lock();
-        commit.log.as_ref().map_or((0, 0), |l| (l.segments().count() as u64, l.size_bytes()))
+        commit
+            .log
+            .as_ref()
+            .map(|l| (l.segments().count() as u64, l.size_bytes()))
     };
+    // Opened for reading only, the store has neither open.
+    let (log_segments, log_bytes) = log.unwrap_or_else(|| log_on_disk(engine));
+    let manifest_bytes = manifest_bytes.unwrap_or_else(|| manifest_on_disk(engine));
     let c = &engine.counters;
     let cache = engine.home.context.cache.stats();
     let written = c.written_bytes.get();
@@ -105,6 +139,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         written_bytes: written,
         failed_writes: c.failed_writes.get(),
         memtable_hits: c.memtable_hits.get(),
+        cached_hits: c.cached_hits.get(),
         misses: c.misses.get(),
         scans: c.scans.get(),
         slowdowns: c.slowdowns.get(),
@@ -134,11 +169,20 @@ fn ratio(a: u64, b: u64) -> f64 {
 
 pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
     let versions = engine.versions.lock();
-    let tier = |id: TierId| engine.tiers.get(id.0 as usize).map_or_else(String::new, |t| t.spec.name().to_string());
+    let tier = |id: TierId| {
+        engine
+            .tiers
+            .get(id.0 as usize)
+            .map_or_else(String::new, |t| t.spec.name().to_string())
+    };
     let mut infos = Vec::new();
     for keyspace in versions.current.keyspaces.values() {
         for (slot, _, table) in keyspace.tables() {
-            let heat = versions.tables.get(&table.id).map(|t| t.heat()).unwrap_or_default();
+            let heat = versions
+                .tables
+                .get(&table.id)
+                .map(|t| t.heat())
+                .unwrap_or_default();
             infos.push(TableInfo {
                 id: table.id.0,
                 keyspace: keyspace.name.clone(),
@@ -167,9 +211,39 @@ pub(crate) fn approximate_size(space: &Space, start: &[u8], end: &[u8]) -> Resul
     }
     let view = space.view.load();
     let mut bytes = 0;
-    for open in view.tree.tables().filter(|t| t.meta.range.overlaps_bounds(Some(start), Some(end))) {
+    for open in view
+        .tree
+        .tables()
+        .filter(|t| t.meta.range.overlaps_bounds(Some(start), Some(end)))
+    {
         let table = open.table()?;
-        bytes += table.approximate_offset(end).saturating_sub(table.approximate_offset(start));
+        bytes += table
+            .approximate_offset(end)
+            .saturating_sub(table.approximate_offset(start));
     }
     Ok(bytes)
+}
+
+/// Log segments and their bytes, as far as the directory can be read.
+fn log_on_disk(engine: &Engine) -> (u64, u64) {
+    let floor = engine.versions.lock().current.log_floor;
+    let listed = log::list_segments(&*engine.environment.file_system, &engine.directory());
+    let needed = listed.unwrap_or_default().into_iter();
+    needed
+        .filter(|&(segment, _)| segment >= floor)
+        .fold((0, 0), |(count, bytes), (_, size)| {
+            (count + 1, bytes + size)
+        })
+}
+
+/// Bytes of the manifest in force, as far as the directory can be read.
+fn manifest_on_disk(engine: &Engine) -> u64 {
+    let directory = engine.directory();
+    let number = manifest::current(&engine.environment, &directory);
+    let path = number
+        .ok()
+        .flatten()
+        .map(|n| directory.join(manifest::file_name(n)));
+    let metadata = path.and_then(|p| engine.environment.file_system.metadata(&p).ok());
+    metadata.flatten().map_or(0, |m| m.size_bytes)
 }

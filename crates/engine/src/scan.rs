@@ -84,7 +84,10 @@ pub struct Iter {
 
 impl std::fmt::Debug for Iter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Iter").field("snapshot", &self.snapshot).field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("Iter")
+            .field("snapshot", &self.snapshot)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }
 
@@ -106,7 +109,12 @@ fn successor(key: &[u8]) -> Box<[u8]> {
 }
 
 impl Iter {
-    pub(crate) fn over_prefix(engine: &Arc<Engine>, space: &Space, snapshot: Option<SeqNo>, prefix: &[u8]) -> Result<Iter> {
+    pub(crate) fn over_prefix(
+        engine: &Arc<Engine>,
+        space: &Space,
+        snapshot: Option<SeqNo>,
+        prefix: &[u8],
+    ) -> Result<Iter> {
         let lower = (!prefix.is_empty()).then(|| prefix.into());
         Iter::bounded(engine, space, snapshot, lower, after_prefix(prefix))
     }
@@ -283,6 +291,10 @@ impl Iter {
     /// # Errors
     /// As [`Iter::seek`].
     #[inline]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a cursor that goes both ways is no Iterator; `Entries` is one"
+    )]
     pub fn next(&mut self) -> Result<()> {
         match self.state {
             State::Off => return Ok(()),
@@ -336,14 +348,22 @@ impl Iter {
     /// ```
     #[must_use]
     pub fn forward(self) -> Entries {
-        Entries { iter: self, forward: true, begun: false }
+        Entries {
+            iter: self,
+            forward: true,
+            begun: false,
+        }
     }
 
     /// The rest of the entries, backward. Starts at the last key when it
     /// stands on nothing.
     #[must_use]
     pub fn backward(self) -> Entries {
-        Entries { iter: self, forward: false, begun: false }
+        Entries {
+            iter: self,
+            forward: false,
+            begun: false,
+        }
     }
 
     fn leave(&mut self) {
@@ -352,7 +372,9 @@ impl Iter {
     }
 
     fn covered(&self, key: &[u8], seq: SeqNo) -> bool {
-        self.covers.iter().any(|c| c.newest(key, self.snapshot).is_some_and(|s| s > seq))
+        self.covers
+            .iter()
+            .any(|c| c.newest(key, self.snapshot).is_some_and(|s| s > seq))
     }
 
     /// From the cursor's entry to the first one to show.
@@ -454,7 +476,10 @@ impl Iterator for Entries {
         self.begun = true;
         match moved {
             Err(e) => Some(Err(e)),
-            Ok(()) => self.iter.valid().then(|| Ok((self.iter.key().to_vec(), self.iter.value().to_vec()))),
+            Ok(()) => self
+                .iter
+                .valid()
+                .then(|| Ok((self.iter.key().to_vec(), self.iter.value().to_vec()))),
         }
     }
 }

@@ -40,7 +40,10 @@ impl Counter {
     }
 
     pub(crate) fn get(&self) -> u64 {
-        self.shards.iter().map(|s| s.0.load(Ordering::Relaxed)).sum()
+        self.shards
+            .iter()
+            .map(|s| s.0.load(Ordering::Relaxed))
+            .sum()
     }
 }
 
@@ -61,6 +64,7 @@ pub(crate) struct Counters {
     pub(crate) failed_writes: Counter,
     pub(crate) scans: Counter,
     pub(crate) memtable_hits: Counter,
+    pub(crate) cached_hits: Counter,
     pub(crate) misses: Counter,
     tier_hits: [Counter; TIERS_MAX],
     pub(crate) slowdowns: Counter,
@@ -117,7 +121,11 @@ impl Counters {
 
     pub(crate) fn events(&self, last: usize) -> Vec<Event> {
         let events = self.events.lock();
-        events.iter().skip(events.len().saturating_sub(last)).cloned().collect()
+        events
+            .iter()
+            .skip(events.len().saturating_sub(last))
+            .cloned()
+            .collect()
     }
 }
 
@@ -146,9 +154,17 @@ pub struct Event {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {} because {}", self.job, self.keyspace, self.what, self.reason)?;
+        write!(
+            f,
+            "{} {}: {} because {}",
+            self.job, self.keyspace, self.what, self.reason
+        )?;
         match &self.error {
-            None => write!(f, ", {} B in, {} B out, {} us", self.bytes_in, self.bytes_out, self.took_us),
+            None => write!(
+                f,
+                ", {} B in, {} B out, {} us",
+                self.bytes_in, self.bytes_out, self.took_us
+            ),
             Some(error) => write!(f, ", failed: {error}"),
         }
     }
@@ -203,8 +219,11 @@ pub struct Stats {
     pub written_bytes: u64,
     /// Writes refused by the log.
     pub failed_writes: u64,
-    /// Point reads answered by a memtable.
+    /// Point reads answered by a memtable. Every point read is counted once:
+    /// here, in `cached_hits`, in the `hits` of one tier, or in `misses`.
     pub memtable_hits: u64,
+    /// Point reads answered by a table's block that was in the block cache.
+    pub cached_hits: u64,
     /// Point reads of keys that are nowhere.
     pub misses: u64,
     /// Iterators made.
@@ -272,7 +291,7 @@ pub struct TierStats {
     pub price_usd_gb_month: f64,
     /// Price of the bytes used, in USD per month.
     pub price_usd_month: f64,
-    /// Point reads answered by a table that lies here.
+    /// Point reads answered by a block read from here.
     pub hits: u64,
     /// Blocks read from the device for point reads and scans.
     pub block_reads: u64,
@@ -351,7 +370,7 @@ pub struct TableInfo {
     pub created_us: u64,
 }
 
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
@@ -359,12 +378,20 @@ fn size(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    if unit == 0 {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
 }
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "tier          used     capacity  tables       hits  block reads    written  USD/month")?;
+        writeln!(
+            f,
+            "{:<10} {:>9} {:>11} {:>7} {:>10} {:>12} {:>10} {:>10}",
+            "tier", "used", "capacity", "tables", "hits", "block reads", "written", "USD/month"
+        )?;
         for t in &self.tiers {
             writeln!(
                 f,
@@ -379,12 +406,25 @@ impl fmt::Display for Stats {
                 t.price_usd_month
             )?;
             if t.spills > 0 {
-                writeln!(f, "           warning: {} tables spilled to a cheaper tier: {} was full", t.spills, t.name)?;
+                writeln!(
+                    f,
+                    "           warning: {} tables spilled to a cheaper tier: {} was full",
+                    t.spills, t.name
+                )?;
             }
         }
         for k in &self.keyspaces {
-            writeln!(f, "\nkeyspace {} ({} parts)", k.name, k.parts)?;
-            writeln!(f, "level   runs  tables      bytes     entries       hits  bytes by tier")?;
+            let parts = if k.parts == 1 { "part" } else { "parts" };
+            writeln!(f, "\nkeyspace {} ({} {parts})", k.name, k.parts)?;
+            if k.levels.is_empty() {
+                writeln!(f, "no tables")?;
+                continue;
+            }
+            writeln!(
+                f,
+                "{:<7} {:>4} {:>7} {:>10} {:>11} {:>10}  bytes by tier",
+                "level", "runs", "tables", "bytes", "entries", "hits"
+            )?;
             for l in &k.levels {
                 let by_tier: Vec<String> = l.tier_bytes.iter().map(|&b| size(b)).collect();
                 writeln!(
@@ -400,24 +440,69 @@ impl fmt::Display for Stats {
                 )?;
             }
         }
-        writeln!(f, "\nwrites {} ({}), {} from memtables, {} of absent keys, scans {}",
-            self.writes, size(self.written_bytes), self.memtable_hits, self.misses, self.scans)?;
-        writeln!(f, "memtables {} ({}), block cache {} ({} hits, {} misses), pinned metadata {}",
-            self.memtables, size(self.memtable_bytes), size(self.cache_bytes), self.cache_hits,
-            self.cache_misses, size(self.pinned_meta_bytes))?;
-        writeln!(f, "log {} segments ({}), manifest {}", self.log_segments, size(self.log_bytes), size(self.manifest_bytes))?;
-        writeln!(f, "flushes {} ({}), merges {} ({} in, {} out), tables moved {}, blocks copied {}, relocations {} ({})",
-            self.flushes, size(self.flushed_bytes), self.merges, size(self.merge_in_bytes),
-            size(self.merge_out_bytes), self.tables_moved, self.blocks_copied, self.relocations, size(self.relocated_bytes))?;
-        writeln!(f, "write amplification {:.2}, space amplification {:.2}, price {:.4} USD a month",
-            self.write_amplification, self.space_amplification, self.price_usd_month)?;
-        write!(f, "stalls: {} writes slowed, {:.3} s in all; job errors {}", self.slowdowns,
-            self.stall_us as f64 / 1e6, self.job_errors)?;
+        writeln!(
+            f,
+            "\nwrites {} ({}), scans {}, point reads answered by memtables {}, by the block cache {}, \
+             by tiers {}, of absent keys {}",
+            self.writes,
+            size(self.written_bytes),
+            self.scans,
+            self.memtable_hits,
+            self.cached_hits,
+            self.tiers.iter().map(|t| t.hits).sum::<u64>(),
+            self.misses
+        )?;
+        writeln!(
+            f,
+            "memtables {} ({}), block cache {} ({} hits, {} misses), pinned metadata {}",
+            self.memtables,
+            size(self.memtable_bytes),
+            size(self.cache_bytes),
+            self.cache_hits,
+            self.cache_misses,
+            size(self.pinned_meta_bytes)
+        )?;
+        writeln!(
+            f,
+            "log {} segments ({}), manifest {}",
+            self.log_segments,
+            size(self.log_bytes),
+            size(self.manifest_bytes)
+        )?;
+        writeln!(
+            f,
+            "flushes {} ({}), merges {} ({} in, {} out), tables moved {}, blocks copied {}, relocations {} ({})",
+            self.flushes,
+            size(self.flushed_bytes),
+            self.merges,
+            size(self.merge_in_bytes),
+            size(self.merge_out_bytes),
+            self.tables_moved,
+            self.blocks_copied,
+            self.relocations,
+            size(self.relocated_bytes)
+        )?;
+        writeln!(
+            f,
+            "write amplification {:.2}, space amplification {:.2}, price {:.4} USD a month",
+            self.write_amplification, self.space_amplification, self.price_usd_month
+        )?;
+        write!(
+            f,
+            "stalls: {} writes slowed, {:.3} s in all; job errors {}",
+            self.slowdowns,
+            self.stall_us as f64 / 1e6,
+            self.job_errors
+        )?;
         if let Some(error) = &self.last_error {
             write!(f, " (last: {error})")?;
         }
         if self.recovery.torn_bytes > 0 {
-            write!(f, "\nthe last crash left a torn log: {} bytes dropped", self.recovery.torn_bytes)?;
+            write!(
+                f,
+                "\nthe last crash left a torn log: {} bytes dropped",
+                self.recovery.torn_bytes
+            )?;
         }
         Ok(())
     }

@@ -14,11 +14,11 @@ use std::time::Duration;
 use thermocline_model::job::{Job, Layout, NewTable};
 use thermocline_model::key::SeqNo;
 use thermocline_model::range::KeyRange;
-use thermocline_model::table::TableId;
+use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
 use thermocline_model::view::{PartLoad, ShapeOptions, TableHeat, View};
-use thermocline_policy::Preset;
+use thermocline_policy::{Access, HeatMap, Preset};
 
 use crate::engine::Engine;
 use crate::error::{ErrorKind, Result};
@@ -28,10 +28,15 @@ use crate::version::tree::OpenTable;
 
 /// How long an idle thread waits before it looks again.
 const IDLE_WAIT: Duration = Duration::from_millis(500);
+/// How long nothing must be written before the store counts as idle.
+const IDLE_MICROS: u64 = 5_000_000;
 /// How long the background pauses after a job failed.
 const BACKOFF_MICROS: u64 = 200_000;
 /// The share of the write buffer, in percent, at which writers begin to slow.
 const MEMORY_SLOW_PERCENT: u64 = 60;
+/// The share of the runs at which writes stop, in percent, at which writers
+/// begin to slow.
+const RUNS_SLOW_PERCENT: u64 = 40;
 /// Nanoseconds per byte just before writes stop.
 const BRAKE_NS_PER_BYTE_MAX: u64 = 200;
 
@@ -49,6 +54,8 @@ pub(crate) struct Scheduler {
     pub(crate) busy: BTreeSet<TableId>,
     pub(crate) busy_outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
     pub(crate) flushing: BTreeSet<(KeyspaceId, u32)>,
+    /// What the heat tracker was told of each table so far.
+    fed: HeatMap,
     pub(crate) running: usize,
     /// No job before this moment: one has just failed.
     not_before_us: u64,
@@ -56,7 +63,10 @@ pub(crate) struct Scheduler {
 
 impl std::fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scheduler").field("busy", &self.busy).field("running", &self.running).finish_non_exhaustive()
+        f.debug_struct("Scheduler")
+            .field("busy", &self.busy)
+            .field("running", &self.running)
+            .finish_non_exhaustive()
     }
 }
 
@@ -67,6 +77,7 @@ impl Scheduler {
             busy: BTreeSet::new(),
             busy_outputs: Vec::new(),
             flushing: BTreeSet::new(),
+            fed: HeatMap::new(),
             running: 0,
             not_before_us: 0,
         }
@@ -89,6 +100,7 @@ pub(crate) struct Scene {
     log_bytes: u64,
     log_segments: (u64, u64),
     oldest_snapshot: SeqNo,
+    idle: bool,
     shape: ShapeOptions,
     now_us: u64,
 }
@@ -109,6 +121,7 @@ impl Scene {
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
             oldest_snapshot: self.oldest_snapshot,
+            idle: self.idle,
             shape: &self.shape,
             now_us: self.now_us,
         }
@@ -117,29 +130,44 @@ impl Scene {
 
 impl Engine {
     /// What policies may see now.
-    pub(crate) fn scene(&self, flushing: &BTreeSet<(KeyspaceId, u32)>) -> Scene {
-        let (version, heat) = {
-            let versions = self.versions.lock();
-            let heat = versions.tables.values().map(|t| (t.meta.id, t.heat()));
-            (Arc::clone(&versions.current), heat.collect())
-        };
+    pub(crate) fn scene(&self, scheduler: &mut Scheduler) -> Scene {
+        let version = Arc::clone(&self.versions.lock().current);
+        let heat = self.sample_heat(scheduler, &version);
+        let flushing = &scheduler.flushing;
         let mut memtables = BTreeMap::new();
         for (&id, space) in &**self.spaces.load() {
             for (part, index) in space.view.load().parts.iter().zip(0u32..) {
-                let oldest = part.memtables().map(|m| m.oldest_segment.load(Ordering::Acquire)).min();
-                memtables.insert((id, index), PartLoad {
-                    active_bytes: part.active.table.size_bytes() as u64,
-                    sealed: part.sealed.len(),
-                    sealed_bytes: part.sealed.iter().map(|m| m.table.size_bytes() as u64).sum(),
-                    flushing: flushing.contains(&(id, index)),
-                    oldest_segment: oldest.filter(|&s| s != u64::MAX),
-                });
+                let oldest = part
+                    .memtables()
+                    .map(|m| m.oldest_segment.load(Ordering::Acquire))
+                    .min();
+                memtables.insert(
+                    (id, index),
+                    PartLoad {
+                        active_bytes: part.active.table.size_bytes() as u64,
+                        sealed: part.sealed.len(),
+                        sealed_bytes: part
+                            .sealed
+                            .iter()
+                            .map(|m| m.table.size_bytes() as u64)
+                            .sum(),
+                        flushing: flushing.contains(&(id, index)),
+                        oldest_segment: oldest.filter(|&s| s != u64::MAX),
+                    },
+                );
             }
         }
         Scene {
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,
-            oldest_snapshot: self.snapshots.lock().keys().next().copied().unwrap_or_else(|| self.visible()),
+            oldest_snapshot: self
+                .snapshots
+                .lock()
+                .keys()
+                .next()
+                .copied()
+                .unwrap_or_else(|| self.visible()),
+            idle: self.is_idle(),
             tiers: self.tier_states(),
             heat,
             memtables,
@@ -149,10 +177,66 @@ impl Engine {
         }
     }
 
+    /// Hands the uses counted since the last time to the heat tracker, and asks
+    /// it what is hot.
+    fn sample_heat(&self, scheduler: &mut Scheduler, version: &Version) -> HeatMap {
+        let tracker = Arc::clone(&scheduler.preset.heat);
+        let versions = self.versions.lock();
+        let mut fed = BTreeMap::new();
+        for (&keyspace, k) in &version.keyspaces {
+            for (_, _, table) in k.tables() {
+                let Some(open) = versions.tables.get(&table.id) else {
+                    continue;
+                };
+                let now = open.heat();
+                let before = scheduler.fed.get(&table.id).copied().unwrap_or_default();
+                let delta = TableHeat {
+                    probes: now.probes.saturating_sub(before.probes),
+                    hits: now.hits.saturating_sub(before.hits),
+                    block_reads: now.block_reads.saturating_sub(before.block_reads),
+                    scans: now.scans.saturating_sub(before.scans),
+                };
+                if delta != TableHeat::default() {
+                    tracker.touch(&Access {
+                        keyspace,
+                        key: &[],
+                        table: table.id,
+                        delta,
+                    });
+                }
+                fed.insert(table.id, now);
+            }
+        }
+        scheduler.fed = fed;
+        tracker.sample(self.environment.clock.now_micros())
+    }
+
+    /// Gives new tables the heat of those they were made from.
+    pub(crate) fn inherit_heat(&self, parents: &[TableId], children: &[Arc<TableMeta>]) {
+        let tracker = Arc::clone(&self.scheduler.lock().preset.heat);
+        for child in children {
+            tracker.inherit(parents, child);
+        }
+    }
+
+    /// Whether nothing was written for a while, or somebody waits for the store
+    /// to settle.
+    fn is_idle(&self) -> bool {
+        let (now_us, newest) = (self.environment.clock.now_micros(), self.visible());
+        let mut last = self.last_write.lock();
+        if last.0 != newest {
+            *last = (newest, now_us);
+        }
+        self.settling.load(Ordering::Relaxed) > 0 || now_us.saturating_sub(last.1) > IDLE_MICROS
+    }
+
     /// Where a new table goes.
     pub(crate) fn place(&self, new: &NewTable) -> Layout {
-        let scene = self.scene(&BTreeSet::new());
-        let placer = Arc::clone(&self.scheduler.lock().preset.placer);
+        let (scene, placer) = {
+            let mut scheduler = self.scheduler.lock();
+            let scene = self.scene(&mut scheduler);
+            (scene, Arc::clone(&scheduler.preset.placer))
+        };
         placer.place(&scene.view(&BTreeSet::new(), &[]), new)
     }
 
@@ -179,13 +263,21 @@ impl Engine {
         if self.environment.clock.now_micros() < scheduler.not_before_us {
             return None;
         }
-        let scene = self.scene(&scheduler.flushing);
-        let Scheduler { preset, busy, busy_outputs, .. } = &mut *scheduler;
+        let scene = self.scene(&mut scheduler);
+        let Scheduler {
+            preset,
+            busy,
+            busy_outputs,
+            ..
+        } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
         let job = match role {
             Role::FlushOnly => preset.flush.plan(&view),
             Role::NoFlush => preset.planners.iter_mut().find_map(|p| p.plan(&view)),
-            Role::Any => preset.flush.plan(&view).or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
+            Role::Any => preset
+                .flush
+                .plan(&view)
+                .or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
         }?;
         Some(self.begin(&mut scheduler, job))
     }
@@ -202,8 +294,12 @@ impl Engine {
                 scheduler.busy.extend(&merge.inputs);
                 let versions = self.versions.lock();
                 let inputs = merge.inputs.iter().filter_map(|id| versions.tables.get(id));
-                hull = inputs.map(|t| t.meta.range.clone()).reduce(|a, b| a.hull(&b));
-                scheduler.busy_outputs.extend(hull.clone().map(|h| (merge.keyspace, merge.output, h)));
+                hull = inputs
+                    .map(|t| t.meta.range.clone())
+                    .reduce(|a, b| a.hull(&b));
+                scheduler
+                    .busy_outputs
+                    .extend(hull.clone().map(|h| (merge.keyspace, merge.output, h)));
             }
             Job::Relocate(relocate) => {
                 scheduler.busy.insert(relocate.table);
@@ -245,9 +341,14 @@ impl Engine {
                     for id in &merge.inputs {
                         scheduler.busy.remove(id);
                     }
-                    let at = scheduler.busy_outputs.iter().position(|(keyspace, slot, range)| {
-                        *keyspace == merge.keyspace && *slot == merge.output && Some(range) == hull.as_ref()
-                    });
+                    let at = scheduler
+                        .busy_outputs
+                        .iter()
+                        .position(|(keyspace, slot, range)| {
+                            *keyspace == merge.keyspace
+                                && *slot == merge.output
+                                && Some(range) == hull.as_ref()
+                        });
                     if let Some(at) = at {
                         scheduler.busy_outputs.swap_remove(at);
                     }
@@ -280,9 +381,15 @@ impl Engine {
         let done = result.as_ref().ok().cloned().unwrap_or_default();
         self.counters.push_event(Event {
             started_us,
-            took_us: self.environment.clock.now_micros().saturating_sub(started_us),
+            took_us: self
+                .environment
+                .clock
+                .now_micros()
+                .saturating_sub(started_us),
             job: job.name(),
-            keyspace: self.space(job.keyspace()).map_or_else(String::new, |s| s.name.clone()),
+            keyspace: self
+                .space(job.keyspace())
+                .map_or_else(String::new, |s| s.name.clone()),
             what: done.what,
             reason: job.reason().clone(),
             bytes_in: done.bytes_in,
@@ -325,16 +432,26 @@ impl Engine {
             return;
         }
         let mut versions = self.versions.lock();
-        let mut loaded: Vec<_> = versions.tables.values().filter(|t| t.pinned_bytes() > 0).cloned().collect();
+        let mut loaded: Vec<_> = versions
+            .tables
+            .values()
+            .filter(|t| t.pinned_bytes() > 0)
+            .cloned()
+            .collect();
         loaded.sort_by_key(|t| t.heat().probes + t.heat().scans);
-        let mut excess = loaded.iter().map(|t| t.pinned_bytes()).sum::<u64>().saturating_sub(limit);
+        let mut excess = loaded
+            .iter()
+            .map(|t| t.pinned_bytes())
+            .sum::<u64>()
+            .saturating_sub(limit);
         for table in loaded {
             if excess == 0 {
                 break;
             }
             // Cannot fail: its extents name tiers that exist, or it would not
             // be here.
-            if let Ok(unloaded) = OpenTable::new(Arc::clone(&table.meta), &self.home, Some(&table)) {
+            if let Ok(unloaded) = OpenTable::new(Arc::clone(&table.meta), &self.home, Some(&table))
+            {
                 excess = excess.saturating_sub(table.pinned_bytes());
                 versions.tables.insert(table.meta.id, Arc::new(unloaded));
             }
@@ -348,7 +465,8 @@ impl Engine {
         self.wake();
         {
             let mut scheduler = self.scheduler.lock();
-            self.done.wait_for(&mut scheduler, Duration::from_millis(10));
+            self.done
+                .wait_for(&mut scheduler, Duration::from_millis(10));
         }
         let failing = self.environment.clock.now_micros() < self.scheduler.lock().not_before_us;
         if failing && let Some(error) = self.counters.last_error() {
@@ -365,13 +483,27 @@ impl Engine {
         for space in self.spaces.load().values() {
             let view = space.view.load();
             for part in &view.parts {
-                let filled = part.memtables().filter(|m| !m.is_empty());
-                memory += filled.map(|m| m.table.size_bytes() as u64).sum::<u64>();
+                memory += part
+                    .memtables()
+                    .filter(|m| !m.is_empty())
+                    .map(|m| m.table.size_bytes() as u64)
+                    .sum::<u64>();
             }
-            newest_runs = view.tree.parts.iter().map(Vec::len).max().unwrap_or(0).max(newest_runs);
+            newest_runs = view
+                .tree
+                .parts
+                .iter()
+                .map(Vec::len)
+                .max()
+                .unwrap_or(0)
+                .max(newest_runs);
         }
         let by_memory = brake(memory, self.options.write_buffer_bytes, MEMORY_SLOW_PERCENT);
-        let by_runs = brake(newest_runs as u64, self.options.newest_runs_stop as u64, 50);
+        let by_runs = brake(
+            newest_runs as u64,
+            self.options.newest_runs_stop as u64,
+            RUNS_SLOW_PERCENT,
+        );
         let brake = by_memory.max(by_runs);
         self.counters.brake.store(brake, Ordering::Relaxed);
         brake
@@ -398,7 +530,9 @@ mod tests {
 
     #[test]
     fn the_brake_rises_from_nothing_to_stop() {
-        let steps: Vec<u64> = [0, 50, 60, 70, 80, 90, 99, 100, 200].map(|v| brake(v, 100, 60)).into();
+        let steps: Vec<u64> = [0, 50, 60, 70, 80, 90, 99, 100, 200]
+            .map(|v| brake(v, 100, 60))
+            .into();
         assert_eq!(&steps[..3], &[0, 0, 0]);
         assert!(steps.is_sorted());
         assert_eq!(&steps[7..], &[u64::MAX, u64::MAX]);

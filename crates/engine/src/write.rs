@@ -70,9 +70,15 @@ impl Engine {
         let first = commit.next_seq;
         let last = SeqNo(first.0 + u64::from(count) - 1);
         if last.0 >= SeqNo::MAX.0 {
-            return Err(Error::new(ErrorKind::Unsupported, "sequence numbers are used up"));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "sequence numbers are used up",
+            ));
         }
-        let log = commit.log.as_mut().ok_or_else(|| Error::invalid("the store is open for reading only"))?;
+        let log = commit
+            .log
+            .as_mut()
+            .ok_or_else(|| Error::invalid("the store is open for reading only"))?;
         if let Err(e) = log.append(first, count, payload, checksum) {
             if e.kind() == ErrorKind::Poisoned {
                 self.poison(&e);
@@ -111,13 +117,17 @@ impl Engine {
 
     /// Makes every entry up to `upto` durable on the device.
     pub(crate) fn persist_log(&self, upto: SeqNo) -> Result<()> {
-        let Some(syncer) = &self.syncer else { return Ok(()) };
+        let Some(syncer) = &self.syncer else {
+            return Ok(());
+        };
         // Numbers that never were in the log, such as a bulk load's, are durable
         // elsewhere.
-        syncer.persist(upto.min(syncer.appended_seq())).inspect_err(|e| {
-            // A failed persist is final (I5).
-            self.poison(e);
-        })
+        syncer
+            .persist(upto.min(syncer.appended_seq()))
+            .inspect_err(|e| {
+                // A failed persist is final (I5).
+                self.poison(e);
+            })
     }
 
     /// Makes entries visible, in order.
@@ -155,9 +165,13 @@ impl Engine {
                 self.seal(commit, space, |p| p.active.is_full());
                 sealed = true;
             }
-            routes.push(Route { space: Arc::clone(space), view: space.view.load_full() });
+            routes.push(Route {
+                space: Arc::clone(space),
+                view: space.view.load_full(),
+            });
         }
         if sealed {
+            self.update_brake();
             self.wake();
         }
         Ok(routes)
@@ -165,7 +179,12 @@ impl Engine {
 
     /// Replaces the active memtables that `which` picks by empty ones.
     /// Requires: the commit mutex, so that nobody is being assigned to them.
-    pub(crate) fn seal(&self, _commit: &mut Commit, space: &Space, which: impl Fn(&PartView) -> bool) {
+    pub(crate) fn seal(
+        &self,
+        _commit: &mut Commit,
+        space: &Space,
+        which: impl Fn(&PartView) -> bool,
+    ) {
         space.update(|view| {
             let parts = view.parts.iter().map(|part| {
                 if !which(part) || part.active.is_empty() {
@@ -174,9 +193,16 @@ impl Engine {
                 let mut sealed = Vec::with_capacity(part.sealed.len() + 1);
                 sealed.push(Arc::clone(&part.active));
                 sealed.extend(part.sealed.iter().cloned());
-                PartView { active: self.new_memtable(likely_prefix(&part.active)), sealed }
+                PartView {
+                    active: self.new_memtable(likely_prefix(&part.active)),
+                    sealed,
+                }
             });
-            ReadView { parts: parts.collect(), cuts: Arc::clone(&view.cuts), tree: Arc::clone(&view.tree) }
+            ReadView {
+                parts: parts.collect(),
+                cuts: Arc::clone(&view.cuts),
+                tree: Arc::clone(&view.tree),
+            }
         });
     }
 
@@ -217,10 +243,15 @@ impl Engine {
         }
         if brake != u64::MAX && brake > 0 {
             // Nanoseconds per byte, paid in sleeps long enough to be accurate.
-            let debt = self.counters.brake_debt_ns.fetch_add(brake * bytes as u64, Ordering::Relaxed);
+            let debt = self
+                .counters
+                .brake_debt_ns
+                .fetch_add(brake * bytes as u64, Ordering::Relaxed);
             const SLEEP_NS: u64 = 1_000_000;
             if debt >= SLEEP_NS {
-                self.counters.brake_debt_ns.fetch_sub(debt.min(10 * SLEEP_NS), Ordering::Relaxed);
+                self.counters
+                    .brake_debt_ns
+                    .fetch_sub(debt.min(10 * SLEEP_NS), Ordering::Relaxed);
                 clock.sleep(Duration::from_nanos(debt.min(10 * SLEEP_NS)));
             }
             self.counters.slowdowns.add(1);
@@ -253,7 +284,9 @@ fn for_each_memtable(routes: &[Route], payload: &[u8], visit: &mut dyn FnMut(&Li
         return visit(&part.active);
     }
     for operation in Operations::new(payload).flatten() {
-        let Some(route) = route(routes, operation.keyspace) else { continue };
+        let Some(route) = route(routes, operation.keyspace) else {
+            continue;
+        };
         for part in parts_of(&route.view, operation.kind, operation.key, operation.value) {
             visit(&route.view.parts[part].active);
         }
@@ -262,7 +295,12 @@ fn for_each_memtable(routes: &[Route], payload: &[u8], visit: &mut dyn FnMut(&Li
 
 /// The parts that an operation concerns: one, or for a range delete every part
 /// that it crosses.
-fn parts_of(view: &ReadView, kind: Kind, key: &[u8], value: &[u8]) -> std::ops::RangeInclusive<usize> {
+fn parts_of(
+    view: &ReadView,
+    kind: Kind,
+    key: &[u8],
+    value: &[u8],
+) -> std::ops::RangeInclusive<usize> {
     let first = view.cuts.part_of(key);
     if kind != Kind::RangeDelete {
         return first..=first;
@@ -280,7 +318,14 @@ fn insert(routes: &[Route], payload: &[u8], first: SeqNo) {
     let mut seq = first;
     for operation in Operations::new(payload).flatten() {
         if let Some(route) = route(routes, operation.keyspace) {
-            apply(&route.view, seq, operation.kind, operation.key, operation.value, &|_| true);
+            apply(
+                &route.view,
+                seq,
+                operation.kind,
+                operation.key,
+                operation.value,
+                &|_| true,
+            );
         }
         seq = seq.next();
     }

@@ -17,12 +17,19 @@ const WRITERS: u64 = 4;
 const KEYS: u64 = 200;
 
 fn seconds() -> u64 {
-    std::env::var("THERMOCLINE_CONCURRENCY_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(5)
+    std::env::var("THERMOCLINE_CONCURRENCY_SECONDS")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(5)
 }
 
 fn open(path: &std::path::Path) -> Db {
     let options = Options::new()
-        .tier(Tier::new("fast", path.join("fast")).block_bytes(1024).capacity_bytes(1 << 20))
+        .tier(
+            Tier::new("fast", path.join("fast"))
+                .block_bytes(1024)
+                .capacity_bytes(1 << 20),
+        )
         .tier(Tier::new("slow", path.join("slow")).block_bytes(1024))
         .write_buffer_bytes(512 << 10)
         .memtable_bytes(32 << 10)
@@ -71,7 +78,12 @@ impl Drop for Stop<'_> {
 fn readers_never_go_back_in_time_and_see_batches_whole() {
     let directory = tempfile::tempdir().unwrap();
     let db = open(directory.path());
-    let mirror = db.create_keyspace("mirror", KeyspaceOptions::default().cuts(vec![b"w3".to_vec()])).unwrap();
+    let mirror = db
+        .create_keyspace(
+            "mirror",
+            KeyspaceOptions::default().cuts(vec![b"w3".to_vec()]),
+        )
+        .unwrap();
     let stop = AtomicBool::new(false);
     let reads = AtomicU64::new(0);
     let until = Instant::now() + Duration::from_secs(seconds());
@@ -90,8 +102,12 @@ fn readers_never_go_back_in_time_and_see_batches_whole() {
                     // The same in both keyspaces, always, and in both parts.
                     batch.put(&key, &value(n)).unwrap();
                     batch.put_in(mirror, &key, &value(n)).unwrap();
-                    batch.put(format!("zz/{writer}").as_bytes(), &value(n)).unwrap();
-                    batch.put_in(mirror, format!("a/{writer}").as_bytes(), &value(n)).unwrap();
+                    batch
+                        .put(format!("zz/{writer}").as_bytes(), &value(n))
+                        .unwrap();
+                    batch
+                        .put_in(mirror, format!("a/{writer}").as_bytes(), &value(n))
+                        .unwrap();
                     db.write(&batch).unwrap();
                     let mine = db.get(format!("zz/{writer}").as_bytes()).unwrap().unwrap();
                     assert_eq!(count(&mine), n, "a writer reads its own write");
@@ -106,7 +122,9 @@ fn readers_never_go_back_in_time_and_see_batches_whole() {
                 let mut dice = Dice(100 + reader);
                 let mut newest: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
                 while !over() {
-                    let keys: Vec<_> = (0..5).map(|_| key(dice.below(WRITERS), dice.below(KEYS))).collect();
+                    let keys: Vec<_> = (0..5)
+                        .map(|_| key(dice.below(WRITERS), dice.below(KEYS)))
+                        .collect();
                     let space: &Keyspace = if dice.percent(50) { db } else { mirror };
                     let borrowed: Vec<&[u8]> = keys.iter().map(|k| &**k).collect();
                     let found = if dice.percent(50) {
@@ -117,7 +135,11 @@ fn readers_never_go_back_in_time_and_see_batches_whole() {
                     for (key, value) in keys.into_iter().zip(found) {
                         let now = value.map_or(0, |v| count(&v));
                         let before = newest.insert(key.clone(), now).unwrap_or(0);
-                        assert!(now >= before, "{} went from {before} to {now}", key.escape_ascii());
+                        assert!(
+                            now >= before,
+                            "{} went from {before} to {now}",
+                            key.escape_ascii()
+                        );
                     }
                     reads.fetch_add(5, Ordering::Relaxed);
                 }
@@ -126,7 +148,11 @@ fn readers_never_go_back_in_time_and_see_batches_whole() {
         let (db, mirror, stop, over) = (&db, &mirror, &stop, &over);
         scope.spawn(move || {
             let _stop = Stop(stop);
-            let all = |iter: thermocline::Iter| iter.forward().map(Result::unwrap).collect::<BTreeMap<_, _>>();
+            let all = |iter: thermocline::Iter| {
+                iter.forward()
+                    .map(Result::unwrap)
+                    .collect::<BTreeMap<_, _>>()
+            };
             while !over() {
                 let snapshot = db.snapshot();
                 let here = all(snapshot.iter().unwrap());
@@ -134,12 +160,29 @@ fn readers_never_go_back_in_time_and_see_batches_whole() {
                 let there = all(snapshot.range_in(mirror, unbounded, unbounded).unwrap());
                 for writer in 0..WRITERS {
                     let last = here.get(format!("zz/{writer}").as_bytes());
-                    assert_eq!(last, there.get(format!("a/{writer}").as_bytes()), "a batch is seen by half");
+                    assert_eq!(
+                        last,
+                        there.get(format!("a/{writer}").as_bytes()),
+                        "a batch is seen by half"
+                    );
                     let mine = here.range(key(writer, 0)..key(writer, 999));
-                    assert!(mine.clone().eq(there.range(key(writer, 0)..key(writer, 999))), "keyspaces differ");
-                    assert_eq!(mine.map(|(_, v)| count(v)).max(), last.map(|v| count(v)), "an entry is lost");
+                    assert!(
+                        mine.clone()
+                            .eq(there.range(key(writer, 0)..key(writer, 999))),
+                        "keyspaces differ"
+                    );
+                    assert_eq!(
+                        mine.map(|(_, v)| count(v)).max(),
+                        last.map(|v| count(v)),
+                        "an entry is lost"
+                    );
                 }
-                let mut backward: Vec<_> = snapshot.iter().unwrap().backward().map(Result::unwrap).collect();
+                let mut backward: Vec<_> = snapshot
+                    .iter()
+                    .unwrap()
+                    .backward()
+                    .map(Result::unwrap)
+                    .collect();
                 backward.reverse();
                 assert!(backward.into_iter().eq(here), "a snapshot moved");
             }
@@ -150,9 +193,13 @@ fn readers_never_go_back_in_time_and_see_batches_whole() {
             while !over() {
                 match dice.below(4) {
                     0 => db.flush().unwrap(),
-                    1 => mirror.compact_range(Some(&key(dice.below(4), 50)), None).unwrap(),
+                    1 => mirror
+                        .compact_range(Some(&key(dice.below(4), 50)), None)
+                        .unwrap(),
                     2 => {
-                        let space = db.create_keyspace("brief", KeyspaceOptions::default()).unwrap();
+                        let space = db
+                            .create_keyspace("brief", KeyspaceOptions::default())
+                            .unwrap();
                         let mut load = space.bulk_load().unwrap();
                         for i in 0..500u32 {
                             load.add(&i.to_be_bytes(), &[1; 100]).unwrap();
@@ -163,18 +210,30 @@ fn readers_never_go_back_in_time_and_see_batches_whole() {
                         iter.seek_to_first().unwrap();
                         db.drop_keyspace("brief").unwrap();
                         assert_eq!(space.put(b"k", b"v").unwrap_err().kind(), ErrorKind::Closed);
-                        assert_eq!(iter.forward().filter(|e| e.as_ref().unwrap().1 == [1; 100]).count(), 500);
+                        assert_eq!(
+                            iter.forward()
+                                .filter(|e| e.as_ref().unwrap().1 == [1; 100])
+                                .count(),
+                            500
+                        );
                     }
                     _ => {
                         let place = tempfile::tempdir().unwrap();
                         db.checkpoint(&place.path().join("c")).unwrap();
-                        let tier = |name: &str| Tier::new(name, place.path().join("c").join(name)).block_bytes(1024);
-                        let copy = Db::open(Options::new().tier(tier("fast")).tier(tier("slow"))).unwrap();
+                        let tier = |name: &str| {
+                            Tier::new(name, place.path().join("c").join(name)).block_bytes(1024)
+                        };
+                        let copy =
+                            Db::open(Options::new().tier(tier("fast")).tier(tier("slow"))).unwrap();
                         let there = copy.keyspace("mirror").unwrap();
                         for writer in 0..WRITERS {
                             let one = copy.get(format!("zz/{writer}").as_bytes()).unwrap();
                             let other = there.get(format!("a/{writer}").as_bytes()).unwrap();
-                            assert_eq!(one.as_deref(), other.as_deref(), "the checkpoint holds half a batch");
+                            assert_eq!(
+                                one.as_deref(),
+                                other.as_deref(),
+                                "the checkpoint holds half a batch"
+                            );
                         }
                     }
                 }
@@ -201,9 +260,15 @@ fn an_iterator_outlives_the_store_that_made_it() {
     iter.seek_to_first().unwrap();
     let pinned = db.get(&key(1, 1)).unwrap().unwrap();
     db.compact_range(None, None).unwrap();
-    let (handle, space) = (db.clone(), db.create_keyspace("s", KeyspaceOptions::default()).unwrap());
+    let (handle, space) = (
+        db.clone(),
+        db.create_keyspace("s", KeyspaceOptions::default()).unwrap(),
+    );
     db.close().unwrap();
-    assert_eq!(handle.put(b"k", b"v").unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(
+        handle.put(b"k", b"v").unwrap_err().kind(),
+        ErrorKind::Closed
+    );
     assert_eq!(space.put(b"k", b"v").unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(handle.flush().unwrap_err().kind(), ErrorKind::Closed);
     drop((handle, space));
@@ -216,7 +281,10 @@ fn an_iterator_outlives_the_store_that_made_it() {
     assert_eq!(seen, 5000);
     drop(iter);
     assert_eq!(count(&pinned), 5);
-    assert_eq!(open(directory.path()).iter().unwrap().backward().count(), 5000);
+    assert_eq!(
+        open(directory.path()).iter().unwrap().backward().count(),
+        5000
+    );
 }
 
 /// Flushes were planned only for parts that hold a quarter of the write buffer
@@ -226,10 +294,16 @@ fn an_iterator_outlives_the_store_that_made_it() {
 fn many_parts_that_fill_the_memory_together_do_not_stop_writers() {
     let directory = tempfile::tempdir().unwrap();
     let cuts = (1..40u8).map(|part| vec![part]).collect();
-    let options = Options::at(directory.path()).write_buffer_bytes(256 << 10).memtable_bytes(32 << 10);
+    let options = Options::at(directory.path())
+        .write_buffer_bytes(256 << 10)
+        .memtable_bytes(32 << 10);
     let db = Db::open(options.cuts(cuts).background_threads(2)).unwrap();
     for i in 0..4000u32 {
-        db.put(&[&[(i % 40) as u8][..], &i.to_be_bytes()].concat(), &[7; 1000]).unwrap();
+        db.put(
+            &[&[(i % 40) as u8][..], &i.to_be_bytes()].concat(),
+            &[7; 1000],
+        )
+        .unwrap();
     }
     assert_eq!(db.iter().unwrap().forward().count(), 4000);
 }
@@ -240,10 +314,17 @@ fn many_parts_that_fill_the_memory_together_do_not_stop_writers() {
 #[test]
 fn a_cold_keyspace_does_not_keep_the_log_for_ever() {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options::at(directory.path()).write_buffer_bytes(256 << 10).memtable_bytes(32 << 10);
-    let options = options.log_segment_bytes(64 << 10).log_bytes_max(256 << 10).background_threads(0);
+    let options = Options::at(directory.path())
+        .write_buffer_bytes(256 << 10)
+        .memtable_bytes(32 << 10);
+    let options = options
+        .log_segment_bytes(64 << 10)
+        .log_bytes_max(256 << 10)
+        .background_threads(0);
     let db = Db::open(options).unwrap();
-    let cold = db.create_keyspace("cold", KeyspaceOptions::default()).unwrap();
+    let cold = db
+        .create_keyspace("cold", KeyspaceOptions::default())
+        .unwrap();
     cold.put(b"once", b"1").unwrap();
     for i in 0..4000u32 {
         db.put(&i.to_be_bytes(), &[7; 1000]).unwrap();

@@ -5,6 +5,9 @@
 //! `THERMOCLINE_CRASH_CYCLES` sets the number of crashes per configuration,
 //! `THERMOCLINE_CRASH_SEED` the first seed.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -41,13 +44,19 @@ fn take(contents: &mut Contents, step: &Step) {
             for effect in effects {
                 match effect {
                     Effect::Put(space, key, value) => {
-                        contents.get_mut(space).unwrap().insert(key.clone(), value.clone());
+                        contents
+                            .get_mut(space)
+                            .unwrap()
+                            .insert(key.clone(), value.clone());
                     }
                     Effect::Delete(space, key) => {
                         contents.get_mut(space).unwrap().remove(key);
                     }
                     Effect::DeleteRange(space, start, end) => {
-                        contents.get_mut(space).unwrap().retain(|k, _| !(k >= start && k < end));
+                        contents
+                            .get_mut(space)
+                            .unwrap()
+                            .retain(|k, _| !(k >= start && k < end));
                     }
                 }
             }
@@ -58,7 +67,10 @@ fn take(contents: &mut Contents, step: &Step) {
         Step::Drop(name) => {
             contents.remove(name);
         }
-        Step::Load(space, entries) => contents.get_mut(space).unwrap().extend(entries.iter().cloned()),
+        Step::Load(space, entries) => contents
+            .get_mut(space)
+            .unwrap()
+            .extend(entries.iter().cloned()),
     }
 }
 
@@ -83,7 +95,14 @@ struct Oracle {
 
 impl Oracle {
     fn new(base: Contents) -> Oracle {
-        Oracle { now: base.clone(), hashes: vec![hash(&base)], base, steps: Vec::new(), durable: 0, acknowledged: 0 }
+        Oracle {
+            now: base.clone(),
+            hashes: vec![hash(&base)],
+            base,
+            steps: Vec::new(),
+            durable: 0,
+            acknowledged: 0,
+        }
     }
 
     fn add(&mut self, step: Step) {
@@ -101,9 +120,16 @@ impl Oracle {
 
     /// Which prefix `found` is; everything behind it is forgotten.
     fn settle(&mut self, found: &Contents, down: Down) -> Result<(), String> {
-        let least = if down == Down::Kill { self.acknowledged } else { self.durable };
+        let least = if down == Down::Kill {
+            self.acknowledged
+        } else {
+            self.durable
+        };
         let wanted = hash(found);
-        let Some(at) = (least..self.hashes.len()).rev().find(|&i| self.hashes[i] == wanted) else {
+        let Some(at) = (least..self.hashes.len())
+            .rev()
+            .find(|&i| self.hashes[i] == wanted)
+        else {
             return Err(self.explain(found, least));
         };
         let mut base = std::mem::take(&mut self.base);
@@ -130,7 +156,9 @@ impl Oracle {
                 };
                 for key in a.keys().chain(b.keys()) {
                     if a.get(key) != b.get(key) {
-                        let show = |v: Option<&Vec<u8>>| v.map(|v| format!("{} bytes of {:?}", v.len(), v.first()));
+                        let show = |v: Option<&Vec<u8>>| {
+                            v.map(|v| format!("{} bytes of {:?}", v.len(), v.first()))
+                        };
                         here.push(format!(
                             "{name}/{}: expected {:?}, found {:?}",
                             key.escape_ascii(),
@@ -162,8 +190,14 @@ fn contents(db: &Db) -> thermocline::Result<Contents> {
     let mut all = Contents::new();
     for name in db.keyspaces() {
         let space = db.keyspace(&name)?;
-        let forward = space.iter()?.forward().collect::<thermocline::Result<Vec<_>>>()?;
-        let mut backward = space.iter()?.backward().collect::<thermocline::Result<Vec<_>>>()?;
+        let forward = space
+            .iter()?
+            .forward()
+            .collect::<thermocline::Result<Vec<_>>>()?;
+        let mut backward = space
+            .iter()?
+            .backward()
+            .collect::<thermocline::Result<Vec<_>>>()?;
         backward.reverse();
         assert_eq!(forward, backward);
         all.insert(name, forward.into_iter().collect());
@@ -180,13 +214,18 @@ struct Shape {
 fn options(shape: Shape) -> Options {
     let mut options = Options::new();
     for i in 0..shape.tiers {
-        let mut tier = Tier::new(&format!("tier{i}"), format!("/mount/tier{i}/store")).block_bytes(512);
+        let mut tier =
+            Tier::new(&format!("tier{i}"), format!("/mount/tier{i}/store")).block_bytes(512);
         if i + 1 < shape.tiers {
             tier = tier.capacity_bytes(30_000);
         }
         options = options.tier(tier);
     }
-    let cuts = if shape.parts { vec![b"k010".to_vec(), b"k025".to_vec()] } else { vec![] };
+    let cuts = if shape.parts {
+        vec![b"k010".to_vec(), b"k025".to_vec()]
+    } else {
+        vec![]
+    };
     options
         .write_buffer_bytes(64 << 10)
         .memtable_bytes(16 << 10)
@@ -234,11 +273,19 @@ fn bounds(dice: &mut Dice) -> (Vec<u8>, Vec<u8>) {
 
 fn spaces(contents: &Contents, dice: &mut Dice) -> String {
     let names: Vec<_> = contents.keys().cloned().collect();
-    if dice.percent(60) { "default".to_string() } else { names[dice.below(names.len() as u64) as usize].clone() }
+    if dice.percent(60) {
+        "default".to_string()
+    } else {
+        names[dice.below(names.len() as u64) as usize].clone()
+    }
 }
 
 fn batch(contents: &Contents, dice: &mut Dice) -> Vec<Effect> {
-    let count = if dice.percent(70) { 1 } else { dice.below(12) + 1 };
+    let count = if dice.percent(70) {
+        1
+    } else {
+        dice.below(12) + 1
+    };
     let effect = |_| {
         let space = spaces(contents, dice);
         match dice.below(20) {
@@ -259,7 +306,9 @@ fn write(db: &Db, effects: &[Effect], durability: Durability) -> thermocline::Re
         match effect {
             Effect::Put(space, key, value) => batch.put_in(&db.keyspace(space)?, key, value)?,
             Effect::Delete(space, key) => batch.delete_in(&db.keyspace(space)?, key)?,
-            Effect::DeleteRange(space, start, end) => batch.delete_range_in(&db.keyspace(space)?, start, end)?,
+            Effect::DeleteRange(space, start, end) => {
+                batch.delete_range_in(&db.keyspace(space)?, start, end)?
+            }
         }
     }
     db.write_with(&batch, WriteOptions::default().durability(durability))
@@ -269,13 +318,27 @@ fn write(db: &Db, effects: &[Effect], durability: Durability) -> thermocline::Re
 type Kept = Option<(PathBuf, u64)>;
 
 /// One random operation. `Err` is what the store said.
-fn operate(db: &Db, oracle: &mut Oracle, dice: &mut Dice, kept: &mut Kept, disk: &Disk) -> thermocline::Result<()> {
+fn operate(
+    db: &Db,
+    oracle: &mut Oracle,
+    dice: &mut Dice,
+    kept: &mut Kept,
+    disk: &Disk,
+) -> thermocline::Result<()> {
     match dice.below(100) {
         0..=59 => {
             let effects = batch(&oracle.now, dice);
             let durable = dice.percent(20);
             oracle.add(Step::Batch(effects.clone()));
-            write(db, &effects, if durable { Durability::Device } else { Durability::OperatingSystem })?;
+            write(
+                db,
+                &effects,
+                if durable {
+                    Durability::Device
+                } else {
+                    Durability::OperatingSystem
+                },
+            )?;
             oracle.acknowledge(durable);
         }
         60..=79 => {
@@ -289,7 +352,8 @@ fn operate(db: &Db, oracle: &mut Oracle, dice: &mut Dice, kept: &mut Kept, disk:
         87 => {
             let (start, end) = bounds(dice);
             let name = spaces(&oracle.now, dice);
-            db.keyspace(&name)?.compact_range(Some(&start), dice.percent(50).then_some(&end[..]))?;
+            db.keyspace(&name)?
+                .compact_range(Some(&start), dice.percent(50).then_some(&end[..]))?;
         }
         88..=89 => {
             let name = format!("space{}", dice.below(3));
@@ -298,14 +362,20 @@ fn operate(db: &Db, oracle: &mut Oracle, dice: &mut Dice, kept: &mut Kept, disk:
                 db.drop_keyspace(&name)?;
             } else {
                 oracle.add(Step::Create(name.clone()));
-                let cuts = if dice.percent(50) { vec![key(dice)] } else { vec![] };
+                let cuts = if dice.percent(50) {
+                    vec![key(dice)]
+                } else {
+                    vec![]
+                };
                 db.create_keyspace(&name, KeyspaceOptions::default().cuts(cuts))?;
             }
             oracle.acknowledge(true);
         }
         90..=92 => {
             let name = spaces(&oracle.now, dice);
-            let entries: BTreeMap<_, _> = (0..dice.below(20)).map(|_| (key(dice), value(dice))).collect();
+            let entries: BTreeMap<_, _> = (0..dice.below(20))
+                .map(|_| (key(dice), value(dice)))
+                .collect();
             let entries: Vec<_> = entries.into_iter().collect();
             oracle.add(Step::Load(name.clone(), entries.clone()));
             let before = db.snapshot();
@@ -318,7 +388,11 @@ fn operate(db: &Db, oracle: &mut Oracle, dice: &mut Dice, kept: &mut Kept, disk:
             oracle.acknowledge(!entries.is_empty());
             for (key, _) in &entries {
                 let then = oracle_before(oracle, &name, key);
-                assert_eq!(before.get_in(&space, key)?.as_deref(), then.as_deref(), "an older snapshot sees the load");
+                assert_eq!(
+                    before.get_in(&space, key)?.as_deref(),
+                    then.as_deref(),
+                    "an older snapshot sees the load"
+                );
             }
         }
         93 => {
@@ -352,7 +426,12 @@ fn operate(db: &Db, oracle: &mut Oracle, dice: &mut Dice, kept: &mut Kept, disk:
             let name = spaces(&oracle.now, dice);
             let key = key(dice);
             let found = db.keyspace(&name)?.get(&key)?;
-            assert_eq!(found.as_deref(), oracle.now[&name].get(&key).map(|v| &**v), "{name}/{}", key.escape_ascii());
+            assert_eq!(
+                found.as_deref(),
+                oracle.now[&name].get(&key).map(|v| &**v),
+                "{name}/{}",
+                key.escape_ascii()
+            );
         }
     }
     Ok(())
@@ -361,7 +440,9 @@ fn operate(db: &Db, oracle: &mut Oracle, dice: &mut Dice, kept: &mut Kept, disk:
 /// The value before the last step.
 fn oracle_before(oracle: &Oracle, space: &str, key: &[u8]) -> Option<Vec<u8>> {
     let mut state = oracle.base.clone();
-    oracle.steps[..oracle.steps.len() - 1].iter().for_each(|s| take(&mut state, s));
+    oracle.steps[..oracle.steps.len() - 1]
+        .iter()
+        .for_each(|s| take(&mut state, s));
     state[space].get(key).cloned()
 }
 
@@ -371,9 +452,14 @@ fn fresh() -> Contents {
 
 /// Runs until `cycles` crashes have been survived. `downs` says how it falls.
 fn crash_cycles(seed: u64, shape: Shape, cycles: u64, downs: &[Down]) {
-    let environment_seed = std::env::var("THERMOCLINE_CRASH_SEED").ok().and_then(|s| s.parse().ok());
+    let environment_seed = std::env::var("THERMOCLINE_CRASH_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok());
     let seed = environment_seed.unwrap_or(seed);
-    let cycles = std::env::var("THERMOCLINE_CRASH_CYCLES").ok().and_then(|s| s.parse().ok()).unwrap_or(cycles);
+    let cycles = std::env::var("THERMOCLINE_CRASH_CYCLES")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(cycles);
     // A store of its own every so often, so that one seed replays quickly.
     const CYCLES_PER_STORE: u64 = 10;
     for store in 0..cycles.div_ceil(CYCLES_PER_STORE) {
@@ -401,7 +487,10 @@ fn crash_one_store(seed: u64, shape: Shape, cycles: u64, downs: &[Down]) {
             match Db::open_in(options.clone(), &disk.environment()) {
                 Ok(db) if !disk.is_crashed() => break db,
                 Ok(db) => drop(db),
-                Err(error) => assert!(disk.is_crashed(), "{context}, cycle {cycle}: refused to open: {error}"),
+                Err(error) => assert!(
+                    disk.is_crashed(),
+                    "{context}, cycle {cycle}: refused to open: {error}"
+                ),
             }
             let down = downs[dice.below(downs.len() as u64) as usize];
             if down == Down::Power {
@@ -411,7 +500,9 @@ fn crash_one_store(seed: u64, shape: Shape, cycles: u64, downs: &[Down]) {
         };
         disk.heal();
         let found = contents(&db).unwrap_or_else(|e| panic!("{context}, cycle {cycle}: {e}"));
-        oracle.settle(&found, worst).unwrap_or_else(|e| panic!("{context}, cycle {cycle}, {worst:?}: {e}"));
+        oracle
+            .settle(&found, worst)
+            .unwrap_or_else(|e| panic!("{context}, cycle {cycle}, {worst:?}: {e}"));
 
         let soon = dice.percent(30);
         disk.fault_in(dice.below(if soon { 60 } else { 600 }) + 1, Fault::Crash);
@@ -432,20 +523,36 @@ fn crash_one_store(seed: u64, shape: Shape, cycles: u64, downs: &[Down]) {
 }
 
 fn check_checkpoint(disk: &Disk, kept: &mut Kept, shape: Shape, context: &str) {
-    let Some((path, wanted)) = kept.take() else { return };
-    let tiers: Vec<Tier> =
-        (0..shape.tiers).map(|i| Tier::new(&format!("tier{i}"), path.join(format!("tier{i}"))).block_bytes(512)).collect();
+    let Some((path, wanted)) = kept.take() else {
+        return;
+    };
+    let tiers: Vec<Tier> = (0..shape.tiers)
+        .map(|i| Tier::new(&format!("tier{i}"), path.join(format!("tier{i}"))).block_bytes(512))
+        .collect();
     let db = Db::open_in(options(shape).with_tiers(tiers), &disk.environment())
         .unwrap_or_else(|e| panic!("{context}: checkpoint refused: {e}"));
-    assert_eq!(hash(&contents(&db).unwrap()), wanted, "{context}: the checkpoint differs");
+    assert_eq!(
+        hash(&contents(&db).unwrap()),
+        wanted,
+        "{context}: the checkpoint differs"
+    );
     drop(db);
     disk.remove_all(&path);
 }
 
 const ALL_SHAPES: [Shape; 3] = [
-    Shape { tiers: 1, parts: false },
-    Shape { tiers: 2, parts: true },
-    Shape { tiers: 3, parts: false },
+    Shape {
+        tiers: 1,
+        parts: false,
+    },
+    Shape {
+        tiers: 2,
+        parts: true,
+    },
+    Shape {
+        tiers: 3,
+        parts: false,
+    },
 ];
 
 #[test]
@@ -465,6 +572,11 @@ fn the_death_of_the_process_loses_nothing_acknowledged() {
 #[test]
 fn both_kinds_of_crash_in_turn_leave_a_prefix() {
     for (i, shape) in ALL_SHAPES.into_iter().enumerate() {
-        crash_cycles(100_000 * (i as u64 + 1), shape, 150, &[Down::Power, Down::Kill]);
+        crash_cycles(
+            100_000 * (i as u64 + 1),
+            shape,
+            150,
+            &[Down::Power, Down::Kill],
+        );
     }
 }

@@ -3,7 +3,9 @@
 
 use std::ops::Bound;
 
-use thermocline::{Db, Error, ErrorKind, KEY_BYTES_MAX, KeyspaceOptions, Options, VALUE_BYTES_MAX, WriteBatch};
+use thermocline::{
+    Db, Error, ErrorKind, KEY_BYTES_MAX, KeyspaceOptions, Options, VALUE_BYTES_MAX, WriteBatch,
+};
 
 fn small(path: &std::path::Path) -> Options {
     Options::at(path)
@@ -101,12 +103,29 @@ fn ranges_that_make_no_sense_are_refused_and_empty_ones_are_empty() {
     assert_eq!(kind(batch.delete_range(b"z", b"a")), INVALID);
     assert!(batch.is_empty());
     db.write(&batch).unwrap();
-    assert_eq!(kind(db.range(Bound::Included(b"c"), Bound::Excluded(b"b"))), INVALID);
+    assert_eq!(
+        kind(db.range(Bound::Included(b"c"), Bound::Excluded(b"b"))),
+        INVALID
+    );
     assert_eq!(kind(db.compact_range(Some(b"c"), Some(b"b"))), INVALID);
-    let empty = db.range(Bound::Excluded(b"b"), Bound::Excluded(b"b")).map(|i| i.forward().count());
+    let empty = db
+        .range(Bound::Excluded(b"b"), Bound::Excluded(b"b"))
+        .map(|i| i.forward().count());
     assert!(empty.is_err() || empty.unwrap() == 0);
-    assert_eq!(db.range(Bound::Included(b"b"), Bound::Excluded(b"b")).unwrap().forward().count(), 0);
-    assert_eq!(db.range(Bound::Included(b"b"), Bound::Included(b"b")).unwrap().backward().count(), 1);
+    assert_eq!(
+        db.range(Bound::Included(b"b"), Bound::Excluded(b"b"))
+            .unwrap()
+            .forward()
+            .count(),
+        0
+    );
+    assert_eq!(
+        db.range(Bound::Included(b"b"), Bound::Included(b"b"))
+            .unwrap()
+            .backward()
+            .count(),
+        1
+    );
     db.compact_range(Some(b"x"), Some(b"y")).unwrap();
     db.compact_range(Some(b"x"), Some(b"x")).unwrap();
     db.compact_range(None, Some(b"\0")).unwrap();
@@ -117,7 +136,9 @@ fn ranges_that_make_no_sense_are_refused_and_empty_ones_are_empty() {
 #[test]
 fn a_dropped_keyspace_is_closed_to_everyone_and_its_readers_finish() {
     let (_directory, db) = open();
-    let space = db.create_keyspace("s", KeyspaceOptions::default().cuts(vec![b"m".to_vec()])).unwrap();
+    let space = db
+        .create_keyspace("s", KeyspaceOptions::default().cuts(vec![b"m".to_vec()]))
+        .unwrap();
     for i in 0..2000u32 {
         space.put(&i.to_be_bytes(), &[1; 40]).unwrap();
     }
@@ -130,13 +151,19 @@ fn a_dropped_keyspace_is_closed_to_everyone_and_its_readers_finish() {
     batch.put(b"d", b"1").unwrap();
     batch.put_in(&space, b"k", b"1").unwrap();
     let load = space.bulk_load().unwrap();
-    assert_eq!(kind(db.create_keyspace("s", KeyspaceOptions::default())), Some(ErrorKind::AlreadyExists));
+    assert_eq!(
+        kind(db.create_keyspace("s", KeyspaceOptions::default())),
+        Some(ErrorKind::AlreadyExists)
+    );
     db.drop_keyspace("s").unwrap();
     let closed = Some(ErrorKind::Closed);
     assert_eq!(kind(space.get(b"in memory")), closed);
     assert_eq!(kind(space.put(b"k", b"v")), closed);
     assert_eq!(kind(db.write(&batch)), closed);
-    assert!(db.get(b"d").unwrap().is_none(), "a refused batch has no effect");
+    assert!(
+        db.get(b"d").unwrap().is_none(),
+        "a refused batch has no effect"
+    );
     assert_eq!(kind(space.iter()), closed);
     assert_eq!(kind(snapshot.get_in(&space, b"k")), closed);
     assert_eq!(kind(space.compact_range(None, None)), closed);
@@ -154,7 +181,10 @@ fn a_dropped_keyspace_is_closed_to_everyone_and_its_readers_finish() {
     let space = db.create_keyspace("s", KeyspaceOptions::default()).unwrap();
     assert!(all(&space).is_empty());
     for bad in ["", "a\nb", &"x".repeat(256)] {
-        assert_eq!(kind(db.create_keyspace(bad, KeyspaceOptions::default())), INVALID);
+        assert_eq!(
+            kind(db.create_keyspace(bad, KeyspaceOptions::default())),
+            INVALID
+        );
     }
     let cuts = KeyspaceOptions::default().cuts(vec![b"b".to_vec(), b"a".to_vec()]);
     assert_eq!(kind(db.create_keyspace("cuts", cuts)), INVALID);
@@ -170,9 +200,16 @@ fn a_checkpoint_needs_an_empty_place() {
     assert_eq!(kind(db.checkpoint(&place)), Some(ErrorKind::AlreadyExists));
     let file = place.join("file");
     assert!(db.checkpoint(&file).is_err());
-    db.checkpoint(&directory.path().join("deep/er/copy")).unwrap();
+    db.checkpoint(&directory.path().join("deep/er/copy"))
+        .unwrap();
     db.put(b"k", b"later").unwrap();
-    let copy = Db::open(small(&directory.path().join("deep/er/copy").join(db.options().tier_list()[0].name()))).unwrap();
+    let copy = Db::open(small(
+        &directory
+            .path()
+            .join("deep/er/copy")
+            .join(db.options().tier_list()[0].name()),
+    ))
+    .unwrap();
     assert_eq!(copy.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
 }
 
@@ -207,8 +244,16 @@ fn a_bulk_load_over_existing_data_and_parts_takes_effect_at_once_and_for_new_rea
         for _ in 0..2 {
             let now = all(&db);
             assert_eq!(now.len(), 1000);
-            assert!(now.iter().all(|(k, v)| v == if *k == key(5) { b"newer" } else { &b"new"[..] }));
-            let then: Vec<_> = snapshot.iter().unwrap().forward().map(Result::unwrap).collect();
+            assert!(
+                now.iter()
+                    .all(|(k, v)| v == if *k == key(5) { b"newer" } else { &b"new"[..] })
+            );
+            let then: Vec<_> = snapshot
+                .iter()
+                .unwrap()
+                .forward()
+                .map(Result::unwrap)
+                .collect();
             assert!(then == before);
             assert_eq!(snapshot.get(&key(150)).unwrap().as_deref(), None);
             db.compact_range(None, None).unwrap();
@@ -232,7 +277,9 @@ fn a_bulk_load_over_existing_data_and_parts_takes_effect_at_once_and_for_new_rea
 #[test]
 fn the_log_goes_on_after_a_bulk_load() {
     let (directory, db) = open();
-    let other = db.create_keyspace("other", KeyspaceOptions::default()).unwrap();
+    let other = db
+        .create_keyspace("other", KeyspaceOptions::default())
+        .unwrap();
     other.put(b"in the log", b"1").unwrap();
     let mut load = db.bulk_load().unwrap();
     load.add(b"k", b"v").unwrap();
@@ -261,7 +308,12 @@ fn thousands_of_range_deletes_hide_what_they_cover_and_nothing_else() {
     let check = |db: &Db| {
         let found = all(db);
         assert_eq!(found.len(), 3000);
-        assert!(found.iter().zip((1..6000).step_by(2)).all(|((k, _), i)| *k == key(i)));
+        assert!(
+            found
+                .iter()
+                .zip((1..6000).step_by(2))
+                .all(|((k, _), i)| *k == key(i))
+        );
         assert!(db.get(&key(4000)).unwrap().is_none() && db.get(&key(4001)).unwrap().is_some());
     };
     check(&db);
@@ -285,9 +337,15 @@ fn a_hot_key_with_a_hundred_thousand_versions_keeps_the_one_that_a_snapshot_sees
     }
     for _ in 0..2 {
         for (snapshot, i) in &snapshots {
-            assert_eq!(snapshot.get(b"hot").unwrap().as_deref(), Some(&i.to_be_bytes()[..]));
+            assert_eq!(
+                snapshot.get(b"hot").unwrap().as_deref(),
+                Some(&i.to_be_bytes()[..])
+            );
         }
-        assert_eq!(db.get(b"hot").unwrap().as_deref(), Some(&99_999u32.to_be_bytes()[..]));
+        assert_eq!(
+            db.get(b"hot").unwrap().as_deref(),
+            Some(&99_999u32.to_be_bytes()[..])
+        );
         assert_eq!(all(&db).len(), 1);
         db.compact_range(None, None).unwrap();
     }

@@ -10,13 +10,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::disk::{Disk, Down, Fault};
-use thermocline::{Db, Durability, Error, ErrorKind, KeyspaceOptions, Options, Tier, WriteBatch, WriteOptions};
+use thermocline::{
+    Db, Durability, Error, ErrorKind, KeyspaceOptions, Options, Tier, WriteBatch, WriteOptions,
+};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options() -> Options {
     Options::new()
-        .tier(Tier::new("fast", "/fast").block_bytes(512).capacity_bytes(20_000))
+        .tier(
+            Tier::new("fast", "/fast")
+                .block_bytes(512)
+                .capacity_bytes(20_000),
+        )
         .tier(Tier::new("slow", "/slow").block_bytes(512))
         .write_buffer_bytes(64 << 10)
         .memtable_bytes(16 << 10)
@@ -48,7 +54,10 @@ impl Known {
     fn write(&mut self, db: &Db, puts: &[(Vec<u8>, Option<Vec<u8>>)], durability: Durability) {
         let mut batch = WriteBatch::new();
         for (key, value) in puts {
-            self.since.entry(key.clone()).or_default().push(value.clone());
+            self.since
+                .entry(key.clone())
+                .or_default()
+                .push(value.clone());
             match value {
                 Some(value) => batch.put(key, value).unwrap(),
                 None => batch.delete(key).unwrap(),
@@ -70,7 +79,10 @@ impl Known {
             }
             Err(e) => {
                 for (key, value) in puts {
-                    self.maybe.entry(key.clone()).or_default().push(value.clone());
+                    self.maybe
+                        .entry(key.clone())
+                        .or_default()
+                        .push(value.clone());
                 }
                 self.errors.push(e);
             }
@@ -86,18 +98,39 @@ impl Known {
         let found: Model = db.iter().unwrap().forward().map(Result::unwrap).collect();
         for (key, value) in &self.durable {
             let found = found.get(key);
-            let since = self.since.get(key).is_some_and(|m| m.iter().any(|v| v.as_ref() == found));
-            assert!(found == Some(value) || since, "{context}: {} was durable; errors {:?}", key.escape_ascii(), self.errors);
+            let since = self
+                .since
+                .get(key)
+                .is_some_and(|m| m.iter().any(|v| v.as_ref() == found));
+            assert!(
+                found == Some(value) || since,
+                "{context}: {} was durable; errors {:?}",
+                key.escape_ascii(),
+                self.errors
+            );
         }
     }
 
     fn check(&self, db: &Db, context: &str) {
         let found: Model = db.iter().unwrap().forward().map(Result::unwrap).collect();
-        for key in found.keys().chain(self.sure.keys()).chain(self.maybe.keys()) {
+        for key in found
+            .keys()
+            .chain(self.sure.keys())
+            .chain(self.maybe.keys())
+        {
             let value = found.get(key);
             let allowed = value == self.sure.get(key)
-                || self.maybe.get(key).is_some_and(|m| m.iter().any(|v| v.as_ref() == value));
-            assert!(allowed, "{context}: {} has {:?} bytes; errors {:?}", key.escape_ascii(), value.map(Vec::len), self.errors);
+                || self
+                    .maybe
+                    .get(key)
+                    .is_some_and(|m| m.iter().any(|v| v.as_ref() == value));
+            assert!(
+                allowed,
+                "{context}: {} has {:?} bytes; errors {:?}",
+                key.escape_ascii(),
+                value.map(Vec::len),
+                self.errors
+            );
         }
     }
 }
@@ -107,8 +140,15 @@ fn work(db: &Db, known: &mut Known) {
     for round in 0..3u8 {
         for i in 0..12u8 {
             let key = |n: u8| format!("k{:02}", (n * 7 + round) % 40).into_bytes();
-            let puts = vec![(key(i), Some(vec![round * 16 + i; 700])), (key(i + 1), (i % 4 > 0).then(|| vec![i; 90]))];
-            let durability = if i % 5 == 0 { Durability::Device } else { Durability::OperatingSystem };
+            let puts = vec![
+                (key(i), Some(vec![round * 16 + i; 700])),
+                (key(i + 1), (i % 4 > 0).then(|| vec![i; 90])),
+            ];
+            let durability = if i % 5 == 0 {
+                Durability::Device
+            } else {
+                Durability::OperatingSystem
+            };
             known.write(db, &puts, durability);
             if i % 3 == 2 {
                 let stepped = db.step();
@@ -124,7 +164,9 @@ fn work(db: &Db, known: &mut Known) {
             if known.note(loaded.map_err(|(e, _)| e)).is_some() {
                 known.sure.extend(loads());
             } else {
-                known.maybe.extend(loads().into_iter().map(|(k, v)| (k, vec![Some(v), None])));
+                known
+                    .maybe
+                    .extend(loads().into_iter().map(|(k, v)| (k, vec![Some(v), None])));
             }
         }
         if round == 2 {
@@ -143,7 +185,9 @@ fn work(db: &Db, known: &mut Known) {
 }
 
 fn loads() -> Model {
-    (0..6u8).map(|i| (format!("x{i}").into_bytes(), vec![i; 1000])).collect()
+    (0..6u8)
+        .map(|i| (format!("x{i}").into_bytes(), vec![i; 1000]))
+        .collect()
 }
 
 fn load(db: &Db) -> Result<(), (Error, ())> {
@@ -168,7 +212,8 @@ fn run(n: u64, fault: Fault) -> bool {
         Err(e) => {
             named(&e, &context);
             disk.heal();
-            Db::open_in(options(), &disk.environment()).unwrap_or_else(|e| panic!("{context}: second opening: {e}"))
+            Db::open_in(options(), &disk.environment())
+                .unwrap_or_else(|e| panic!("{context}: second opening: {e}"))
         }
     };
     work(&db, &mut known);
@@ -182,23 +227,37 @@ fn run(n: u64, fault: Fault) -> bool {
     let put = db.put(b"last", b"1");
     if poisoned {
         let refused = put.err().map(|e| e.kind());
-        assert_eq!(refused, Some(ErrorKind::Poisoned), "{context}: after {:?}", known.errors);
+        assert_eq!(
+            refused,
+            Some(ErrorKind::Poisoned),
+            "{context}: after {:?}",
+            known.errors
+        );
     } else {
-        put.unwrap_or_else(|e| panic!("{context}: writing does not resume: {e}, after {:?}", known.errors));
+        put.unwrap_or_else(|e| {
+            panic!(
+                "{context}: writing does not resume: {e}, after {:?}",
+                known.errors
+            )
+        });
         known.sure.insert(b"last".to_vec(), b"1".to_vec());
-        db.flush().unwrap_or_else(|e| panic!("{context}: flushing does not resume: {e}"));
-        db.settle().unwrap_or_else(|e| panic!("{context}: settling does not resume: {e}"));
+        db.flush()
+            .unwrap_or_else(|e| panic!("{context}: flushing does not resume: {e}"));
+        db.settle()
+            .unwrap_or_else(|e| panic!("{context}: settling does not resume: {e}"));
         known.check(&db, &context);
     }
     drop(db);
     disk.reboot(Down::Kill);
-    let db = Db::open_in(options(), &disk.environment()).unwrap_or_else(|e| panic!("{context}: reopening: {e}"));
+    let db = Db::open_in(options(), &disk.environment())
+        .unwrap_or_else(|e| panic!("{context}: reopening: {e}"));
     if !poisoned {
         known.check(&db, &context);
     }
     drop(db);
     disk.reboot(Down::Power);
-    let db = Db::open_in(options(), &disk.environment()).unwrap_or_else(|e| panic!("{context}: reopening: {e}"));
+    let db = Db::open_in(options(), &disk.environment())
+        .unwrap_or_else(|e| panic!("{context}: reopening: {e}"));
     if poisoned {
         known.check_durable(&db, &context);
     } else {
@@ -211,14 +270,21 @@ fn run(n: u64, fault: Fault) -> bool {
 fn named(error: &Error, context: &str) {
     let lawful = matches!(
         error.kind(),
-        ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Poisoned | ErrorKind::NotFound | ErrorKind::AlreadyExists
+        ErrorKind::Io
+            | ErrorKind::NoSpace
+            | ErrorKind::Poisoned
+            | ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
     );
     assert!(lawful, "{context}: {error}");
 }
 
 /// All calls, or one in so many of them, to keep the time short.
 fn enumerate(fault: Fault, stride: u64) {
-    let stride = std::env::var("THERMOCLINE_FAULT_STRIDE").ok().and_then(|s| s.parse().ok()).unwrap_or(stride);
+    let stride = std::env::var("THERMOCLINE_FAULT_STRIDE")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(stride);
     let mut n = 1;
     while run(n, fault) {
         n += stride;

@@ -17,7 +17,11 @@ struct Mount {
 }
 
 fn run(program: &str, arguments: &[&str]) -> bool {
-    let done = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let done = Command::new(program)
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     done.is_ok_and(|status| status.success())
 }
 
@@ -25,12 +29,19 @@ impl Mount {
     fn new() -> Option<Mount> {
         let files = tempfile::tempdir().unwrap();
         let image = files.path().join("image");
-        std::fs::File::create(&image).unwrap().set_len(IMAGE_BYTES).unwrap();
+        std::fs::File::create(&image)
+            .unwrap()
+            .set_len(IMAGE_BYTES)
+            .unwrap();
         let directory = files.path().join("mount");
         std::fs::create_dir(&directory).unwrap();
         let (image, at) = (image.to_str()?, directory.to_str()?);
-        let mounted = run("mkfs.ext4", &["-q", "-F", "-m", "0", image]) && run("mount", &["-o", "loop", image, at]);
-        mounted.then_some(Mount { directory, _files: files })
+        let mounted = run("mkfs.ext4", &["-q", "-F", "-m", "0", image])
+            && run("mount", &["-o", "loop", image, at]);
+        mounted.then_some(Mount {
+            directory,
+            _files: files,
+        })
     }
 }
 

@@ -1,5 +1,8 @@
 //! The store against a map: every operation, every view, every reopening.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -47,7 +50,8 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 fn small(path: &std::path::Path, tiers: usize, threads: usize, cuts: Vec<Vec<u8>>) -> Options {
     let mut options = Options::new();
     for i in 0..tiers {
-        let mut tier = Tier::new(&format!("tier{i}"), path.join(format!("tier{i}"))).block_bytes(512);
+        let mut tier =
+            Tier::new(&format!("tier{i}"), path.join(format!("tier{i}"))).block_bytes(512);
         if i + 1 < tiers {
             tier = tier.capacity_bytes(400_000);
         }
@@ -73,10 +77,16 @@ fn check_whole(db: &Db, model: &Model, dice: &mut Dice) {
     assert_eq!(forward.len(), expected.len());
     assert!(forward == expected, "forward scan differs");
     let backward: Vec<_> = db.iter().unwrap().backward().map(Result::unwrap).collect();
-    assert!(backward.iter().rev().eq(expected.iter()), "backward scan differs");
+    assert!(
+        backward.iter().rev().eq(expected.iter()),
+        "backward scan differs"
+    );
     for _ in 0..50 {
         let key = dice.key(3000);
-        assert_eq!(db.get(&key).unwrap().as_deref(), model.get(&key).map(|v| &**v));
+        assert_eq!(
+            db.get(&key).unwrap().as_deref(),
+            model.get(&key).map(|v| &**v)
+        );
     }
 }
 
@@ -85,40 +95,76 @@ fn check_seeks(db: &Db, model: &Model, dice: &mut Dice) {
     for _ in 0..20 {
         let key = dice.key(3000);
         iter.seek(&key).unwrap();
-        let mut expected = model.range::<Vec<u8>, _>((Bound::Included(&key), Bound::Unbounded)).next();
+        let mut expected = model
+            .range::<Vec<u8>, _>((Bound::Included(&key), Bound::Unbounded))
+            .next();
         for _ in 0..dice.below(6) {
-            assert_eq!(iter.valid().then(|| iter.key().to_vec()).as_ref(), expected.map(|e| e.0));
+            assert_eq!(
+                iter.valid().then(|| iter.key().to_vec()).as_ref(),
+                expected.map(|e| e.0)
+            );
             let Some((at, value)) = expected else { break };
             assert_eq!(iter.value(), &value[..]);
             if dice.below(2) == 0 {
                 iter.next().unwrap();
-                expected = model.range::<Vec<u8>, _>((Bound::Excluded(at), Bound::Unbounded)).next();
+                expected = model
+                    .range::<Vec<u8>, _>((Bound::Excluded(at), Bound::Unbounded))
+                    .next();
             } else {
                 iter.prev().unwrap();
-                expected = model.range::<Vec<u8>, _>((Bound::Unbounded, Bound::Excluded(at))).next_back();
+                expected = model
+                    .range::<Vec<u8>, _>((Bound::Unbounded, Bound::Excluded(at)))
+                    .next_back();
             }
         }
         iter.seek_for_prev(&key).unwrap();
-        let expected = model.range::<Vec<u8>, _>((Bound::Unbounded, Bound::Included(&key))).next_back();
-        assert_eq!(iter.valid().then(|| iter.key().to_vec()).as_ref(), expected.map(|e| e.0));
+        let expected = model
+            .range::<Vec<u8>, _>((Bound::Unbounded, Bound::Included(&key)))
+            .next_back();
+        assert_eq!(
+            iter.valid().then(|| iter.key().to_vec()).as_ref(),
+            expected.map(|e| e.0)
+        );
     }
     let (mut low, mut high) = (dice.key(3000), dice.key(3000));
     if low > high {
         std::mem::swap(&mut low, &mut high);
     }
     let bounds = (Bound::Included(&low[..]), Bound::Excluded(&high[..]));
-    let found: Vec<_> = db.range(bounds.0, bounds.1).unwrap().backward().map(|e| e.unwrap().0).collect();
-    let expected: Vec<_> = model.range::<[u8], _>(bounds).rev().map(|(k, _)| k.clone()).collect();
+    let found: Vec<_> = db
+        .range(bounds.0, bounds.1)
+        .unwrap()
+        .backward()
+        .map(|e| e.unwrap().0)
+        .collect();
+    let expected: Vec<_> = model
+        .range::<[u8], _>(bounds)
+        .rev()
+        .map(|(k, _)| k.clone())
+        .collect();
     assert_eq!(found, expected);
-    let found: Vec<_> = db.prefix(b"k01").unwrap().forward().map(|e| e.unwrap().0).collect();
-    let expected: Vec<_> = model.keys().filter(|k| k.starts_with(b"k01")).cloned().collect();
+    let found: Vec<_> = db
+        .prefix(b"k01")
+        .unwrap()
+        .forward()
+        .map(|e| e.unwrap().0)
+        .collect();
+    let expected: Vec<_> = model
+        .keys()
+        .filter(|k| k.starts_with(b"k01"))
+        .cloned()
+        .collect();
     assert_eq!(found, expected);
 }
 
 fn run(seed: u64, tiers: usize, threads: usize, parts: bool, operations: u64) {
     println!("seed {seed}, {tiers} tiers, {threads} threads, parts {parts}");
     let directory = tempfile::tempdir().unwrap();
-    let cuts = if parts { vec![b"k00500".to_vec(), b"k01500/x".to_vec(), b"k02000".to_vec()] } else { vec![] };
+    let cuts = if parts {
+        vec![b"k00500".to_vec(), b"k01500/x".to_vec(), b"k02000".to_vec()]
+    } else {
+        vec![]
+    };
     let options = small(directory.path(), tiers, threads, cuts);
     let mut dice = Dice(seed);
     let mut db = Db::open(options.clone()).unwrap();
@@ -177,11 +223,23 @@ fn run(seed: u64, tiers: usize, threads: usize, parts: bool, operations: u64) {
                 if let Some((snapshot, then)) = snapshots.first() {
                     for _ in 0..20 {
                         let key = dice.key(3000);
-                        assert_eq!(snapshot.get(&key).unwrap().as_deref(), then.get(&key).map(|v| &**v), "op {i}");
+                        assert_eq!(
+                            snapshot.get(&key).unwrap().as_deref(),
+                            then.get(&key).map(|v| &**v),
+                            "op {i}"
+                        );
                     }
                     if dice.below(8) == 0 {
-                        let found: Vec<_> = snapshot.iter().unwrap().forward().map(Result::unwrap).collect();
-                        assert!(found.iter().map(|(k, v)| (k, v)).eq(then.iter()), "snapshot differs at op {i}");
+                        let found: Vec<_> = snapshot
+                            .iter()
+                            .unwrap()
+                            .forward()
+                            .map(Result::unwrap)
+                            .collect();
+                        assert!(
+                            found.iter().map(|(k, v)| (k, v)).eq(then.iter()),
+                            "snapshot differs at op {i}"
+                        );
                     }
                 }
             }
@@ -208,7 +266,12 @@ fn run(seed: u64, tiers: usize, threads: usize, parts: bool, operations: u64) {
     db.settle().unwrap();
     check_whole(&db, &model, &mut dice);
     for (snapshot, then) in &snapshots {
-        let found: Vec<_> = snapshot.iter().unwrap().forward().map(Result::unwrap).collect();
+        let found: Vec<_> = snapshot
+            .iter()
+            .unwrap()
+            .forward()
+            .map(Result::unwrap)
+            .collect();
         assert!(found.iter().map(|(k, v)| (k, v)).eq(then.iter()));
     }
     snapshots.clear();

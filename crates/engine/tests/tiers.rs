@@ -8,8 +8,16 @@ use common::disk::{Disk, Down};
 use thermocline::{Db, ErrorKind, Options, Tier};
 
 fn options(names: &[&str]) -> Options {
-    let tier = |name: &&str| Tier::new(name, format!("/{name}/store")).block_bytes(512).capacity_bytes(20_000);
-    Options::new().with_tiers(names.iter().map(tier).collect()).background_threads(0).table_bytes(4 << 10).reserve_bytes(0)
+    let tier = |name: &&str| {
+        Tier::new(name, format!("/{name}/store"))
+            .block_bytes(512)
+            .capacity_bytes(20_000)
+    };
+    Options::new()
+        .with_tiers(names.iter().map(tier).collect())
+        .background_threads(0)
+        .table_bytes(4 << 10)
+        .reserve_bytes(0)
 }
 
 /// A store on the disk with data on every tier, opened `sessions` times.
@@ -27,22 +35,36 @@ fn store(disk: &Disk, names: &[&str], sessions: u8) {
 }
 
 fn refused(disk: &Disk, options: Options, kind: ErrorKind, words: &str) {
-    let before: Vec<Vec<String>> = options.tier_list().iter().map(|t| files(disk, t.path())).collect();
+    let before: Vec<Vec<String>> = options
+        .tier_list()
+        .iter()
+        .map(|t| files(disk, t.path()))
+        .collect();
     let error = Db::open_in(options.clone(), &disk.environment()).expect_err(words);
     assert_eq!(error.kind(), kind, "{error}");
     assert!(error.to_string().contains(words), "{error}");
-    let after: Vec<Vec<String>> = options.tier_list().iter().map(|t| files(disk, t.path())).collect();
+    let after: Vec<Vec<String>> = options
+        .tier_list()
+        .iter()
+        .map(|t| files(disk, t.path()))
+        .collect();
     assert_eq!(before, after, "a refused opening changes nothing");
 }
 
 fn files(disk: &Disk, path: &Path) -> Vec<String> {
-    disk.names(path).into_iter().filter(|n| n != "LOCK").collect()
+    disk.names(path)
+        .into_iter()
+        .filter(|n| n != "LOCK")
+        .collect()
 }
 
 fn opens(disk: &Disk, names: &[&str], session: u8) {
     let db = Db::open_in(options(names), &disk.environment()).unwrap();
     for i in 0..60u8 {
-        assert_eq!(db.get(&[b'k', i]).unwrap().as_deref(), Some(&vec![session ^ i; 900][..]));
+        assert_eq!(
+            db.get(&[b'k', i]).unwrap().as_deref(),
+            Some(&vec![session ^ i; 900][..])
+        );
     }
 }
 
@@ -52,9 +74,19 @@ fn a_tier_whose_mount_point_is_empty_is_refused() {
     store(&disk, &["fast", "slow"], 1);
     disk.copy_all(Path::new("/slow"), Path::new("/away"));
     disk.remove_all(Path::new("/slow"));
-    refused(&disk, options(&["fast", "slow"]), ErrorKind::WrongTier, "\"slow\": is missing");
+    refused(
+        &disk,
+        options(&["fast", "slow"]),
+        ErrorKind::WrongTier,
+        "\"slow\": is missing",
+    );
     // Nor when the mount point is there and holds nothing.
-    refused(&disk, options(&["fast", "slow"]), ErrorKind::WrongTier, "\"slow\": is missing");
+    refused(
+        &disk,
+        options(&["fast", "slow"]),
+        ErrorKind::WrongTier,
+        "\"slow\": is missing",
+    );
     disk.copy_all(Path::new("/away"), Path::new("/slow"));
     opens(&disk, &["fast", "slow"], 0);
 }
@@ -65,7 +97,12 @@ fn a_first_tier_that_is_missing_is_refused() {
     store(&disk, &["fast", "slow"], 1);
     disk.copy_all(Path::new("/fast"), Path::new("/away"));
     disk.remove_all(Path::new("/fast"));
-    refused(&disk, options(&["fast", "slow"]), ErrorKind::WrongTier, "manifest pointer is missing from tier \"fast\"");
+    refused(
+        &disk,
+        options(&["fast", "slow"]),
+        ErrorKind::WrongTier,
+        "manifest pointer is missing from tier \"fast\"",
+    );
     disk.copy_all(Path::new("/away"), Path::new("/fast"));
     opens(&disk, &["fast", "slow"], 0);
 }
@@ -81,15 +118,35 @@ fn swapped_and_foreign_tiers_are_refused() {
             disk.copy_all(Path::new("/away"), Path::new(b));
         };
         swap(&disk);
-        refused(&disk, options(&["fast", "middle", "slow"]), ErrorKind::WrongTier, "tier");
+        refused(
+            &disk,
+            options(&["fast", "middle", "slow"]),
+            ErrorKind::WrongTier,
+            "tier",
+        );
         swap(&disk);
     }
     opens(&disk, &["fast", "middle", "slow"], 0);
     let other = Disk::new(4);
     store(&other, &["fast", "middle", "slow"], 1);
-    refused(&disk, options(&["fast", "slow"]), ErrorKind::WrongTier, "another tier in this place");
-    refused(&disk, options(&["fast", "middle"]), ErrorKind::WrongTier, "missing from the options");
-    refused(&disk, options(&["slow"]), ErrorKind::WrongTier, "manifest pointer is missing");
+    refused(
+        &disk,
+        options(&["fast", "slow"]),
+        ErrorKind::WrongTier,
+        "another tier in this place",
+    );
+    refused(
+        &disk,
+        options(&["fast", "middle"]),
+        ErrorKind::WrongTier,
+        "missing from the options",
+    );
+    refused(
+        &disk,
+        options(&["slow"]),
+        ErrorKind::WrongTier,
+        "manifest pointer is missing",
+    );
 }
 
 #[test]
@@ -102,7 +159,12 @@ fn a_tier_of_another_store_is_refused() {
     disk.remove_all(Path::new("/slow"));
     store(&disk, &["fast", "slow"], 1);
     disk.copy_all(Path::new("/keep/slow"), Path::new("/slow"));
-    refused(&disk, options(&["fast", "slow"]), ErrorKind::WrongTier, "belongs to another store");
+    refused(
+        &disk,
+        options(&["fast", "slow"]),
+        ErrorKind::WrongTier,
+        "belongs to another store",
+    );
     disk.copy_all(Path::new("/keep/fast"), Path::new("/fast"));
     opens(&disk, &["fast", "slow"], 0);
 }
@@ -116,7 +178,12 @@ fn a_tier_that_was_rolled_back_one_session_is_refused() {
         store(&disk, &["fast", "slow"], 1);
         disk.copy_all(Path::new(rolled), Path::new("/new"));
         disk.copy_all(Path::new("/old"), Path::new(rolled));
-        refused(&disk, options(&["fast", "slow"]), ErrorKind::WrongTier, words);
+        refused(
+            &disk,
+            options(&["fast", "slow"]),
+            ErrorKind::WrongTier,
+            words,
+        );
         disk.copy_all(Path::new("/new"), Path::new(rolled));
         opens(&disk, &["fast", "slow"], 0);
     }
@@ -127,12 +194,22 @@ fn a_tier_can_be_added_at_the_end_but_not_one_that_belongs_to_somebody() {
     let disk = Disk::new(7);
     store(&disk, &["fast"], 2);
     opens(&disk, &["fast", "slow"], 1);
-    refused(&disk, options(&["fast"]), ErrorKind::WrongTier, "missing from the options");
+    refused(
+        &disk,
+        options(&["fast"]),
+        ErrorKind::WrongTier,
+        "missing from the options",
+    );
     opens(&disk, &["fast", "slow"], 1);
     let mut more = options(&["fast", "slow"]).tier_list().to_vec();
     more.push(Tier::new("more", "/taken/store"));
     disk.copy_all(Path::new("/slow"), Path::new("/taken"));
-    refused(&disk, options(&[]).with_tiers(more), ErrorKind::WrongTier, "its directory belongs to one");
+    refused(
+        &disk,
+        options(&[]).with_tiers(more),
+        ErrorKind::WrongTier,
+        "its directory belongs to one",
+    );
 }
 
 #[test]
@@ -140,9 +217,13 @@ fn one_directory_has_one_opener() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::at(directory.path().join("a"));
     let db = Db::open(options.clone()).unwrap();
-    assert_eq!(Db::open(options.clone()).unwrap_err().kind(), ErrorKind::Locked);
+    assert_eq!(
+        Db::open(options.clone()).unwrap_err().kind(),
+        ErrorKind::Locked
+    );
     // As a tier of another store, neither.
-    let other = Options::at(directory.path().join("b")).tier(Tier::new("slow", directory.path().join("a")));
+    let other =
+        Options::at(directory.path().join("b")).tier(Tier::new("slow", directory.path().join("a")));
     assert_eq!(Db::open(other).unwrap_err().kind(), ErrorKind::Locked);
     drop(db);
     Db::open(options).unwrap();

@@ -81,6 +81,9 @@ pub struct View<'a> {
     /// The oldest snapshot still read, or the last committed number when there
     /// is none: a merge at the end of its keys may drop deletes up to here.
     pub oldest_snapshot: SeqNo,
+    /// Whether nothing was written for a while, or somebody waits for the store
+    /// to settle: the time for work that only makes reads cheaper.
+    pub idle: bool,
     /// The shape options.
     pub shape: &'a ShapeOptions,
     /// Now, in microseconds since the Unix epoch.

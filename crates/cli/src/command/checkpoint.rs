@@ -17,10 +17,10 @@ use crate::store::{Access, StoreArgs};
 #[command(after_help = "\
 Examples:
   thermocline checkpoint --db /srv/db /backup/db-monday
-  thermocline verify --options /backup/db-monday/options.toml
+  thermocline verify --db /backup/db-monday
 
-The copy is a store of its own: one directory a tier, and options.toml, which
-names them. The directory must not exist. Tables on the same file system are
+The copy is a store of its own: one directory a tier, and thermocline.toml, which
+names them. The directory must not exist, or be empty. Tables on the same file system are
 shared by hard links and take no room of their own.")]
 pub(crate) struct Checkpoint {
     /// Directory to make
@@ -40,21 +40,19 @@ impl Checkpoint {
         let bar = progress::of_unknown_length("copying");
         db.checkpoint(&self.directory)?;
         bar.finish_and_clear();
-        let options = self.directory.join("options.toml");
         if self.json {
             let object = json!({
                 "directory": self.directory,
-                "options": options,
                 "seconds": began.elapsed().as_secs_f64(),
             });
             writeln!(out, "{object}")?;
         } else {
             writeln!(
                 out,
-                "checkpoint in {} after {}; open it with --options {}",
+                "checkpoint in {} after {}; open it with --db {}",
                 self.directory.display(),
                 human::duration(began.elapsed()),
-                options.display()
+                self.directory.display()
             )?;
         }
         db.close()?;

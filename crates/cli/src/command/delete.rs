@@ -46,10 +46,10 @@ impl Delete {
         let space = self.keyspace.existing(&db)?;
         let mut changes = Changes::of(&space);
         for key in &keys {
-            changes.delete(key);
+            changes.delete(key)?;
         }
         if let Some((start, end)) = &range {
-            changes.delete_range(start, end);
+            changes.delete_range(start, end)?;
         }
         changes.write_durably(&db)?;
         drop(space);

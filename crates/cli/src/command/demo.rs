@@ -149,7 +149,7 @@ impl Demo {
         for record in 0..self.records {
             let key = key(record);
             fill(&mut value, fingerprint(&key), 0);
-            changes.put(&key, &value);
+            changes.put(&key, &value)?;
             if changes.len() == RECORDS_PER_BATCH {
                 std::mem::replace(&mut changes, Changes::of(space)).write(db)?;
                 bar.set_position(u64::from(record));

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::Out;
 use crate::exit::{Exit, Failure};
-use crate::store::{Access, StoreArgs};
+use crate::store::ReadArgs;
 use crate::text::Notation;
 
 /// Say where a key lies and why it lies there
@@ -21,7 +21,7 @@ pub(crate) struct Explain {
     /// The key, of the default keyspace
     key: String,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReadArgs,
     /// The key is given in hexadecimal
     #[arg(long)]
     hex: bool,
@@ -35,7 +35,7 @@ impl Explain {
         let key = Notation::of(self.hex)
             .read(&self.key)
             .map_err(Failure::usage)?;
-        let db = self.store.open(Access::Read)?;
+        let db = self.store.open()?;
         // Explained before it is read: the read below is traffic of its own.
         let explanation = db.explain(&key)?;
         if self.json {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::Out;
 use crate::exit::{Exit, Failure};
-use crate::store::{Access, KeyspaceArgs, StoreArgs};
+use crate::store::{KeyspaceArgs, ReadArgs};
 use crate::text::Notation;
 
 /// Print the value of a key
@@ -21,7 +21,7 @@ pub(crate) struct Get {
     /// The key
     key: String,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReadArgs,
     #[command(flatten)]
     keyspace: KeyspaceArgs,
     /// The key is given, and the value printed, in hexadecimal
@@ -39,7 +39,7 @@ impl Get {
     pub(crate) fn run(self, out: Out<'_>) -> Result<Exit, Failure> {
         let notation = Notation::of(self.hex);
         let key = notation.read(&self.key).map_err(Failure::usage)?;
-        let db = self.store.open(Access::Read)?;
+        let db = self.store.open()?;
         let value = self.keyspace.existing(&db)?.get(&key)?;
         if self.json {
             let mut object = Map::new();

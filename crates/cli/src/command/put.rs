@@ -49,7 +49,7 @@ impl Put {
         let db = self.store.open(Access::Create)?;
         let space = self.keyspace.existing_or_new(&db)?;
         let mut changes = Changes::of(&space);
-        changes.put(&key, &value);
+        changes.put(&key, &value)?;
         changes.write_durably(&db)?;
         drop(space);
         db.close()?;

@@ -33,8 +33,8 @@ const WINDOWS: u64 = 20;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  thermocline replay ../shared/data/OLTP.lis.zst
-  thermocline replay --fast-share 5% --window 100000 ../shared/data/OLTP.lis.zst
+  thermocline replay OLTP.lis.zst
+  thermocline replay --fast-share 5% --window 100000 OLTP.lis.zst
   thermocline replay --tier fast=/nvme/t,capacity=1GiB,price=0.2 \\
                      --tier cheap=/hdd/t,price=0.02 cluster26.csv.gz
   thermocline replay --json --limit 1000000 accesses.keys.zst
@@ -177,7 +177,7 @@ impl Replay {
         for (key, &size) in survey.keys.iter().zip(&survey.sizes) {
             value.resize(size as usize, 0);
             fill(&mut value, fingerprint(key), 0);
-            changes.put(key, &value);
+            changes.put(key, &value)?;
             bytes += key.len() + value.len();
             if bytes >= FILL_BATCH_BYTES {
                 bar.inc(changes.len() as u64);

@@ -9,7 +9,7 @@ use super::Out;
 use crate::engine;
 use crate::exit::{Exit, Failure};
 use crate::human;
-use crate::store::{Access, KeyspaceArgs, StoreArgs};
+use crate::store::{KeyspaceArgs, ReadArgs};
 use crate::text::{self, Notation};
 
 /// Print entries in the order of their keys
@@ -27,7 +27,7 @@ with a backslash, so that tabs and line breaks are unambiguous. With --json one
 object a line; bytes that are not UTF-8 come as key_hex and value_hex.")]
 pub(crate) struct Scan {
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReadArgs,
     #[command(flatten)]
     keyspace: KeyspaceArgs,
     /// First key
@@ -73,7 +73,7 @@ impl Scan {
             }
             None => (read(&self.start)?, read(&self.end)?),
         };
-        let db = self.store.open(Access::Read)?;
+        let db = self.store.open()?;
         let space = self.keyspace.existing(&db)?;
         // An empty start or prefix is the beginning, not an empty key.
         let start = start.filter(|key| !key.is_empty());

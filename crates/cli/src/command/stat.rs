@@ -6,7 +6,24 @@ use serde_json::{Value, json};
 use super::Out;
 use crate::columns;
 use crate::exit::{Exit, Failure};
-use crate::store::{Access, StoreArgs};
+use crate::store::ReadArgs;
+
+/// What `--tables` shows of a table, in this order; `--json` has all of it.
+const TABLE_COLUMNS: [&str; 13] = [
+    "id",
+    "keyspace",
+    "slot",
+    "tier",
+    "meta_tier",
+    "entries",
+    "deletes",
+    "range_deletes",
+    "data_bytes",
+    "probes",
+    "hits",
+    "block_reads",
+    "range",
+];
 
 /// Show tiers, levels, heat, amplification and price
 #[derive(Args, Debug)]
@@ -20,7 +37,7 @@ Counters begin when a store is opened, so that a store which is open in no other
 process shows its shape, its heat and its price, but no traffic.")]
 pub(crate) struct Stat {
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReadArgs,
     /// List every table with its place and its heat
     #[arg(long)]
     tables: bool,
@@ -31,7 +48,7 @@ pub(crate) struct Stat {
 
 impl Stat {
     pub(crate) fn run(self, out: Out<'_>) -> Result<Exit, Failure> {
-        let db = self.store.open(Access::Read)?;
+        let db = self.store.open()?;
         let stats = db.stats();
         let tables = if self.tables {
             serde_json::to_value(db.tables())?
@@ -49,7 +66,7 @@ impl Stat {
             writeln!(out, "{}", stats.to_string().trim_end())?;
             if let Some(tables) = tables.as_array() {
                 writeln!(out)?;
-                columns::objects(out, tables)?;
+                columns::objects(out, tables, &TABLE_COLUMNS)?;
             }
         }
         Ok(Exit::Done)

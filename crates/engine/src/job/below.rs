@@ -17,7 +17,9 @@ pub(crate) struct Below {
 impl Below {
     /// `runs` are sorted tables that do not overlap within a run.
     pub(crate) fn new(runs: Vec<Vec<Arc<TableMeta>>>) -> Below {
-        Below { runs: runs.into_iter().map(|r| (r, 0)).collect() }
+        Below {
+            runs: runs.into_iter().map(|r| (r, 0)).collect(),
+        }
     }
 
     /// Whether an older entry of `key` may exist. Requires: keys ascend.

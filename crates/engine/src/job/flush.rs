@@ -14,9 +14,9 @@ use thermocline_model::job::Flush;
 use thermocline_model::key::SeqNo;
 use thermocline_model::version::{RunId, Slot};
 
+use super::Done;
 use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
-use super::Done;
 use crate::engine::{Engine, LiveMemtable};
 use crate::error::Result;
 use crate::merge::{MergeCursor, Source};
@@ -26,16 +26,34 @@ const COMMIT_WAIT: Duration = Duration::from_millis(20);
 
 impl Engine {
     pub(crate) fn run_flush(&self, job: &Flush) -> Result<Done> {
-        let Some(space) = self.space(job.keyspace) else { return Ok(Done::nothing()) };
+        let Some(space) = self.space(job.keyspace) else {
+            return Ok(Done::nothing());
+        };
         let part = job.part as usize;
-        let sealed = || space.view.load().parts.get(part).map_or_else(Vec::new, |p| p.sealed.clone());
+        let sealed = || {
+            space
+                .view
+                .load()
+                .parts
+                .get(part)
+                .map_or_else(Vec::new, |p| p.sealed.clone())
+        };
         let mut memtables: Vec<Arc<LiveMemtable>> = sealed();
         if memtables.is_empty() {
             // Called for to free the log or memory: the active one it is. Who
             // holds the mutex for long may be waiting for this very job.
-            let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else { return Ok(Done::nothing()) };
-            let active = space.view.load().parts.get(part).map(|p| Arc::clone(&p.active));
-            self.seal(&mut commit, &space, |p| active.as_ref().is_some_and(|a| Arc::ptr_eq(a, &p.active)));
+            let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
+                return Ok(Done::nothing());
+            };
+            let active = space
+                .view
+                .load()
+                .parts
+                .get(part)
+                .map(|p| Arc::clone(&p.active));
+            self.seal(&mut commit, &space, |p| {
+                active.as_ref().is_some_and(|a| Arc::ptr_eq(a, &p.active))
+            });
             drop(commit);
             memtables = sealed();
         }
@@ -43,10 +61,16 @@ impl Engine {
         if sealed.is_empty() {
             return Ok(Done::nothing());
         }
-        let last = sealed.iter().map(|m| m.last_seq.load(Ordering::Acquire)).max().unwrap_or(0);
+        let last = sealed
+            .iter()
+            .map(|m| m.last_seq.load(Ordering::Acquire))
+            .max()
+            .unwrap_or(0);
         // Writers that were assigned entries are about to insert and publish
         // them; the snapshots must be read after that (see `Survivors`).
-        while sealed.iter().any(|m| m.pending.load(Ordering::Acquire) > 0) || self.visible().0 < last {
+        while sealed.iter().any(|m| m.pending.load(Ordering::Acquire) > 0)
+            || self.visible().0 < last
+        {
             self.check_poisoned()?;
             std::thread::yield_now();
         }
@@ -55,7 +79,7 @@ impl Engine {
             let target = Target {
                 keyspace: job.keyspace,
                 slot: Slot::Newest(job.part),
-                table_bytes: self.options.table_bytes,
+                table_bytes: self.options.table_size(),
                 parents: Vec::new(),
                 first_tier,
                 background: true,
@@ -81,7 +105,10 @@ impl Engine {
         let mut survivors = Survivors::new(snapshots, &cover, None);
         let kept_cover = survivors.cover_to_write(&cover);
         let mut outputs = Outputs::new(Host::Job(self), target, kept_cover);
-        let sources = sealed.iter().map(|m| Source::Memory(m.table.cursor())).collect();
+        let sources = sealed
+            .iter()
+            .map(|m| Source::Memory(m.table.cursor()))
+            .collect();
         let mut merged = MergeCursor::new(sources);
         merged.seek_first()?;
         while merged.valid() {
@@ -106,9 +133,16 @@ impl Engine {
                 table: Arc::clone(table),
             });
         }
-        edit.changes.push(Change::SetFlushed { keyspace: job.keyspace, part: job.part, flushed: last });
-        edit.changes.push(Change::SetLogFloor { segment: self.log_floor(sealed) });
-        let opened = self.open_outputs(&tables)?;
+        edit.changes.push(Change::SetFlushed {
+            keyspace: job.keyspace,
+            part: job.part,
+            flushed: last,
+        });
+        edit.changes.push(Change::SetLogFloor {
+            segment: self.log_floor(sealed),
+        });
+        let filters: Option<Vec<_>> = sealed.iter().map(|m| m.table.filter()).collect();
+        let opened = self.open_with_filters(&tables, &filters.unwrap_or_default())?;
         // Entries of other memtables may be older than those that are about to
         // become durable here; a power failure must not leave a gap (I9).
         self.persist_log(last)?;
@@ -116,7 +150,8 @@ impl Engine {
             if keyspace == job.keyspace
                 && let Some(part) = parts.get_mut(job.part as usize)
             {
-                part.sealed.retain(|m| !sealed.iter().any(|s| Arc::ptr_eq(s, m)));
+                part.sealed
+                    .retain(|m| !sealed.iter().any(|s| Arc::ptr_eq(s, m)));
             }
         });
         if committed.is_err() && space.dropped.load(Ordering::Acquire) {
@@ -125,7 +160,16 @@ impl Engine {
         committed?;
         outputs.keep();
         let bytes_out = tables.iter().map(|t| t.size_bytes()).sum();
-        let what = format!("{} memtables into {} tables of L0.{}", sealed.len(), tables.len(), job.part);
-        Ok(Done { what, bytes_in: 0, bytes_out })
+        let what = format!(
+            "{} memtables into {} tables of L0.{}",
+            sealed.len(),
+            tables.len(),
+            job.part
+        );
+        Ok(Done {
+            what,
+            bytes_in: 0,
+            bytes_out,
+        })
     }
 }

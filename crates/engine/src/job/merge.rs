@@ -24,6 +24,7 @@ use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::memory::Filter;
 use crate::merge::{MergeCursor, RunCursor, Source};
 use crate::table::ReadMode;
 use crate::version::tree::{OpenTable, RunTables};
@@ -47,12 +48,20 @@ impl Engine {
     pub(crate) fn run_merge(&self, job: &Merge) -> Result<Done> {
         let (version, known) = {
             let versions = self.versions.lock();
-            let known: Option<Vec<_>> = job.inputs.iter().map(|id| versions.tables.get(id).cloned()).collect();
+            let known: Option<Vec<_>> = job
+                .inputs
+                .iter()
+                .map(|id| versions.tables.get(id).cloned())
+                .collect();
             (Arc::clone(&versions.current), known)
         };
         let keyspace = version.keyspaces.get(&job.keyspace);
-        let (Some(keyspace), Some(known)) = (keyspace, known) else { return Ok(Done::nothing()) };
-        let Some(inputs) = placed(keyspace, &known) else { return Ok(Done::nothing()) };
+        let (Some(keyspace), Some(known)) = (keyspace, known) else {
+            return Ok(Done::nothing());
+        };
+        let Some(inputs) = placed(keyspace, &known) else {
+            return Ok(Done::nothing());
+        };
 
         let (moved, merged) = split_moved(job, keyspace, inputs);
         let bytes_in = merged.values().flatten().map(|t| t.meta.size_bytes()).sum();
@@ -60,7 +69,9 @@ impl Engine {
         let snapshots = self.held_snapshots();
         let stretches = self.stretches(&merged, &walls(keyspace, job, &moved, &merged));
         let done = spilling(self, |first_tier| {
-            self.merge_into(job, keyspace, &moved, &merged, &below, &snapshots, &stretches, first_tier)
+            self.merge_into(
+                job, keyspace, &moved, &merged, &below, &snapshots, &stretches, first_tier,
+            )
         })?;
         self.counters.merges.add(1);
         self.counters.tables_moved.add(moved.len() as u64);
@@ -74,7 +85,10 @@ impl Engine {
         Ok(Done { bytes_in, ..done })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one plan, used in one place")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one plan, used in one place"
+    )]
     fn merge_into(
         &self,
         job: &Merge,
@@ -87,7 +101,11 @@ impl Engine {
         first_tier: TierId,
     ) -> Result<Done> {
         let mut covers = Vec::new();
-        for table in merged.values().flatten().filter(|t| t.meta.range_deletes > 0) {
+        for table in merged
+            .values()
+            .flatten()
+            .filter(|t| t.meta.range_deletes > 0)
+        {
             covers.push(table.table()?);
         }
         let cover = Cover::merge(covers.iter().map(|t| t.cover()));
@@ -103,7 +121,11 @@ impl Engine {
             let clipped = cover.clip(stretch.low.as_deref(), stretch.high.as_deref());
             let below = Below::new(below.to_vec());
             let survivors = Survivors::new(snapshots.to_vec(), &clipped, Some(below));
-            let mut outputs = Outputs::new(Host::Job(self), target.clone(), survivors.cover_to_write(&clipped));
+            let mut outputs = Outputs::new(
+                Host::Job(self),
+                target.clone(),
+                survivors.cover_to_write(&clipped),
+            );
             self.merge_stretch(merged, stretch, survivors, &mut outputs)?;
             let tables = outputs.finish()?;
             Ok((outputs, tables))
@@ -118,11 +140,17 @@ impl Engine {
 
         let mut edit = Edit::default();
         for table in moved.iter().chain(merged.values().flatten()) {
-            edit.changes.push(Change::RemoveTable { keyspace: job.keyspace, table: table.meta.id });
+            edit.changes.push(Change::RemoveTable {
+                keyspace: job.keyspace,
+                table: table.meta.id,
+            });
         }
         let existing = keyspace.level(job.output).and_then(|l| l.runs.first());
         let run = existing.map_or_else(|| RunId(self.new_id()), |r| r.id);
-        let new: Vec<Arc<TableMeta>> = results.iter().flat_map(|(_, tables)| tables.iter().cloned()).collect();
+        let new: Vec<Arc<TableMeta>> = results
+            .iter()
+            .flat_map(|(_, tables)| tables.iter().cloned())
+            .collect();
         for table in moved.iter().map(|t| &t.meta).chain(&new) {
             edit.changes.push(Change::AddTable {
                 keyspace: job.keyspace,
@@ -145,9 +173,19 @@ impl Engine {
         for (outputs, _) in results {
             outputs.keep();
         }
+        self.inherit_heat(&job.inputs, &new);
         let count = merged.values().map(Vec::len).sum::<usize>();
-        let what = format!("{count} tables into {} of {}, {} moved", new.len(), job.output, moved.len());
-        Ok(Done { what, bytes_in: 0, bytes_out: new.iter().map(|t| t.size_bytes()).sum() })
+        let what = format!(
+            "{count} tables into {} of {}, {} moved",
+            new.len(),
+            job.output,
+            moved.len()
+        );
+        Ok(Done {
+            what,
+            bytes_in: 0,
+            bytes_out: new.iter().map(|t| t.size_bytes()).sum(),
+        })
     }
 
     /// Merges what lies in `stretch` into `outputs`.
@@ -160,7 +198,9 @@ impl Engine {
     ) -> Result<()> {
         let sources = inputs.values().map(|tables| {
             let overlapping = tables.iter().filter(|t| {
-                t.meta.range.overlaps_bounds(stretch.low.as_deref(), stretch.high.as_deref())
+                t.meta
+                    .range
+                    .overlaps_bounds(stretch.low.as_deref(), stretch.high.as_deref())
             });
             let run = RunTables::new(overlapping.cloned().collect());
             Source::Run(RunCursor::new(Arc::new(run), ReadMode::MERGE))
@@ -171,20 +211,30 @@ impl Engine {
             None => cursor.seek_first()?,
         }
         let mut unchecked = 0;
+        // By source: whether the block it stands in is cached.
+        let mut warm = vec![false; inputs.len()];
         while cursor.valid() {
             let key = cursor.key();
             if stretch.high.as_deref().is_some_and(|high| key >= high) {
                 break;
             }
             if unchecked >= CHECK_STEP_BYTES {
+                self.pay_for_reads(&cursor, unchecked);
                 unchecked = 0;
                 if self.closing.load(Ordering::Relaxed) {
-                    return Err(crate::Error::new(crate::ErrorKind::Closed, "the store is closing"));
+                    return Err(crate::Error::new(
+                        crate::ErrorKind::Closed,
+                        "the store is closing",
+                    ));
                 }
             }
             if let Some(copied) = self.copy_block(&mut cursor, stretch, &mut survivors, outputs)? {
                 unchecked += copied;
                 continue;
+            }
+            let source = cursor.top_index();
+            if let Some(disk) = cursor.top().disk().filter(|d| d.at_block_start()) {
+                warm[source] = disk.table().is_cached(disk.block_index());
             }
             let key = cursor.key();
             let value = cursor.value();
@@ -195,10 +245,23 @@ impl Engine {
                     outputs.cut(key)?;
                 }
                 outputs.add(key, seq, kind, value)?;
+                if warm[source] {
+                    outputs.keep_warm();
+                }
             }
             cursor.next()?;
         }
         Ok(())
+    }
+
+    /// Pays for bytes that a merge has read. All of them are put down to the
+    /// tier that it reads from just now: over many steps each tier gets its share.
+    fn pay_for_reads(&self, cursor: &MergeCursor, bytes: u64) {
+        let disk = cursor.top().disk();
+        let tier = disk.and_then(|d| self.tiers.get(d.table().record().tier().0 as usize));
+        if let Some(tier) = tier {
+            tier.budget.take(bytes);
+        }
     }
 
     /// If the cursor stands at the start of a block that overlaps nothing and
@@ -211,7 +274,9 @@ impl Engine {
         survivors: &mut Survivors<'_>,
         outputs: &mut Outputs<'_>,
     ) -> Result<Option<u64>> {
-        let Some(disk) = cursor.top().disk() else { return Ok(None) };
+        let Some(disk) = cursor.top().disk() else {
+            return Ok(None);
+        };
         if !disk.at_block_start() {
             return Ok(None);
         }
@@ -220,6 +285,10 @@ impl Engine {
         let block = table.block_info(index);
         let last = block.last_key;
         if block.has_deletes || block.has_versions || block.continues {
+            return Ok(None);
+        }
+        // A cached block is decoded, so that its successor is cached too.
+        if table.is_cached(index) {
             return Ok(None);
         }
         let continued = index + 1 < table.block_count() && table.block_info(index + 1).continues;
@@ -234,8 +303,12 @@ impl Engine {
         let tier = outputs.tier()?;
         let spec = &self.tiers[tier.0 as usize].spec;
         let compressed = block.stored_bytes < block.payload_bytes;
-        let fits = (spec.block_size() / 2..spec.block_size() * 2).contains(&(block.payload_bytes as usize));
-        if compressed != (spec.block_compression() != Compression::None) || !fits || !outputs.takes_blocks_of(&table) {
+        let fits = (spec.block_size() / 2..spec.block_size() * 2)
+            .contains(&(block.payload_bytes as usize));
+        if compressed != (spec.block_compression() != Compression::None)
+            || !fits
+            || !outputs.takes_blocks_of(&table)
+        {
             return Ok(None);
         }
         if outputs.is_full() {
@@ -261,9 +334,14 @@ impl Engine {
     /// Where to split a merge: at every wall, and so that threads can share it.
     fn stretches(&self, inputs: &Inputs, walls: &[Box<[u8]>]) -> Vec<Stretch> {
         let total: u64 = inputs.values().flatten().map(|t| t.meta.data_bytes()).sum();
-        let count = (self.merge_threads() as u64).min(total / SUBRANGE_BYTES_MIN).max(1);
-        let mut starts: Vec<(&[u8], u64)> =
-            inputs.values().flatten().map(|t| (&*t.meta.range.start, t.meta.data_bytes())).collect();
+        let count = (self.merge_threads() as u64)
+            .min(total / SUBRANGE_BYTES_MIN)
+            .max(1);
+        let mut starts: Vec<(&[u8], u64)> = inputs
+            .values()
+            .flatten()
+            .map(|t| (&*t.meta.range.start, t.meta.data_bytes()))
+            .collect();
         starts.sort_unstable();
         let mut cuts: Vec<Box<[u8]>> = walls.to_vec();
         let (mut passed, mut shares) = (0, 1);
@@ -279,7 +357,10 @@ impl Engine {
         let mut low = None;
         let mut stretches = Vec::with_capacity(cuts.len() + 1);
         for cut in cuts {
-            stretches.push(Stretch { low: low.replace(cut.clone()), high: Some(cut) });
+            stretches.push(Stretch {
+                low: low.replace(cut.clone()),
+                high: Some(cut),
+            });
         }
         stretches.push(Stretch { low, high: None });
         stretches
@@ -288,8 +369,19 @@ impl Engine {
     /// Opens new tables before a version names them: what cannot be opened
     /// must not be committed.
     pub(crate) fn open_outputs(&self, tables: &[Arc<TableMeta>]) -> Result<Vec<Arc<OpenTable>>> {
+        self.open_with_filters(tables, &[])
+    }
+
+    /// As [`Engine::open_outputs`]; every key of the tables is in one of
+    /// `filters`, if there are any.
+    pub(crate) fn open_with_filters(
+        &self,
+        tables: &[Arc<TableMeta>],
+        filters: &[Arc<Filter>],
+    ) -> Result<Vec<Arc<OpenTable>>> {
         let open = |meta: &Arc<TableMeta>| -> Result<Arc<OpenTable>> {
             let open = OpenTable::new(Arc::clone(meta), &self.home, None)?;
+            let open = open.with_filters(filters.to_vec());
             open.table()?;
             Ok(Arc::new(open))
         };
@@ -334,19 +426,39 @@ fn side_by_side<T: Sync, R: Send>(
 
 /// The starts of tables that will lie in the output run without being merged:
 /// no output may reach across one.
-fn walls(keyspace: &Keyspace, job: &Merge, moved: &[Arc<OpenTable>], merged: &Inputs) -> Vec<Box<[u8]>> {
-    let hull = merged.values().flatten().map(|t| t.meta.range.clone()).reduce(|a, b| a.hull(&b));
+fn walls(
+    keyspace: &Keyspace,
+    job: &Merge,
+    moved: &[Arc<OpenTable>],
+    merged: &Inputs,
+) -> Vec<Box<[u8]>> {
+    let hull = merged
+        .values()
+        .flatten()
+        .map(|t| t.meta.range.clone())
+        .reduce(|a, b| a.hull(&b));
     let merged: BTreeSet<TableId> = merged.values().flatten().map(|t| t.meta.id).collect();
-    let staying = keyspace.level(job.output).into_iter().flat_map(|l| l.runs.first()).flat_map(|r| &r.tables);
+    let staying = keyspace
+        .level(job.output)
+        .into_iter()
+        .flat_map(|l| l.runs.first())
+        .flat_map(|r| &r.tables);
     let staying = staying.filter(|t| !merged.contains(&t.id));
-    let all = staying.chain(moved.iter().map(|t| &t.meta)).map(|t| &t.range.start);
-    all.filter(|start| hull.as_ref().is_some_and(|h| h.contains(start))).cloned().collect()
+    let all = staying
+        .chain(moved.iter().map(|t| &t.meta))
+        .map(|t| &t.range.start);
+    all.filter(|start| hull.as_ref().is_some_and(|h| h.contains(start)))
+        .cloned()
+        .collect()
 }
 
 /// The stored bytes of the block that the cursor stands in.
 fn disk_stored(cursor: &MergeCursor) -> Result<std::borrow::Cow<'_, [u8]>> {
     let disk = cursor.top().disk();
-    disk.map_or_else(|| Err(crate::Error::invalid("the cursor is not on disk")), |d| d.block_stored())
+    disk.map_or_else(
+        || Err(crate::Error::invalid("the cursor is not on disk")),
+        |d| d.block_stored(),
+    )
 }
 
 /// The inputs by slot and run, or `None` when one of them is not in the
@@ -354,13 +466,17 @@ fn disk_stored(cursor: &MergeCursor) -> Result<std::borrow::Cow<'_, [u8]>> {
 fn placed(keyspace: &Keyspace, tables: &[Arc<OpenTable>]) -> Option<Inputs> {
     let mut inputs = Inputs::new();
     let mut found = 0;
-    let wanted: BTreeMap<TableId, &Arc<OpenTable>> = tables.iter().map(|t| (t.meta.id, t)).collect();
+    let wanted: BTreeMap<TableId, &Arc<OpenTable>> =
+        tables.iter().map(|t| (t.meta.id, t)).collect();
     for (at, slot) in keyspace.slots().enumerate() {
         let runs = keyspace.level(slot).map_or(&[][..], |l| &l.runs);
         for (run_at, run) in runs.iter().enumerate() {
             for table in &run.tables {
                 if let Some(open) = wanted.get(&table.id) {
-                    inputs.entry((at, run_at)).or_default().push(Arc::clone(open));
+                    inputs
+                        .entry((at, run_at))
+                        .or_default()
+                        .push(Arc::clone(open));
                     found += 1;
                 }
             }
@@ -377,9 +493,14 @@ fn split_moved(job: &Merge, keyspace: &Keyspace, inputs: Inputs) -> (Vec<Arc<Ope
     }
     let all: Vec<_> = inputs.values().flatten().cloned().collect();
     let alone = |table: &OpenTable| {
-        all.iter().all(|t| t.meta.id == table.meta.id || !t.meta.range.overlaps(&table.meta.range))
+        all.iter()
+            .all(|t| t.meta.id == table.meta.id || !t.meta.range.overlaps(&table.meta.range))
     };
-    let in_output = |table: &OpenTable| keyspace.find(table.meta.id).is_some_and(|(slot, ..)| slot == job.output);
+    let in_output = |table: &OpenTable| {
+        keyspace
+            .find(table.meta.id)
+            .is_some_and(|(slot, ..)| slot == job.output)
+    };
     let mut moved = Vec::new();
     let mut merged = Inputs::new();
     for (place, tables) in inputs {
@@ -397,16 +518,24 @@ fn split_moved(job: &Merge, keyspace: &Keyspace, inputs: Inputs) -> (Vec<Arc<Ope
 /// The tables outside the merge that may hold entries older than its inputs:
 /// everything from the newest input's place on.
 fn below(keyspace: &Keyspace, job: &Merge, merged: &Inputs) -> Vec<Vec<Arc<TableMeta>>> {
-    let Some(&(first, _)) = merged.keys().next() else { return Vec::new() };
+    let Some(&(first, _)) = merged.keys().next() else {
+        return Vec::new();
+    };
     let mut runs = Vec::new();
     for slot in keyspace.slots().skip(first) {
         // The newest levels of other parts hold other keys.
-        let other_part = matches!(slot, Slot::Newest(_)) && keyspace.slots().nth(first) != Some(slot);
+        let other_part =
+            matches!(slot, Slot::Newest(_)) && keyspace.slots().nth(first) != Some(slot);
         if other_part {
             continue;
         }
         for run in keyspace.level(slot).map_or(&[][..], |l| &l.runs) {
-            let tables: Vec<_> = run.tables.iter().filter(|t| !job.inputs.contains(&t.id)).cloned().collect();
+            let tables: Vec<_> = run
+                .tables
+                .iter()
+                .filter(|t| !job.inputs.contains(&t.id))
+                .cloned()
+                .collect();
             if !tables.is_empty() {
                 runs.push(tables);
             }

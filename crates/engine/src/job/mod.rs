@@ -19,6 +19,9 @@ pub(crate) struct Done {
 impl Done {
     /// The plan was out of date.
     pub(crate) fn nothing() -> Done {
-        Done { what: "nothing left to do".to_string(), ..Done::default() }
+        Done {
+            what: "nothing left to do".to_string(),
+            ..Done::default()
+        }
     }
 }

@@ -38,7 +38,10 @@ pub(crate) fn spilling<T>(engine: &Engine, mut job: impl FnMut(TierId) -> Result
     let mut first_tier = TierId(0);
     loop {
         match job(first_tier) {
-            Err(e) if e.kind() == ErrorKind::NoSpace && (first_tier.0 as usize) + 1 < engine.tiers.len() => {
+            Err(e)
+                if e.kind() == ErrorKind::NoSpace
+                    && (first_tier.0 as usize) + 1 < engine.tiers.len() =>
+            {
                 engine.tiers[first_tier.0 as usize].counters.spills.add(1);
                 first_tier = TierId(first_tier.0 + 1);
             }
@@ -91,14 +94,24 @@ pub(crate) struct Outputs<'a> {
 impl<'a> Outputs<'a> {
     /// `cover` holds the range deletes to be written along with the entries.
     pub(crate) fn new(engine: Host<'a>, target: Target, cover: Cover) -> Outputs<'a> {
-        Outputs { engine, target, cover, current: None, low: None, finished: Vec::new(), disarmed: false }
+        Outputs {
+            engine,
+            target,
+            cover,
+            current: None,
+            low: None,
+            finished: Vec::new(),
+            disarmed: false,
+        }
     }
 
     /// Whether the table being written has reached its size: the next user key
     /// should begin a new one.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.current.as_ref().is_some_and(|c| c.writer.data_bytes() >= self.target.table_bytes)
+        self.current
+            .as_ref()
+            .is_some_and(|c| c.writer.data_bytes() >= self.target.table_bytes)
     }
 
     /// Ends the current table; `next` is the first key of the next one.
@@ -117,9 +130,19 @@ impl<'a> Outputs<'a> {
         }
     }
 
+    /// See [`TableWriter::keep_warm`]. For the entry added last.
+    #[inline]
+    pub(crate) fn keep_warm(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.writer.keep_warm();
+        }
+    }
+
     /// Whether blocks of `from` can be copied without decoding them.
     pub(crate) fn takes_blocks_of(&self, from: &Table) -> bool {
-        self.current.as_ref().is_some_and(|c| c.writer.can_copy_from(from))
+        self.current
+            .as_ref()
+            .is_some_and(|c| c.writer.can_copy_from(from))
     }
 
     /// Copies a whole block of `from` without decoding it.
@@ -138,7 +161,10 @@ impl<'a> Outputs<'a> {
         if self.current.is_none() {
             self.begin()?;
         }
-        Ok(self.current.as_ref().map_or(self.target.first_tier, |c| c.data_tier))
+        Ok(self
+            .current
+            .as_ref()
+            .map_or(self.target.first_tier, |c| c.data_tier))
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -165,7 +191,8 @@ impl<'a> Outputs<'a> {
             created_us: engine.environment.clock.now_micros(),
         };
         self.current = Some(Current {
-            writer: TableWriter::new(id, options, data),
+            writer: TableWriter::new(id, options, data)
+                .with_cache(Arc::clone(&engine.home.context.cache)),
             data_object,
             meta_object: engine.new_id(),
             data_tier,
@@ -177,7 +204,11 @@ impl<'a> Outputs<'a> {
 
     fn create(&self, tier: TierId, id: u64, kind: ObjectKind) -> Result<Box<dyn ObjectWriter>> {
         let tier = &self.engine.tiers[tier.0 as usize];
-        let store = if self.target.background { &tier.background } else { &tier.store };
+        let store = if self.target.background {
+            &tier.background
+        } else {
+            &tier.store
+        };
         store.create(ObjectName { id, kind })
     }
 
@@ -189,7 +220,9 @@ impl<'a> Outputs<'a> {
             }
             self.begin()?;
         }
-        let Some(mut current) = self.current.take() else { return Ok(()) };
+        let Some(mut current) = self.current.take() else {
+            return Ok(());
+        };
         let cover = self.cover.clip(current.low.as_deref(), next);
         self.low = next.map(Into::into);
         if !cover.is_empty() {
@@ -213,11 +246,18 @@ impl<'a> Outputs<'a> {
                 return Err(e);
             }
         };
-        self.engine.tiers[current.data_tier.0 as usize].counters.written_bytes.add(written.data_bytes);
-        self.engine.tiers[current.meta_tier.0 as usize].counters.written_bytes.add(written.meta_bytes);
+        self.engine.tiers[current.data_tier.0 as usize]
+            .counters
+            .written_bytes
+            .add(written.data_bytes);
+        self.engine.tiers[current.meta_tier.0 as usize]
+            .counters
+            .written_bytes
+            .add(written.meta_bytes);
         let meta_place = (current.meta_tier, ObjectId(current.meta_object));
         let data_place = (current.data_tier, ObjectId(current.data_object));
-        self.finished.push(Arc::new(written.into_meta(meta_place, data_place)));
+        self.finished
+            .push(Arc::new(written.into_meta(meta_place, data_place)));
         Ok(())
     }
 
@@ -242,12 +282,15 @@ impl Drop for Outputs<'_> {
         }
         if let Some(current) = self.current.take() {
             drop(current.writer);
-            self.engine.discard(current.data_tier, current.data_object, ObjectKind::Data);
+            self.engine
+                .discard(current.data_tier, current.data_object, ObjectKind::Data);
         }
         for table in &self.finished {
-            self.engine.discard(table.meta.tier, table.meta.object.0, ObjectKind::Meta);
+            self.engine
+                .discard(table.meta.tier, table.meta.object.0, ObjectKind::Meta);
             for extent in &table.data {
-                self.engine.discard(extent.tier, extent.object.0, ObjectKind::Data);
+                self.engine
+                    .discard(extent.tier, extent.object.0, ObjectKind::Data);
             }
         }
     }
@@ -256,5 +299,6 @@ impl Drop for Outputs<'_> {
 /// The store of `tier` as background work uses it.
 pub(crate) fn store_of(engine: &Engine, tier: TierId) -> Result<&Arc<dyn Store>> {
     let tier = engine.tiers.get(tier.0 as usize);
-    tier.map(|t| &t.background).ok_or_else(|| Error::invalid("tier does not exist"))
+    tier.map(|t| &t.background)
+        .ok_or_else(|| Error::invalid("tier does not exist"))
 }

@@ -26,20 +26,36 @@ const COPY_BYTES: usize = 1 << 20;
 impl Engine {
     pub(crate) fn run_relocate(&self, job: &Relocate) -> Result<Done> {
         let table = self.versions.lock().tables.get(&job.table).cloned();
-        let Some(table) = table else { return Ok(Done::nothing()) };
+        let Some(table) = table else {
+            return Ok(Done::nothing());
+        };
         if table.meta.data.iter().all(|e| e.tier == job.to) {
             return Ok(Done::nothing());
         }
-        let mut copied = Copied { engine: self, objects: Vec::new(), keep: false };
+        let mut copied = Copied {
+            engine: self,
+            objects: Vec::new(),
+            keep: false,
+        };
         let mut data = Vec::with_capacity(table.meta.data.len());
         for extent in &table.meta.data {
-            data.push(if extent.tier == job.to { *extent } else { copied.copy(extent, job.to)? });
+            data.push(if extent.tier == job.to {
+                *extent
+            } else {
+                copied.copy(extent, job.to)?
+            });
         }
         let bytes = data.iter().map(|e| e.length).sum();
-        let meta = Arc::new(TableMeta { data, ..(*table.meta).clone() });
+        let meta = Arc::new(TableMeta {
+            data,
+            ..(*table.meta).clone()
+        });
         let open = OpenTable::new(Arc::clone(&meta), &self.home, Some(&table))?;
         open.table()?;
-        let edit = Edit::of(Change::ReplaceTable { keyspace: job.keyspace, table: meta });
+        let edit = Edit::of(Change::ReplaceTable {
+            keyspace: job.keyspace,
+            table: meta,
+        });
         let committed = self.commit_edit(edit, vec![Arc::new(open)], &mut |_, _| {});
         if committed.is_err() && self.space(job.keyspace).is_none() {
             // The keyspace was dropped meanwhile.
@@ -52,9 +68,16 @@ impl Engine {
         let to = &self.tiers[job.to.0 as usize];
         to.counters.relocated_in_bytes.add(bytes);
         to.counters.written_bytes.add(bytes);
-        let from = self.tiers.get(table.meta.tier().0 as usize).map_or("?", |t| t.spec.name());
+        let from = self
+            .tiers
+            .get(table.meta.tier().0 as usize)
+            .map_or("?", |t| t.spec.name());
         let what = format!("table {} from {from} to {}", job.table, to.spec.name());
-        Ok(Done { what, bytes_in: bytes, bytes_out: bytes })
+        Ok(Done {
+            what,
+            bytes_in: bytes,
+            bytes_out: bytes,
+        })
     }
 }
 
@@ -68,10 +91,16 @@ struct Copied<'a> {
 impl Copied<'_> {
     fn copy(&mut self, extent: &Extent, to: TierId) -> Result<Extent> {
         let engine = self.engine;
-        let name = ObjectName { id: extent.object.0, kind: ObjectKind::Data };
+        let name = ObjectName {
+            id: extent.object.0,
+            kind: ObjectKind::Data,
+        };
         let source = store_of(engine, extent.tier)?.open(name)?;
         let object = engine.new_id();
-        let mut writer = store_of(engine, to)?.create(ObjectName { id: object, kind: ObjectKind::Data })?;
+        let mut writer = store_of(engine, to)?.create(ObjectName {
+            id: object,
+            kind: ObjectKind::Data,
+        })?;
         self.objects.push((to, object));
         source.advise(extent.offset, extent.length, Advice::Sequential);
         let mut buffer = vec![0; COPY_BYTES.min(extent.length as usize)];
@@ -88,10 +117,18 @@ impl Copied<'_> {
             return Err(Error::corruption("data extent")
                 .at(source.path())
                 .offset(extent.offset)
-                .expected(format!("checksum {:08x}", extent.checksum), format!("{checksum:08x}")));
+                .expected(
+                    format!("checksum {:08x}", extent.checksum),
+                    format!("{checksum:08x}"),
+                ));
         }
         writer.persist()?;
-        Ok(Extent { tier: to, object: ObjectId(object), offset: 0, ..*extent })
+        Ok(Extent {
+            tier: to,
+            object: ObjectId(object),
+            offset: 0,
+            ..*extent
+        })
     }
 }
 

@@ -29,7 +29,11 @@ pub(crate) struct Survivors<'a> {
 }
 
 impl<'a> Survivors<'a> {
-    pub(crate) fn new(snapshots: Vec<SeqNo>, cover: &'a Cover, below: Option<Below>) -> Survivors<'a> {
+    pub(crate) fn new(
+        snapshots: Vec<SeqNo>,
+        cover: &'a Cover,
+        below: Option<Below>,
+    ) -> Survivors<'a> {
         Survivors {
             snapshots,
             cover,
@@ -43,7 +47,11 @@ impl<'a> Survivors<'a> {
 
     #[inline]
     fn stripe_of(&self, seq: SeqNo) -> usize {
-        if self.snapshots.is_empty() { 0 } else { self.snapshots.partition_point(|&s| s < seq) }
+        if self.snapshots.is_empty() {
+            0
+        } else {
+            self.snapshots.partition_point(|&s| s < seq)
+        }
     }
 
     /// Whether the entry survives. Requires: entries come in order.
@@ -67,7 +75,10 @@ impl<'a> Survivors<'a> {
         }
         !(kind == Kind::Delete
             && stripe == 0
-            && self.below.as_mut().is_some_and(|below| !below.may_hold(key)))
+            && self
+                .below
+                .as_mut()
+                .is_some_and(|below| !below.may_hold(key)))
     }
 
     /// Whether the last entry asked about was the first of its key.
@@ -80,8 +91,10 @@ impl<'a> Survivors<'a> {
     /// pass unseen.
     pub(crate) fn passes_block(&self, first: &[u8], last: &[u8]) -> bool {
         let fresh = !self.has_key || &*self.key < first;
-        fresh && (self.cover.is_empty() || self.cover.clip(Some(first), Some(last)).is_empty()
-            && self.cover.newest(last, SeqNo::MAX).is_none())
+        fresh
+            && (self.cover.is_empty()
+                || self.cover.clip(Some(first), Some(last)).is_empty()
+                    && self.cover.newest(last, SeqNo::MAX).is_none())
     }
 
     /// Notes that a block that ends with `last` passed unseen.
@@ -110,9 +123,17 @@ impl<'a> Survivors<'a> {
                     continue;
                 }
                 last_stripe = Some(stripe);
-                let useless = stripe == 0 && self.below.as_ref().is_some_and(|b| !b.may_overlap(start, end));
+                let useless = stripe == 0
+                    && self
+                        .below
+                        .as_ref()
+                        .is_some_and(|b| !b.may_overlap(start, end));
                 if !useless {
-                    kept.push(RangeDelete { start: start.into(), end: end.into(), seq });
+                    kept.push(RangeDelete {
+                        start: start.into(),
+                        end: end.into(),
+                        seq,
+                    });
                 }
             }
         }

@@ -19,7 +19,7 @@ pub const PAYLOAD_BYTES_MAX: usize = (1 << 31) - 1;
 /// Frames begin at multiples of this.
 pub(super) const FRAME_ALIGNMENT_BYTES: usize = 8;
 
-const MAGIC: [u8; 8] = *b"THC_LOG\n";
+pub(super) const MAGIC: [u8; 8] = *b"THC_LOG\n";
 const FORMAT_VERSION: u32 = 1;
 
 /// What a segment says of itself and of the one before it.

@@ -415,7 +415,7 @@ fn is_seal(tail: &[u8; FRAME_HEADER_BYTES], seed: u32, offset: u64) -> bool {
 }
 
 /// The segments in `directory` and their file sizes, oldest first.
-pub(super) fn list_segments(
+pub(crate) fn list_segments(
     file_system: &dyn FileSystem,
     directory: &Path,
 ) -> Result<Vec<(u64, u64)>> {

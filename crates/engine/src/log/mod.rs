@@ -38,11 +38,13 @@ use thermocline_model::SeqNo;
 
 use crate::Result;
 
-pub(crate) use format::{parse_segment, segment_path};
 pub use format::{FRAME_HEADER_BYTES, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES, SegmentHeader};
+pub(crate) use format::{parse_segment, segment_path};
+pub(crate) use local::list_segments;
 pub use local::{LocalLog, LogOptions};
 pub use replay::{ReplayReport, ReplayedFrame, Torn, replay, truncate_torn};
 pub use scan::{Found, scan_frames};
+pub(crate) use scan::{claimed_segment, scan_bytes};
 pub use syncer::LogSyncer;
 
 /// Where the engine's commits are logged: on this machine a [`LocalLog`], in a

@@ -6,7 +6,7 @@ use std::path::Path;
 use thermocline_model::SeqNo;
 
 use super::format::{
-    Damage, FRAME_ALIGNMENT_BYTES, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES,
+    Damage, FRAME_ALIGNMENT_BYTES, FRAME_HEADER_BYTES, FrameHeader, MAGIC, SEGMENT_HEADER_BYTES,
     SegmentHeader, frame_seed, parse_segment,
 };
 use crate::store::{Environment, FileSystem, OpenHow, read_exact_at};
@@ -137,7 +137,17 @@ pub fn scan_frames(
         .ok_or_else(|| Error::invalid("not the name of a log segment").at(path))?;
     let mut bytes = Vec::new();
     read_whole(&*environment.file_system, path, &mut bytes)?;
+    scan_bytes(&bytes, path, segment, store_id, visit)
+}
 
+/// As [`scan_frames`], for bytes that were read already.
+pub(crate) fn scan_bytes(
+    bytes: &[u8],
+    path: &Path,
+    segment: u64,
+    store_id: Option<u128>,
+    visit: &mut dyn FnMut(Found<'_>) -> Result<()>,
+) -> Result<()> {
     let head = &bytes[..bytes.len().min(SEGMENT_HEADER_BYTES)];
     let store_id = match SegmentHeader::decode(head, path, store_id, segment)? {
         Ok(header) => {
@@ -152,12 +162,12 @@ pub fn scan_frames(
     let seed = frame_seed(store_id, segment);
     let mut offset = head.len();
     while offset < bytes.len() {
-        let (frame, gap_end) = match next_whole_frame(&bytes, seed, offset) {
+        let (frame, gap_end) = match next_whole_frame(bytes, seed, offset) {
             Some(frame) => (Some(frame), frame.0),
             None => (None, bytes.len()),
         };
         if gap_end > offset {
-            let damage = damage_at(&bytes, seed, offset);
+            let damage = damage_at(bytes, seed, offset);
             visit_gap(&bytes[offset..gap_end], offset as u64, damage, visit)?;
         }
         let Some((at, header, payload)) = frame else {
@@ -228,4 +238,13 @@ fn visit_gap(
         })?;
     }
     Ok(())
+}
+
+/// The segment that the header at the beginning of `bytes` claims to be,
+/// unchecked: for a file that does not have its name any more.
+pub(crate) fn claimed_segment(bytes: &[u8]) -> Option<u64> {
+    let number = bytes.get(32..40)?.first_chunk()?;
+    bytes
+        .starts_with(&MAGIC)
+        .then(|| u64::from_le_bytes(*number))
 }

@@ -150,6 +150,7 @@ impl LogSyncer {
     }
 
     /// The last number appended.
+    #[must_use]
     pub fn appended_seq(&self) -> SeqNo {
         SeqNo(self.appended.load(Ordering::Acquire))
     }

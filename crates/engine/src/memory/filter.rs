@@ -21,7 +21,8 @@ const BITS_PER_ENTRY: usize = 12;
 #[derive(Default)]
 struct Line([AtomicU64; 8]);
 
-pub(super) struct Filter {
+/// See the module.
+pub struct Filter {
     lines: Box<[Line]>,
 }
 
@@ -43,6 +44,14 @@ impl Bits {
             words: [(hash & 7) as usize, (hash >> 3 & 7) as usize],
             masks: [mask(6), mask(24)],
         }
+    }
+}
+
+impl std::fmt::Debug for Filter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Filter")
+            .field("lines", &self.lines.len())
+            .finish()
     }
 }
 
@@ -82,7 +91,8 @@ impl Filter {
 
     /// False when `hash` was never added.
     #[inline]
-    pub(super) fn may_contain(&self, hash: u64) -> bool {
+    #[must_use]
+    pub fn may_contain(&self, hash: u64) -> bool {
         let line = self.line(hash);
         let bits = Bits::of(hash);
         let missing = (!line.0[bits.words[0]].load(Ordering::Relaxed) & bits.masks[0])

@@ -12,5 +12,6 @@ mod skiplist;
 mod tests;
 
 pub use arena::ArenaPool;
+pub use filter::Filter;
 pub use memtable::{Memtable, MemtableCursor, MemtableOptions};
 pub use skiplist::{Hit, MemValue};

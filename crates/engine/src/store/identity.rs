@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind, Result};
 pub const TIER_FILE_NAME: &str = "TIER";
 
 const TEMPORARY_FILE_NAME: &str = "TIER.tmp";
-const MAGIC: [u8; 8] = *b"THCTIER\n";
+pub(crate) const MAGIC: [u8; 8] = *b"THCTIER\n";
 const FORMAT_VERSION: u32 = 1;
 
 /// Bytes before the name: magic, version, CRC, store, generation, tier, length.
@@ -124,7 +124,7 @@ impl TierIdentity {
         bytes
     }
 
-    fn decode(bytes: &[u8], path: &Path) -> Result<TierIdentity> {
+    pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<TierIdentity> {
         let damaged = |what: &str| Error::corruption(what).at(path);
         let u32_at = |at: usize| {
             let word = bytes[at..at + 4].first_chunk().expect("four bytes taken");

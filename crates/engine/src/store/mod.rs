@@ -25,6 +25,7 @@ pub use file_system::{
     Access, Advice, Create, DirectoryEntry, File, FileSystem, Lock, Mapped, Metadata, OpenHow,
     Space, read_exact_at, write_all_at,
 };
+pub(crate) use identity::MAGIC as TIER_MAGIC;
 pub use identity::{TIER_FILE_NAME, TierIdentity};
 pub use local::{LocalStore, LocalStoreOptions};
 pub(crate) use object::parse_id;
@@ -45,7 +46,11 @@ pub(crate) fn create_directory(environment: &Environment, path: &Path) -> Result
     let mut above = Vec::new();
     for directory in path.ancestors().skip(1) {
         // The directory above a relative path's first part.
-        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        let directory = if directory.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            directory
+        };
         above.push((directory, missing));
         missing = missing && file_system.metadata(directory).map_err(fail)?.is_none();
     }

@@ -94,7 +94,11 @@ impl Block {
         Block::decode(&stored, Vec::new())
     }
 
-    fn of(trailer: &Trailer, bytes: Vec<u8>) -> Result<Block, String> {
+    /// The block with this payload.
+    ///
+    /// # Errors
+    /// As [`Block::decode`].
+    pub(crate) fn of(trailer: &Trailer, bytes: Vec<u8>) -> Result<Block, String> {
         let wrong = |what: &str| Err(format!("block trailer: {what}"));
         if bytes.len() != trailer.payload_bytes as usize {
             return wrong("payload length is not that of the payload");

@@ -53,6 +53,8 @@ pub struct TableHit {
     pub kind: Kind,
     /// Its value; empty for a delete.
     pub value: BlockSlice,
+    /// Whether its block was read from the device, and not found in the cache.
+    pub from_device: bool,
 }
 
 /// How often a table was used since it was opened.
@@ -233,27 +235,58 @@ impl Table {
         self.get_in(until, key, snapshot)
     }
 
-    /// Starts reading the block that may hold `key`, if one may and it is not
-    /// cached; says whether one may.
-    pub fn announce(&self, key: &[u8], hash: u64, snapshot: SeqNo) -> bool {
+    /// As [`Table::get`], but without waiting for the device: `None` when the
+    /// block that may hold `key` is not cached. The device is told to read it.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn get_if_cached(
+        &self,
+        key: &[u8],
+        hash: u64,
+        snapshot: SeqNo,
+    ) -> Result<Option<Option<TableHit>>> {
         let (until, starts_next) = self.index.blocks_until(key, snapshot);
-        let Some(block) = (if starts_next { Some(until) } else { until.checked_sub(1) }) else {
-            return false;
+        let block = until.checked_sub(1).filter(|_| !starts_next);
+        let Some(block) = block.filter(|_| self.loaded_seq.is_none()) else {
+            // Rare cases are left to the waiting read.
+            return Ok((until == 0 && !starts_next).then_some(None));
         };
-        if !starts_next && !self.index.list.may_contain(block, self.probes, hash) {
-            return false;
+        if !self.index.list.may_contain(block, self.probes, hash) {
+            self.accesses.add(PROBES);
+            self.accesses.add(FILTER_REJECTS);
+            return Ok(Some(None));
         }
-        if !self.context.cache.contains(self.id, block as u32) {
+        let Some(content) = self.context.cache.get(self.id, block as u32) else {
             let entry = &self.list().entries[block];
             let (reader, place) = &self.extents[usize::from(entry.extent)];
             let length = u64::from(entry.stored_bytes);
             reader.advise(place.offset + entry.offset, length, Advice::WillNeed);
-        }
-        true
+            return Ok(None);
+        };
+        self.accesses.add(PROBES);
+        self.find_in(content, block, key, snapshot, false).map(Some)
     }
 
     fn get_in(&self, block: usize, key: &[u8], snapshot: SeqNo) -> Result<Option<TableHit>> {
-        let content = self.block(block, true)?;
+        match self.context.cache.get(self.id, block as u32) {
+            Some(content) => self.find_in(content, block, key, snapshot, false),
+            None => {
+                let content = self.load_block(block, true)?;
+                self.find_in(content, block, key, snapshot, true)
+            }
+        }
+    }
+
+    #[inline]
+    fn find_in(
+        &self,
+        content: Arc<Block>,
+        block: usize,
+        key: &[u8],
+        snapshot: SeqNo,
+        from_device: bool,
+    ) -> Result<Option<TableHit>> {
         let found = content.find(key, snapshot);
         let found = found.ok_or_else(|| self.block_error(block, "its entries make no sense"))?;
         let Some(Found {
@@ -270,19 +303,11 @@ impl Table {
             seq,
             kind,
             value: BlockSlice::new(content, value_start, value_end),
+            from_device,
         }))
     }
 
-    /// Block `block`, from the cache or the device; in the latter case the cache
-    /// gets it if `fill`.
-    #[inline]
-    pub(crate) fn block(&self, block: usize, fill: bool) -> Result<Arc<Block>> {
-        match self.context.cache.get(self.id, block as u32) {
-            Some(content) => Ok(content),
-            None => self.load_block(block, fill),
-        }
-    }
-
+    /// Block `block`, read from the device; the cache gets it if `fill`.
     #[inline(never)]
     pub(crate) fn load_block(&self, block: usize, fill: bool) -> Result<Arc<Block>> {
         let stored = self.read_stored(block)?;
@@ -337,6 +362,12 @@ impl Table {
     /// Counts a cursor.
     pub(crate) fn count_cursor(&self) {
         self.accesses.add(CURSORS);
+    }
+
+    /// Whether block `block` is in the cache.
+    #[must_use]
+    pub fn is_cached(&self, block: usize) -> bool {
+        self.context.cache.contains(self.id, block as u32)
     }
 
     /// The stored bytes of block `block`, verified, for
@@ -551,7 +582,9 @@ fn loaded_seq(record: &TableMeta, meta: &Meta) -> Option<SeqNo> {
         && meta.seq_max == LOADED_SEQ
         && meta.range_deletes.is_empty()
         && record.seq_min == record.seq_max;
-    loaded.then_some(record.seq_min).filter(|&seq| seq != LOADED_SEQ)
+    loaded
+        .then_some(record.seq_min)
+        .filter(|&seq| seq != LOADED_SEQ)
 }
 
 fn compare(record: &TableMeta, meta: &Meta) -> Result<(), String> {

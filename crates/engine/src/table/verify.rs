@@ -10,7 +10,7 @@ use super::block_cursor::BlockCursor;
 use super::block_list::{BlockEntry, CONTINUES, HAS_DELETES, HAS_VERSIONS};
 use super::filter;
 use super::trailer::{SEVERAL_VERSIONS, Trailer};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Bytes read in one go.
 const READ_BYTES: u64 = 1 << 20;
@@ -33,65 +33,106 @@ impl Table {
     /// # Errors
     /// `Corruption` that names the first thing wrong; I/O errors.
     pub fn verify(self: &Arc<Self>) -> Result<TableReport> {
-        let meta = self.read_meta()?;
-        if crc32c::crc32c(&meta) != self.record().meta.checksum {
-            return Err(self.error("meta extent is not the one recorded"));
-        }
-        self.verify_extents()?;
-        let mut before = (Vec::new(), SeqNo::ZERO);
-        let (mut entries, mut deletes, mut raw_bytes) = (0, 0, 0);
-        for block in 0..self.block_count() {
-            let trailer = self.verify_block(block, &mut before)?;
-            entries += u64::from(trailer.entries);
-            deletes += u64::from(trailer.deletes);
-            raw_bytes += u64::from(trailer.entry_bytes);
-        }
+        let mut first = None;
+        let report = self.verify_all(&mut |error| {
+            first.get_or_insert(error);
+        });
+        first.map_or(Ok(report), Err)
+    }
+
+    /// As [`Table::verify`], but goes on behind what is wrong and gives every
+    /// finding to `wrong`.
+    pub fn verify_all(self: &Arc<Self>, wrong: &mut dyn FnMut(Error)) -> TableReport {
         let record = self.record();
-        if (entries, deletes, raw_bytes) != (record.entries, record.deletes, record.raw_bytes) {
-            return Err(self
-                .error("blocks do not have the entries recorded")
-                .expected(
-                    format_args!(
-                        "{} entries, {} deletes, {} bytes",
-                        record.entries, record.deletes, record.raw_bytes
-                    ),
-                    format_args!("{entries}, {deletes}, {raw_bytes}"),
-                ));
+        match self.read_meta() {
+            Ok(meta) if crc32c::crc32c(&meta) == record.meta.checksum => {}
+            Ok(_) => wrong(self.error("meta extent is not the one recorded")),
+            Err(error) => wrong(error),
         }
-        Ok(TableReport {
+        let mut before = (Vec::new(), SeqNo::ZERO);
+        let mut found = Trailer::default();
+        let (mut entries, mut deletes, mut raw_bytes) = (0, 0, 0);
+        let mut seq_min = SeqNo::MAX;
+        let mut damaged = vec![false; self.extents().len()];
+        for block in 0..self.block_count() {
+            match self.verify_block(block, &mut before) {
+                Ok(trailer) => {
+                    entries += u64::from(trailer.entries);
+                    deletes += u64::from(trailer.deletes);
+                    raw_bytes += u64::from(trailer.entry_bytes);
+                    seq_min = seq_min.min(SeqNo(trailer.base_tag >> 1));
+                    found = trailer;
+                }
+                Err(error) => {
+                    wrong(error);
+                    damaged[usize::from(self.list().entries[block].extent)] = true;
+                    // What the next block is compared with, as far as the list
+                    // knows it: any number may come behind this one.
+                    before = (self.list().last_key(block).to_vec(), SeqNo::MAX);
+                }
+            }
+        }
+        if !damaged.contains(&true) {
+            let counts = (entries, deletes, raw_bytes);
+            if counts != (record.entries, record.deletes, record.raw_bytes) {
+                wrong(
+                    self.error("blocks do not have the entries recorded")
+                        .expected(
+                            format_args!(
+                                "{} entries, {} deletes, {} bytes",
+                                record.entries, record.deletes, record.raw_bytes
+                            ),
+                            format_args!("{entries}, {deletes}, {raw_bytes}"),
+                        ),
+                );
+            }
+            if found.entries > 0 && self.loaded_seq().is_none() && seq_min < record.seq_min {
+                wrong(
+                    self.error("an entry is older than recorded")
+                        .expected(format_args!("{} or later", record.seq_min), seq_min),
+                );
+            }
+        }
+        // A damaged block has been reported, and the whole extent can add
+        // nothing to that.
+        for (index, &damaged) in damaged.iter().enumerate() {
+            if !damaged && let Err(error) = self.verify_extent(index) {
+                wrong(error);
+            }
+        }
+        TableReport {
             blocks: self.block_count() as u64,
             entries,
             bytes: record.size_bytes(),
-        })
+        }
     }
 
-    fn verify_extents(&self) -> Result<()> {
+    fn verify_extent(&self, index: usize) -> Result<()> {
+        let (reader, extent) = &self.extents()[index];
         let mut buffer = Vec::new();
-        for (reader, extent) in self.extents() {
-            let mut checksum = 0;
-            let mut at = 0;
-            while at < extent.length {
-                buffer.resize((extent.length - at).min(READ_BYTES) as usize, 0);
-                reader.read_at(extent.offset + at, &mut buffer)?;
-                checksum = crc32c::crc32c_append(checksum, &buffer);
-                at += buffer.len() as u64;
-            }
-            if checksum != extent.checksum {
-                return Err(self
-                    .error("data extent is not the one recorded")
-                    .at(reader.path())
-                    .offset(extent.offset)
-                    .expected(
-                        format_args!("checksum {:08x}", extent.checksum),
-                        format_args!("{checksum:08x}"),
-                    ));
-            }
+        let mut checksum = 0;
+        let mut at = 0;
+        while at < extent.length {
+            buffer.resize((extent.length - at).min(READ_BYTES) as usize, 0);
+            reader.read_at(extent.offset + at, &mut buffer)?;
+            checksum = crc32c::crc32c_append(checksum, &buffer);
+            at += buffer.len() as u64;
+        }
+        if checksum != extent.checksum {
+            return Err(self
+                .error("data extent is not the one recorded")
+                .at(reader.path())
+                .offset(extent.offset)
+                .expected(
+                    format_args!("checksum {:08x}", extent.checksum),
+                    format_args!("{checksum:08x}"),
+                ));
         }
         Ok(())
     }
 
     /// Checks a block, whose entries come after `before`.
-    fn verify_block(
+    pub(crate) fn verify_block(
         self: &Arc<Self>,
         index: usize,
         before: &mut (Vec<u8>, SeqNo),

@@ -6,6 +6,8 @@
 //! objects are persisted there, data first, so that a meta object that survives
 //! a crash has its data.
 
+use std::sync::Arc;
+
 use thermocline_model::cover::{Cover, RangeDelete};
 use thermocline_model::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX, common_prefix_len};
 use thermocline_model::{
@@ -13,12 +15,14 @@ use thermocline_model::{
 };
 
 use super::Table;
+use super::block::Block;
 use super::block_build::BlockBuilder;
 use super::block_list::{BlockEntry, BlockList, CONTINUES, HAS_DELETES, HAS_VERSIONS};
 use super::compress::Compressor;
 use super::filter;
 use super::meta::{FILTER_BITS_MAX, Meta, range_deletes_of};
 use super::trailer::{SEVERAL_VERSIONS, Trailer};
+use crate::cache::BlockCache;
 use crate::error::{Error, Result};
 use crate::store::ObjectWriter;
 
@@ -124,6 +128,9 @@ pub struct TableWriter {
     id: TableId,
     options: TableWriterOptions,
     data: Box<dyn ObjectWriter>,
+    /// Gets the blocks that are [`TableWriter::keep_warm`].
+    cache: Option<Arc<BlockCache>>,
+    warm: bool,
     data_bytes: u64,
     data_checksum: u32,
     builder: BlockBuilder,
@@ -164,6 +171,8 @@ impl TableWriter {
             id,
             options,
             data,
+            cache: None,
+            warm: false,
             data_bytes: 0,
             data_checksum: 0,
             builder: BlockBuilder::new(options.restart_interval),
@@ -259,6 +268,9 @@ impl TableWriter {
         };
         let first_key = self.builder.first_key().to_vec();
         let mut trailer = self.builder.finish(&self.last_key);
+        if self.warm {
+            self.warm_up(&trailer);
+        }
         let payload = self.builder.payload();
         trailer.compression = self.compressor.compress(payload, &mut self.compressed);
         let stored = if trailer.compression == Compression::None {
@@ -319,11 +331,36 @@ impl TableWriter {
         entry
     }
 
+    /// Gives the writer the cache that readers of the table will use.
+    #[must_use]
+    pub fn with_cache(mut self, cache: Arc<BlockCache>) -> TableWriter {
+        self.cache = Some(cache);
+        self
+    }
+
+    /// Says that the block being made holds an entry that was in the cache in
+    /// its former place: the block goes there too, so that a merge does not
+    /// make hot keys cold.
+    #[inline]
+    pub fn keep_warm(&mut self) {
+        self.warm = true;
+    }
+
+    fn warm_up(&mut self, trailer: &Trailer) {
+        self.warm = false;
+        if let Some(cache) = &self.cache
+            && let Ok(block) = Block::of(trailer, self.builder.payload().clone())
+        {
+            cache.insert(self.id, self.list.len() as u32, &Arc::new(block));
+        }
+    }
+
     /// Whether blocks of `from` can be copied undecoded: their filters must be
     /// of the kind that this table has, and their entries carry their numbers.
     #[must_use]
     pub fn can_copy_from(&self, from: &Table) -> bool {
-        self.options.filter_bits_per_key == from.filter_bits_per_key() && from.loaded_seq().is_none()
+        self.options.filter_bits_per_key == from.filter_bits_per_key()
+            && from.loaded_seq().is_none()
     }
 
     /// Adds a block of `from` as it is. `stored` is what

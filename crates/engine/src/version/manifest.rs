@@ -50,9 +50,14 @@ pub(crate) enum FrameKind {
 
 impl FrameKind {
     fn from_number(n: u32) -> Option<FrameKind> {
-        [FrameKind::Header, FrameKind::Edit, FrameKind::Mark, FrameKind::Settled]
-            .into_iter()
-            .find(|&k| k as u32 == n)
+        [
+            FrameKind::Header,
+            FrameKind::Edit,
+            FrameKind::Mark,
+            FrameKind::Settled,
+        ]
+        .into_iter()
+        .find(|&k| k as u32 == n)
     }
 }
 
@@ -83,7 +88,7 @@ impl Header {
         w.finish()
     }
 
-    fn decode(bytes: &[u8]) -> Result<Header, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Header, String> {
         let mut r = Reader::new(bytes);
         if r.raw(MAGIC.len())? != MAGIC {
             return Err("bad magic".to_string());
@@ -106,7 +111,12 @@ impl Header {
             tiers.push((id, name));
         }
         r.end()?;
-        Ok(Header { store_id: u128::from_le_bytes(store_id), number, generation, tiers })
+        Ok(Header {
+            store_id: u128::from_le_bytes(store_id),
+            number,
+            generation,
+            tiers,
+        })
     }
 }
 
@@ -146,21 +156,48 @@ impl Manifest {
     ) -> Result<Manifest> {
         let path = directory.join(file_name(header.number));
         let fs = &environment.file_system;
-        let how = OpenHow { access: Access::ReadWrite, create: Create::IfAbsent, direct: false };
-        let file = fs.open(&path, how).map_err(|e| Error::io("creating manifest", &path, e))?;
-        file.set_size(0).map_err(|e| Error::io("creating manifest", &path, e))?;
+        let how = OpenHow {
+            access: Access::ReadWrite,
+            create: Create::IfAbsent,
+            direct: false,
+        };
+        let file = fs
+            .open(&path, how)
+            .map_err(|e| Error::io("creating manifest", &path, e))?;
+        file.set_size(0)
+            .map_err(|e| Error::io("creating manifest", &path, e))?;
         let mut bytes = Vec::new();
-        push_frame(&mut bytes, 0, header.number, FrameKind::Header, &header.encode());
-        push_frame(&mut bytes, 0, header.number, FrameKind::Edit, &Edit::snapshot(version).encode());
+        push_frame(
+            &mut bytes,
+            0,
+            header.number,
+            FrameKind::Header,
+            &header.encode(),
+        );
+        push_frame(
+            &mut bytes,
+            0,
+            header.number,
+            FrameKind::Edit,
+            &Edit::snapshot(version).encode(),
+        );
         if settled {
             push_frame(&mut bytes, 0, header.number, FrameKind::Settled, &[]);
         }
         write_all_at(&*file, &bytes, 0).map_err(|e| Error::io("writing manifest", &path, e))?;
-        file.sync().map_err(|e| Error::io("persisting manifest", &path, e))?;
-        fs.sync_directory(directory).map_err(|e| Error::io("persisting directory", directory, e))?;
+        file.sync()
+            .map_err(|e| Error::io("persisting manifest", &path, e))?;
+        fs.sync_directory(directory)
+            .map_err(|e| Error::io("persisting directory", directory, e))?;
         let snapshot_bytes = bytes.len() as u64;
-        let mut manifest =
-            Manifest { file, path, header, offset: snapshot_bytes, snapshot_bytes, poisoned: false };
+        let mut manifest = Manifest {
+            file,
+            path,
+            header,
+            offset: snapshot_bytes,
+            snapshot_bytes,
+            poisoned: false,
+        };
         manifest.mark();
         Ok(manifest)
     }
@@ -192,7 +229,11 @@ impl Manifest {
         }
         if let Err(e) = self.file.sync() {
             self.poisoned = true;
-            return Err(Error::new(ErrorKind::Poisoned, format!("persisting manifest failed: {e}")).at(&self.path));
+            return Err(Error::new(
+                ErrorKind::Poisoned,
+                format!("persisting manifest failed: {e}"),
+            )
+            .at(&self.path));
         }
         self.offset += bytes.len() as u64;
         Ok(())
@@ -202,7 +243,13 @@ impl Manifest {
     /// distinction between damage and a torn tail, so errors are dropped.
     fn mark(&mut self) {
         let mut bytes = Vec::with_capacity(FRAME_HEADER);
-        push_frame(&mut bytes, self.offset, self.header.number, FrameKind::Mark, &[]);
+        push_frame(
+            &mut bytes,
+            self.offset,
+            self.header.number,
+            FrameKind::Mark,
+            &[],
+        );
         if write_all_at(&*self.file, &bytes, self.offset).is_err() {
             let _ = self.file.set_size(self.offset);
         }
@@ -237,16 +284,33 @@ impl Manifest {
 pub(crate) fn install(environment: &Environment, directory: &Path, number: u64) -> Result<()> {
     let fs = &environment.file_system;
     let (new, current) = (directory.join(CURRENT_NEW), directory.join(CURRENT));
-    let how = OpenHow { access: Access::ReadWrite, create: Create::IfAbsent, direct: false };
-    let file = fs.open(&new, how).map_err(|e| Error::io("creating pointer", &new, e))?;
+    let how = OpenHow {
+        access: Access::ReadWrite,
+        create: Create::IfAbsent,
+        direct: false,
+    };
+    let file = fs
+        .open(&new, how)
+        .map_err(|e| Error::io("creating pointer", &new, e))?;
     let text = current_text(number);
-    let io = |doing, path, result: std::io::Result<()>| result.map_err(|e| Error::io(doing, path, e));
+    let io =
+        |doing, path, result: std::io::Result<()>| result.map_err(|e| Error::io(doing, path, e));
     io("writing pointer", &new, file.set_size(0))?;
-    io("writing pointer", &new, write_all_at(&*file, text.as_bytes(), 0))?;
+    io(
+        "writing pointer",
+        &new,
+        write_all_at(&*file, text.as_bytes(), 0),
+    )?;
     io("persisting pointer", &new, file.sync())?;
-    fs.rename(&new, &current).and_then(|()| fs.sync_directory(directory)).map_err(|e| {
-        Error::new(ErrorKind::Poisoned, format!("swapping manifests failed: {e}")).at(&current)
-    })
+    fs.rename(&new, &current)
+        .and_then(|()| fs.sync_directory(directory))
+        .map_err(|e| {
+            Error::new(
+                ErrorKind::Poisoned,
+                format!("swapping manifests failed: {e}"),
+            )
+            .at(&current)
+        })
 }
 
 fn current_text(number: u64) -> String {
@@ -258,27 +322,46 @@ fn current_text(number: u64) -> String {
 pub(crate) fn current(environment: &Environment, directory: &Path) -> Result<Option<u64>> {
     let path = directory.join(CURRENT);
     let fs = &environment.file_system;
-    let metadata = fs.metadata(&path).map_err(|e| Error::io("looking for pointer", &path, e))?;
-    let Some(metadata) = metadata else { return Ok(None) };
+    let metadata = fs
+        .metadata(&path)
+        .map_err(|e| Error::io("looking for pointer", &path, e))?;
+    let Some(metadata) = metadata else {
+        return Ok(None);
+    };
     let wrong = |found: String| {
-        Error::corruption("pointer to the manifest").at(&path).expected("a manifest's name and checksum", found)
+        Error::corruption("pointer to the manifest")
+            .at(&path)
+            .expected("a manifest's name and checksum", found)
     };
     if metadata.size_bytes > 100 {
         return Err(wrong(format!("{} bytes", metadata.size_bytes)));
     }
     let bytes = read_file(environment, &path)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let number = text.split(' ').next().and_then(number_of);
-    match number {
-        Some(number) if text == current_text(number) => Ok(Some(number)),
-        _ => Err(wrong(text.escape_debug().to_string())),
-    }
+    current_number(&bytes)
+        .map(Some)
+        .ok_or_else(|| wrong(bytes.escape_ascii().to_string()))
 }
 
-fn read_file(environment: &Environment, path: &Path) -> Result<Vec<u8>> {
-    let how = OpenHow { access: Access::Read, create: Create::Never, direct: false };
-    let file = environment.file_system.open(path, how).map_err(|e| Error::io("opening", path, e))?;
-    let size = file.size_bytes().map_err(|e| Error::io("reading size", path, e))?;
+/// The manifest that the bytes of a pointer name.
+pub(crate) fn current_number(bytes: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let number = text.split(' ').next().and_then(number_of)?;
+    (text == current_text(number)).then_some(number)
+}
+
+pub(crate) fn read_file(environment: &Environment, path: &Path) -> Result<Vec<u8>> {
+    let how = OpenHow {
+        access: Access::Read,
+        create: Create::Never,
+        direct: false,
+    };
+    let file = environment
+        .file_system
+        .open(path, how)
+        .map_err(|e| Error::io("opening", path, e))?;
+    let size = file
+        .size_bytes()
+        .map_err(|e| Error::io("reading size", path, e))?;
     if size > MANIFEST_BYTES_MAX {
         return Err(Error::corruption("file size")
             .at(path)
@@ -314,7 +397,11 @@ pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> 
             FrameKind::Header => {
                 let read = Header::decode(payload).map_err(|e| {
                     let unknown = e.starts_with(UNKNOWN_FORMAT);
-                    let kind = if unknown { ErrorKind::Unsupported } else { ErrorKind::Corruption };
+                    let kind = if unknown {
+                        ErrorKind::Unsupported
+                    } else {
+                        ErrorKind::Corruption
+                    };
                     Error::new(kind, format!("manifest header: {e}")).at(&path)
                 })?;
                 if read.number != number {
@@ -333,10 +420,132 @@ pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> 
         Ok(())
     })?;
     let header = header.filter(|_| edits > 0).ok_or_else(|| {
-        Error::corruption("manifest").at(&path).expected("a header and an edit", format!("{} bytes", bytes.len()))
+        Error::corruption("manifest")
+            .at(&path)
+            .expected("a header and an edit", format!("{} bytes", bytes.len()))
     })?;
-    Ok(ReadBack { header, version, settled, torn_bytes: bytes.len() as u64 - end })
+    Ok(ReadBack {
+        header,
+        version,
+        settled,
+        torn_bytes: bytes.len() as u64 - end,
+    })
 }
+
+/// What can be read of a manifest, whatever its state.
+#[derive(Debug, Default)]
+pub(crate) struct Remains {
+    pub(crate) header: Option<Header>,
+    /// What the edits before the damage make; none if there is no edit.
+    pub(crate) version: Option<Version>,
+    /// Where damage begins that is more than a torn last edit.
+    pub(crate) gap: Option<u64>,
+    /// Every edit that can be read, those behind the damage included.
+    pub(crate) edits: Vec<Edit>,
+}
+
+/// Reads what can be read of manifest `number`.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn remains(environment: &Environment, directory: &Path, number: u64) -> Result<Remains> {
+    let bytes = read_file(environment, &directory.join(file_name(number)))?;
+    let mut remains = Remains::default();
+    let mut damage = None;
+    for part in parts(&bytes, number) {
+        let (offset, kind, payload) = match part {
+            Part::Frame {
+                offset,
+                kind,
+                payload,
+            } => (offset, kind, payload),
+            Part::Damaged { offset, .. } => {
+                damage.get_or_insert(offset);
+                continue;
+            }
+        };
+        if remains.gap.is_none() {
+            remains.gap = damage;
+        }
+        match kind {
+            FrameKind::Header => {
+                remains.header = Header::decode(payload).ok().filter(|h| h.number == number)
+            }
+            FrameKind::Edit => {
+                let Ok(edit) = Edit::decode(payload) else {
+                    remains.gap.get_or_insert(offset);
+                    continue;
+                };
+                if remains.gap.is_none() {
+                    let base = remains.version.clone().unwrap_or_else(Version::empty);
+                    match edit.apply(&base) {
+                        Ok(next) => remains.version = Some(next),
+                        Err(_) => remains.gap = Some(offset),
+                    }
+                }
+                remains.edits.push(edit);
+            }
+            FrameKind::Mark | FrameKind::Settled => {}
+        }
+    }
+    if remains.header.is_none() || remains.version.is_none() {
+        remains.gap.get_or_insert(0);
+    }
+    Ok(remains)
+}
+
+/// A stretch of a manifest.
+pub(crate) enum Part<'a> {
+    Frame {
+        offset: u64,
+        kind: FrameKind,
+        payload: &'a [u8],
+    },
+    Damaged {
+        offset: u64,
+        length: u64,
+    },
+}
+
+/// Everything in the bytes of manifest `number`, from front to back.
+pub(crate) fn parts(bytes: &[u8], number: u64) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut offset = 0;
+    while offset < bytes.len() {
+        if let Some((kind, payload)) = frame_at(bytes, offset, number) {
+            parts.push(Part::Frame {
+                offset: offset as u64,
+                kind,
+                payload,
+            });
+            offset += frame_len(payload.len());
+            continue;
+        }
+        let next = (offset..bytes.len())
+            .step_by(8)
+            .skip(1)
+            .find(|&o| frame_at(bytes, o, number).is_some());
+        let end = next.unwrap_or(bytes.len());
+        parts.push(Part::Damaged {
+            offset: offset as u64,
+            length: (end - offset) as u64,
+        });
+        offset = end;
+    }
+    parts
+}
+
+/// The number that a manifest's own header claims, unchecked: for a file that
+/// does not have its name any more.
+pub(crate) fn claimed_number(bytes: &[u8]) -> Option<u64> {
+    let mut r = Reader::new(bytes.get(FRAME_HEADER..)?);
+    let is_header = r.raw(MAGIC.len()).ok()? == MAGIC && r.number().ok()? == FORMAT;
+    r.raw(16).ok()?;
+    r.number().ok().filter(|_| is_header)
+}
+
+/// Takes a frame's offset, kind and payload.
+pub(crate) type FrameVisitor<'a> = dyn FnMut(u64, FrameKind, &[u8]) -> Result<()> + 'a;
 
 /// Calls `visit` with every frame of a manifest and returns where the valid
 /// ones end. A damaged frame with a valid one behind it is an error.
@@ -344,19 +553,25 @@ pub(crate) fn frames(
     bytes: &[u8],
     number: u64,
     path: &Path,
-    visit: &mut dyn FnMut(u64, FrameKind, &[u8]) -> Result<()>,
+    visit: &mut FrameVisitor<'_>,
 ) -> Result<u64> {
     let mut offset = 0usize;
     while let Some((kind, payload)) = frame_at(bytes, offset, number) {
         visit(offset as u64, kind, payload)?;
         offset += frame_len(payload.len());
     }
-    let behind = (offset..bytes.len()).step_by(8).skip(1).find(|&o| frame_at(bytes, o, number).is_some());
+    let behind = (offset..bytes.len())
+        .step_by(8)
+        .skip(1)
+        .find(|&o| frame_at(bytes, o, number).is_some());
     if let Some(behind) = behind {
         return Err(Error::corruption("manifest frame is damaged")
             .at(path)
             .offset(offset as u64)
-            .expected("a valid frame", format!("none, though one follows at {behind}")));
+            .expected(
+                "a valid frame",
+                format!("none, though one follows at {behind}"),
+            ));
     }
     Ok(offset as u64)
 }
@@ -367,17 +582,20 @@ fn frame_len(payload: usize) -> usize {
 
 fn frame_at(bytes: &[u8], offset: usize, number: u64) -> Option<(FrameKind, &[u8])> {
     let header = bytes.get(offset..)?.first_chunk::<FRAME_HEADER>()?;
-    let word = |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
+    let word =
+        |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
     if word(0) != header_checksum(&header[4..], offset as u64, number) {
         return None;
     }
     let kind = FrameKind::from_number(word(12))?;
-    let payload = bytes.get(offset + FRAME_HEADER..)?.get(..word(8) as usize)?;
-    if bytes.len() < offset + frame_len(payload.len()) {
-        // Its writer failed before the end, and took it back.
-        return None;
-    }
-    (crc32c::crc32c(payload) == word(4)).then_some((kind, payload))
+    let length = word(8) as usize;
+    let payload = bytes.get(offset + FRAME_HEADER..)?.get(..length)?;
+    // The checksums do not cover the padding.
+    let padding = bytes
+        .get(offset + FRAME_HEADER + length..)?
+        .get(..frame_len(length) - FRAME_HEADER - length)?;
+    (crc32c::crc32c(payload) == word(4) && padding.iter().all(|&b| b == 0))
+        .then_some((kind, payload))
 }
 
 fn push_frame(bytes: &mut Vec<u8>, base: u64, number: u64, kind: FrameKind, payload: &[u8]) {
@@ -398,4 +616,134 @@ fn header_checksum(rest: &[u8], offset: u64, number: u64) -> u32 {
     let crc = crc32c::crc32c(rest);
     let crc = crc32c::crc32c_append(crc, &offset.to_le_bytes());
     crc32c::crc32c_append(crc, &number.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thermocline_model::edit::Change;
+    use thermocline_model::key::SeqNo;
+    use thermocline_model::version::KeyspaceId;
+
+    const NUMBER: u64 = 7;
+
+    /// The manifest of a store with one empty keyspace and one edit since.
+    fn tiny(directory: &Path) -> Vec<u8> {
+        let environment = Environment::real();
+        let mut version = Version {
+            next_id: 8,
+            ..Version::empty()
+        };
+        let add = Change::AddKeyspace {
+            keyspace: KeyspaceId::DEFAULT,
+            name: "default".to_string(),
+            cuts: thermocline_model::Cuts::default(),
+        };
+        version = Edit::of(add).apply(&version).unwrap();
+        let header = Header {
+            store_id: 0x0123_4567_89ab_cdef_fedc_ba98_7654_3210,
+            number: NUMBER,
+            generation: 3,
+            tiers: vec![(TierId(0), "main".to_string())],
+        };
+        let mut manifest =
+            Manifest::create(&environment, directory, header, &version, false).unwrap();
+        manifest.settle().unwrap();
+        manifest
+            .append(&Edit::of(Change::SetCounters {
+                next_id: 9,
+                next_keyspace: 1,
+                last_seq: SeqNo(300),
+            }))
+            .unwrap();
+        install(&environment, directory, NUMBER).unwrap();
+        std::fs::read(directory.join(file_name(NUMBER))).unwrap()
+    }
+
+    fn put_back(directory: &Path, bytes: &[u8]) -> Result<ReadBack> {
+        std::fs::write(directory.join(file_name(NUMBER)), bytes).unwrap();
+        read(&Environment::real(), directory, NUMBER)
+    }
+
+    #[test]
+    fn manifest_and_pointer_bytes_are_those_of_the_format_page() {
+        let directory = tempfile::tempdir().unwrap();
+        let bytes = tiny(directory.path());
+        let hex: Vec<String> = bytes
+            .chunks(8)
+            .map(|word| word.iter().map(|b| format!("{b:02x}")).collect())
+            .collect();
+        assert_eq!(hex.join("\n"), GOLDEN);
+        let pointer = std::fs::read_to_string(directory.path().join(CURRENT)).unwrap();
+        assert_eq!(pointer, "MANIFEST-000007 5872ce62\n");
+        assert_eq!(
+            current(&Environment::real(), directory.path()).unwrap(),
+            Some(NUMBER)
+        );
+    }
+
+    #[test]
+    fn a_manifest_reads_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let bytes = tiny(directory.path());
+        let read = put_back(directory.path(), &bytes).unwrap();
+        assert!(read.settled && read.torn_bytes == 0);
+        assert_eq!(read.version.last_seq, SeqNo(300));
+        assert_eq!(read.header.generation, 3);
+    }
+
+    #[test]
+    fn a_manifest_cut_anywhere_is_a_prefix_of_its_edits_or_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let bytes = tiny(directory.path());
+        for length in 0..bytes.len() {
+            match put_back(directory.path(), &bytes[..length]) {
+                Ok(read) => {
+                    assert!(read.version.keyspaces.len() == 1, "length {length}");
+                    assert!(read.torn_bytes <= length as u64, "length {length}");
+                }
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Corruption, "length {length}: {e}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_in_a_manifest_is_reported_or_drops_only_the_last_mark() {
+        let directory = tempfile::tempdir().unwrap();
+        let bytes = tiny(directory.path());
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            match put_back(directory.path(), &damaged) {
+                // In the last mark.
+                Ok(read) => {
+                    assert!(read.settled, "bit {bit}");
+                    assert_eq!(read.version.last_seq, SeqNo(300), "bit {bit}");
+                }
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Corruption, "bit {bit}: {e}"),
+            }
+        }
+    }
+
+    /// Eight bytes a line.
+    const GOLDEN: &str = "\
+81a2dbf3eadfffc0\n\
+2200000000686874\n\
+544845524d4d414e\n\
+011032547698badc\n\
+feefcdab89674523\n\
+0107030100046d61\n\
+696e000000000000\n\
+30e232bb9fb614ea\n\
+1600000001656874\n\
+0408080100070001\n\
+000764656661756c\n\
+7400060000000000\n\
+5c7e984e00000000\n\
+0000000003736874\n\
+8181ebfc4a8cd045\n\
+0600000001656874\n\
+01080901ac020000\n\
+1b0910c400000000\n\
+00000000026d6874";
 }

@@ -17,6 +17,7 @@ use thermocline_model::version::{Keyspace, Level, Run};
 use thermocline_model::view::TableHeat;
 
 use crate::error::Result;
+use crate::memory::Filter;
 use crate::store::{ObjectKind, ObjectName, Store};
 use crate::table::{Table, TableContext};
 
@@ -52,8 +53,17 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    pub(crate) fn new(store: Arc<dyn Store>, name: ObjectName, graveyard: Arc<Graveyard>) -> Arc<Object> {
-        Arc::new(Object { store, name, obsolete: AtomicBool::new(false), graveyard })
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        name: ObjectName,
+        graveyard: Arc<Graveyard>,
+    ) -> Arc<Object> {
+        Arc::new(Object {
+            store,
+            name,
+            obsolete: AtomicBool::new(false),
+            graveyard,
+        })
     }
 
     /// Says that no committed version names it any more.
@@ -95,6 +105,9 @@ pub(crate) struct OpenTable {
     pub(crate) meta: Arc<TableMeta>,
     /// What was counted before this object stood for the table.
     past: TableHeat,
+    /// Filters of the memtables it was made of, as long as it lies in a newest
+    /// level: asking them is cheaper than searching the table's block list.
+    filters: Vec<Arc<Filter>>,
     home: Arc<TableHome>,
     objects: Vec<Arc<Object>>,
     loaded: OnceLock<Arc<Table>>,
@@ -109,7 +122,10 @@ impl OpenTable {
         let mut objects = Vec::with_capacity(1 + meta.data.len());
         let kinds = std::iter::once(ObjectKind::Meta).chain(std::iter::repeat(ObjectKind::Data));
         for (extent, kind) in meta.extents().zip(kinds) {
-            let name = ObjectName { id: extent.object.0, kind };
+            let name = ObjectName {
+                id: extent.object.0,
+                kind,
+            };
             let shared = previous.and_then(|p| p.objects.iter().find(|o| o.name == name));
             objects.push(match shared {
                 Some(object) => Arc::clone(object),
@@ -120,7 +136,28 @@ impl OpenTable {
             });
         }
         let past = previous.map_or_else(TableHeat::default, OpenTable::heat);
-        Ok(OpenTable { meta, past, home: Arc::clone(home), objects, loaded: OnceLock::new() })
+        let filters = previous.map_or_else(Vec::new, |p| p.filters.clone());
+        Ok(OpenTable {
+            meta,
+            past,
+            filters,
+            home: Arc::clone(home),
+            objects,
+            loaded: OnceLock::new(),
+        })
+    }
+
+    /// Remembers the filters of the memtables that it was made of.
+    pub(crate) fn with_filters(mut self, filters: Vec<Arc<Filter>>) -> OpenTable {
+        self.filters = filters;
+        self
+    }
+
+    /// Whether a key with this hash is surely not in the table. May say no
+    /// either way.
+    #[inline]
+    pub(crate) fn surely_lacks(&self, hash: u64) -> bool {
+        !self.filters.is_empty() && !self.filters.iter().any(|f| f.may_contain(hash))
     }
 
     /// The table, opened and its metadata read on first use.
@@ -136,10 +173,17 @@ impl OpenTable {
     fn load(&self) -> Result<&Arc<Table>> {
         let meta = &*self.meta;
         let open = |extent: &Extent, kind| {
-            self.home.store(extent)?.open(ObjectName { id: extent.object.0, kind })
+            self.home.store(extent)?.open(ObjectName {
+                id: extent.object.0,
+                kind,
+            })
         };
         let meta_reader = open(&meta.meta, ObjectKind::Meta)?;
-        let data = meta.data.iter().map(|e| open(e, ObjectKind::Data)).collect::<Result<Vec<_>>>()?;
+        let data = meta
+            .data
+            .iter()
+            .map(|e| open(e, ObjectKind::Data))
+            .collect::<Result<Vec<_>>>()?;
         let context = Arc::clone(&self.home.context);
         let table = Table::open(meta, meta_reader, data, context)?;
         // Two readers may have opened it at once: the first one stays.
@@ -186,12 +230,22 @@ pub(crate) struct RunTables {
 impl RunTables {
     pub(crate) fn new(tables: Vec<Arc<OpenTable>>) -> RunTables {
         let prefix = match (tables.first(), tables.last()) {
-            (Some(first), Some(last)) => Prefix::between(&first.meta.range.start, &last.meta.range.end),
+            (Some(first), Some(last)) => {
+                Prefix::between(&first.meta.range.start, &last.meta.range.end)
+            }
             _ => Prefix::default(),
         };
-        let starts = tables.iter().map(|t| prefix.of(&t.meta.range.start)).collect();
+        let starts = tables
+            .iter()
+            .map(|t| prefix.of(&t.meta.range.start))
+            .collect();
         let has_range_deletes = tables.iter().any(|t| t.meta.range_deletes > 0);
-        RunTables { tables, starts, prefix, has_range_deletes }
+        RunTables {
+            tables,
+            starts,
+            prefix,
+            has_range_deletes,
+        }
     }
 
     /// The one table that may hold `key`.
@@ -214,11 +268,16 @@ impl RunTables {
 
     /// The index of the first table that does not end before `key`.
     pub(crate) fn first_not_before(&self, key: &[u8]) -> usize {
-        self.tables.partition_point(|t| t.meta.range.ends_before(key))
+        self.tables
+            .partition_point(|t| t.meta.range.ends_before(key))
     }
 
     /// Every table that overlaps `[start, end)` and has range deletes.
-    pub(crate) fn covering(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<Vec<Arc<Table>>> {
+    pub(crate) fn covering(
+        &self,
+        start: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<Vec<Arc<Table>>> {
         if !self.has_range_deletes {
             return Ok(Vec::new());
         }
@@ -250,7 +309,9 @@ impl Tree {
             let mut tables = Vec::with_capacity(run.tables.len());
             for meta in &run.tables {
                 let open = match known.get(&meta.id) {
-                    Some(open) if Arc::ptr_eq(&open.meta, meta) || *open.meta == **meta => Arc::clone(open),
+                    Some(open) if Arc::ptr_eq(&open.meta, meta) || *open.meta == **meta => {
+                        Arc::clone(open)
+                    }
                     previous => {
                         let previous = previous.map(|p| &**p);
                         let open = Arc::new(OpenTable::new(Arc::clone(meta), home, previous)?);
@@ -262,16 +323,34 @@ impl Tree {
             }
             Ok(Arc::new(RunTables::new(tables)))
         };
-        let mut level = |level: &Level| level.runs.iter().map(&mut run).collect::<Result<LevelTables>>();
+        let mut level = |level: &Level| {
+            level
+                .runs
+                .iter()
+                .map(&mut run)
+                .collect::<Result<LevelTables>>()
+        };
         Ok(Tree {
-            parts: keyspace.parts.iter().map(|p| level(&p.newest)).collect::<Result<_>>()?,
-            levels: keyspace.levels.iter().map(&mut level).collect::<Result<_>>()?,
+            parts: keyspace
+                .parts
+                .iter()
+                .map(|p| level(&p.newest))
+                .collect::<Result<_>>()?,
+            levels: keyspace
+                .levels
+                .iter()
+                .map(&mut level)
+                .collect::<Result<_>>()?,
         })
     }
 
     /// Every table.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<OpenTable>> {
-        self.parts.iter().chain(&self.levels).flatten().flat_map(|run| &run.tables)
+        self.parts
+            .iter()
+            .chain(&self.levels)
+            .flatten()
+            .flat_map(|run| &run.tables)
     }
 
     /// The runs that may hold `key`, newest first.

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use thermocline::store::{
-    Access, Advice, Clock, Create, Dice as EngineDice, DirectoryEntry, Environment, File, FileSystem, Lock, Mapped,
-    Metadata, OpenHow, Space,
+    Access, Advice, Clock, Create, Dice as EngineDice, DirectoryEntry, Environment, File,
+    FileSystem, Lock, Mapped, Metadata, OpenHow, Space,
 };
 
 use super::Dice;
@@ -89,7 +89,9 @@ enum Change {
 impl Change {
     fn directory(&self) -> Option<&Path> {
         match self {
-            Change::Put(path, _) | Change::Remove(path) | Change::Rename(_, path, _) => path.parent(),
+            Change::Put(path, _) | Change::Remove(path) | Change::Rename(_, path, _) => {
+                path.parent()
+            }
         }
     }
 }
@@ -193,7 +195,9 @@ impl State {
             return Err(error(EIO));
         }
         self.calls += 1;
-        let Some((at, fault)) = self.fault else { return Ok(false) };
+        let Some((at, fault)) = self.fault else {
+            return Ok(false);
+        };
         if self.calls < at {
             return Ok(false);
         }
@@ -241,7 +245,9 @@ impl State {
     }
 
     fn inode(&mut self, inode: u64) -> &mut Inode {
-        self.inodes.get_mut(&inode).expect("names and handles name inodes that exist")
+        self.inodes
+            .get_mut(&inode)
+            .expect("names and handles name inodes that exist")
     }
 
     fn has_directory(&self, path: &Path) -> io::Result<()> {
@@ -319,7 +325,9 @@ impl Disk {
     }
 
     pub(crate) fn pass_time(&self, time: Duration) {
-        self.0.now_micros.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
+        self.0
+            .now_micros
+            .fetch_add(time.as_micros() as u64, Ordering::Relaxed);
     }
 
     /// The machine comes back. Every handle of before is void.
@@ -344,10 +352,22 @@ impl Disk {
         // What lies in a directory that was lost is lost.
         let names = state.durable.clone();
         state.durable.retain(|path, _| {
-            path.ancestors().skip(1).all(|above| names.get(above) == Some(&Node::Directory))
+            path.ancestors()
+                .skip(1)
+                .all(|above| names.get(above) == Some(&Node::Directory))
         });
         state.live = state.durable.clone();
-        let named: HashSet<u64> = state.live.values().filter_map(|n| if let Node::File(i) = n { Some(*i) } else { None }).collect();
+        let named: HashSet<u64> = state
+            .live
+            .values()
+            .filter_map(|n| {
+                if let Node::File(i) = n {
+                    Some(*i)
+                } else {
+                    None
+                }
+            })
+            .collect();
         state.inodes.retain(|inode, _| named.contains(inode));
         let mut order: Vec<u64> = state.inodes.keys().copied().collect();
         order.sort_unstable();
@@ -364,7 +384,9 @@ impl Disk {
         let mut state = self.0.state.lock();
         state.live.retain(|p, _| !p.starts_with(path));
         state.durable.retain(|p, _| !p.starts_with(path));
-        state.pending.retain(|c| !c.directory().is_some_and(|d| d.starts_with(path)));
+        state
+            .pending
+            .retain(|c| !c.directory().is_some_and(|d| d.starts_with(path)));
     }
 
     /// Everything in `path` as it is now, durably, in its own inodes at `to`.
@@ -372,17 +394,33 @@ impl Disk {
         self.remove_all(to);
         let mut guard = self.0.state.lock();
         let state = &mut *guard;
-        let nodes: Vec<_> = state.live.iter().filter(|(p, _)| p.starts_with(path)).map(|(p, n)| (p.clone(), *n)).collect();
+        let nodes: Vec<_> = state
+            .live
+            .iter()
+            .filter(|(p, _)| p.starts_with(path))
+            .map(|(p, n)| (p.clone(), *n))
+            .collect();
         for (from, node) in nodes {
             let rest = from.strip_prefix(path).expect("filtered by it");
-            let target = if rest.as_os_str().is_empty() { to.to_path_buf() } else { to.join(rest) };
+            let target = if rest.as_os_str().is_empty() {
+                to.to_path_buf()
+            } else {
+                to.join(rest)
+            };
             let node = match node {
                 Node::Directory => node,
                 Node::File(inode) => {
                     let bytes = state.inodes[&inode].live.clone();
                     let number = state.next_inode;
                     state.next_inode += 1;
-                    state.inodes.insert(number, Inode { live: bytes.clone(), durable: bytes, ..Inode::default() });
+                    state.inodes.insert(
+                        number,
+                        Inode {
+                            live: bytes.clone(),
+                            durable: bytes,
+                            ..Inode::default()
+                        },
+                    );
                     Node::File(number)
                 }
             };
@@ -395,7 +433,9 @@ impl Disk {
     pub(crate) fn names(&self, directory: &Path) -> Vec<String> {
         let state = self.0.state.lock();
         let below = state.live.keys().filter(|p| p.parent() == Some(directory));
-        below.filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned())).collect()
+        below
+            .filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned()))
+            .collect()
     }
 }
 
@@ -440,7 +480,12 @@ impl FileSystem for Disk {
         }
         let inode = state.file(path)?;
         let epoch = state.epoch;
-        Ok(Arc::new(Handle { disk: self.clone(), inode, epoch, writable: how.access == Access::ReadWrite }))
+        Ok(Arc::new(Handle {
+            disk: self.clone(),
+            inode,
+            epoch,
+            writable: how.access == Access::ReadWrite,
+        }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -463,10 +508,17 @@ impl FileSystem for Disk {
         let mut state = self.0.state.lock();
         state.whole_call(Call::Read)?;
         state.has_directory(directory)?;
-        let below = state.live.iter().filter(|(p, _)| p.parent() == Some(directory));
+        let below = state
+            .live
+            .iter()
+            .filter(|(p, _)| p.parent() == Some(directory));
         let entry = |(path, node): (&PathBuf, &Node)| DirectoryEntry {
             name: path.file_name().unwrap_or_default().to_os_string(),
-            size_bytes: if let Node::File(inode) = node { state.inodes[inode].live.len() as u64 } else { 0 },
+            size_bytes: if let Node::File(inode) = node {
+                state.inodes[inode].live.len() as u64
+            } else {
+                0
+            },
             is_directory: *node == Node::Directory,
         };
         Ok(below.map(entry).collect())
@@ -475,7 +527,10 @@ impl FileSystem for Disk {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let mut state = self.0.state.lock();
         state.whole_call(Call::Grow)?;
-        let mut missing: Vec<&Path> = path.ancestors().take_while(|p| !state.live.contains_key(*p)).collect();
+        let mut missing: Vec<&Path> = path
+            .ancestors()
+            .take_while(|p| !state.live.contains_key(*p))
+            .collect();
         if state.live.get(path).is_some_and(|n| *n != Node::Directory) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -526,8 +581,14 @@ impl FileSystem for Disk {
         let mut state = self.0.state.lock();
         state.whole_call(Call::Read)?;
         Ok(state.live.get(path).map(|node| match node {
-            Node::Directory => Metadata { size_bytes: 0, is_directory: true },
-            Node::File(inode) => Metadata { size_bytes: state.inodes[inode].live.len() as u64, is_directory: false },
+            Node::Directory => Metadata {
+                size_bytes: 0,
+                is_directory: true,
+            },
+            Node::File(inode) => Metadata {
+                size_bytes: state.inodes[inode].live.len() as u64,
+                is_directory: false,
+            },
         }))
     }
 
@@ -546,12 +607,19 @@ impl FileSystem for Disk {
             return Ok(None);
         }
         let epoch = state.epoch;
-        Ok(Some(Box::new(Held { disk: self.clone(), path: path.to_path_buf(), epoch })))
+        Ok(Some(Box::new(Held {
+            disk: self.clone(),
+            path: path.to_path_buf(),
+            epoch,
+        })))
     }
 
     fn space(&self, _directory: &Path) -> io::Result<Space> {
         self.0.state.lock().whole_call(Call::Read)?;
-        Ok(Space { free_bytes: 1 << 40, total_bytes: 1 << 41 })
+        Ok(Space {
+            free_bytes: 1 << 40,
+            total_bytes: 1 << 41,
+        })
     }
 }
 
@@ -596,7 +664,11 @@ impl File for Handle {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.with(|state| {
             state.whole_call(Call::Read)?;
-            let bytes = state.inode(self.inode).live.get(offset as usize..).unwrap_or_default();
+            let bytes = state
+                .inode(self.inode)
+                .live
+                .get(offset as usize..)
+                .unwrap_or_default();
             let n = bytes.len().min(buffer.len());
             buffer[..n].copy_from_slice(&bytes[..n]);
             Ok(n)
@@ -618,7 +690,9 @@ impl File for Handle {
                     if failed.is_ok() || !state.crashed {
                         let part = state.dice.below(bytes.len() as u64 + 1) as usize;
                         if part > 0 {
-                            state.inode(self.inode).write(offset as usize, &bytes[..part]);
+                            state
+                                .inode(self.inode)
+                                .write(offset as usize, &bytes[..part]);
                         }
                     }
                     Err(failed.err().unwrap_or_else(|| error(EIO)))

@@ -1,6 +1,7 @@
 //! What the tests of the whole engine share.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+// Each test file uses a part of this, and helpers of tests may panic.
+#![allow(dead_code, clippy::unwrap_used)]
 
 pub(crate) mod disk;
 

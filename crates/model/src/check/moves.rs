@@ -189,7 +189,11 @@ impl<'a> Moves<'a> {
         }
         for (part, before) in self.before.parts.iter().enumerate() {
             let (start, end) = self.before.cuts.interval(part);
-            let to = self.after.parts.get(part).map_or(SeqNo::ZERO, |p| p.flushed);
+            let to = self
+                .after
+                .parts
+                .get(part)
+                .map_or(SeqNo::ZERO, |p| p.flushed);
             let reached = table.seq_min > before.flushed && table.seq_max <= to;
             if table.range.overlaps_bounds(start, end) && !reached {
                 return broken!(

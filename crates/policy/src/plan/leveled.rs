@@ -8,7 +8,9 @@
 //! the cost. Tables that overlap nothing go before all others: they are moved
 //! without being read.
 //!
-//! When nothing is due, space is won back: a table full of deletes is merged
+//! When nothing is due and the store rests, what is left in the newest levels
+//! is merged down all the same, so that reads have fewer places to look. And
+//! space is won back: a table full of deletes is merged
 //! down towards what it deletes, or rewritten where nothing lies below; one
 //! whose blocks are mostly dead is rewritten. Each such job leaves a table
 //! that calls for no other, so this comes to an end: see [`is_droppable`].
@@ -80,6 +82,14 @@ impl Planner for Leveled {
         });
         let idle = due.is_empty() && view.memtables.values().all(|l| l.sealed == 0);
         merge
+            .or_else(|| {
+                let resting = || {
+                    keyspaces()
+                        .zip(&targets)
+                        .find_map(|(k, t)| merge_resting(view, k, t))
+                };
+                (idle && view.idle).then(resting).flatten()
+            })
             .or_else(|| {
                 idle.then(|| keyspaces().find_map(|k| reclaim(view, k)))
                     .flatten()
@@ -232,6 +242,19 @@ fn merge_newest(
         .with("bytes", bytes as f64)
         .with("overlap_bytes", bytes_of(below) as f64);
     merge_of(view, keyspace, inputs, to, reason)
+}
+
+/// Merges the newest level of a part though it is not full: the store rests,
+/// and every run that is left makes every read look in one more place.
+fn merge_resting(view: &View<'_>, keyspace: &Keyspace, targets: &Targets) -> Option<Merge> {
+    let parts = keyspace.parts.iter().zip(0u32..);
+    parts
+        .filter(|(p, _)| !p.newest.runs.is_empty())
+        .find_map(|(_, part)| {
+            let mut merge = merge_newest(view, keyspace, targets, part, 0.0)?;
+            merge.reason.rule = "newest-resting".to_string();
+            Some(merge)
+        })
 }
 
 /// Makes one run of a level that has several, as another preset may have left

@@ -59,6 +59,7 @@ pub struct World {
     pub log_bytes: u64,
     pub log_segments: (u64, u64),
     pub oldest_snapshot: SeqNo,
+    pub idle: bool,
     pub shape: ShapeOptions,
     pub now_us: u64,
     pub flushed_bytes: u64,
@@ -91,6 +92,7 @@ impl World {
         let mut world = World {
             tiers: tiers.collect(),
             oldest_snapshot: version.last_seq,
+            idle: false,
             version,
             heat: BTreeMap::new(),
             memtables: BTreeMap::new(),
@@ -119,6 +121,7 @@ impl World {
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
             oldest_snapshot: self.oldest_snapshot,
+            idle: self.idle,
             shape: &self.shape,
             now_us: self.now_us,
         }
@@ -126,7 +129,8 @@ impl World {
 
     pub fn plan(&self, preset: &mut Preset) -> Option<Job> {
         let view = self.view();
-        preset.planners.iter_mut().find_map(|p| p.plan(&view))
+        let flush = preset.flush.plan(&view);
+        flush.or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view)))
     }
 
     fn count_tiers(&mut self) {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use thermocline_model::SeqNo;
+use thermocline_model::{KeyspaceId, SeqNo};
 
 use super::format::segment_path;
 use super::*;
@@ -428,3 +428,50 @@ fn scan_finds_every_frame_and_every_damaged_stretch() {
     assert!(damaged.starts_with("damage 0+"), "{damaged}");
     assert!(damaged.ends_with(rest), "{damaged}");
 }
+
+#[test]
+fn segment_bytes_are_those_of_the_format_page() {
+    let mut batch = crate::WriteBatch::new();
+    batch.put(b"k", b"v").unwrap();
+    let (keyspace, kind) = (KeyspaceId(300), thermocline_model::Kind::Delete);
+    batch.push(keyspace, kind, b"gone", b"").unwrap();
+    batch.delete_range(b"a", b"b").unwrap();
+    for options in [MAPPED, PLAIN] {
+        let directory = temporary();
+        let mut log = create_in(directory.path(), options, 7, 20);
+        append(&mut log, 21, batch.len() as u32, batch.encoded()).unwrap();
+        log.close().unwrap();
+        let bytes = std::fs::read(segment_path(directory.path(), 7)).unwrap();
+        let hex: Vec<String> = bytes
+            .chunks(8)
+            .map(|word| word.iter().map(|b| format!("{b:02x}")).collect())
+            .collect();
+        assert_eq!(hex.join("\n"), GOLDEN);
+    }
+}
+
+/// Eight bytes a line.
+const GOLDEN: &str = "\
+5448435f4c4f470a\n\
+0100000076a99458\n\
+0100000000000000\n\
+000000000000edfe\n\
+0700000000000000\n\
+1500000000000000\n\
+0000000000000000\n\
+0000000000000000\n\
+1400000000000000\n\
+1400000000000000\n\
+0000000000000000\n\
+0000000000000000\n\
+812f355aebded9b2\n\
+1200000003000000\n\
+1500000000000000\n\
+1400000000000000\n\
+01016b017680ac02\n\
+04676f6e65020161\n\
+0162000000000000\n\
+a33aa33600000000\n\
+0000000000000000\n\
+1800000000000000\n\
+1700000000000000";

@@ -1,0 +1,77 @@
+//! Locks: one process at a time.
+//!
+//! Every tier directory has a file `LOCK`, locked by whoever has the store open
+//! for writing. Opening for reading only takes no lock, so that a store on a
+//! read-only medium can be read; who wants to read a store that stays still
+//! takes a [`StoreLock`] first.
+
+use std::path::Path;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::Options;
+use crate::store::{Environment, Lock};
+
+pub(crate) const LOCK_FILE: &str = "LOCK";
+
+/// Keeps every other process from opening a store for writing, and other
+/// holders of such a lock from getting it, until it is dropped.
+///
+/// ```
+/// use thermocline::{Db, ErrorKind, Options, StoreLock};
+/// # let directory = tempfile::tempdir().unwrap();
+/// let options = Options::at(directory.path());
+/// let db = Db::open(options.clone())?;
+/// assert_eq!(StoreLock::take(&options).unwrap_err().kind(), ErrorKind::Locked);
+/// drop(db);
+/// let lock = StoreLock::take(&options)?;
+/// assert_eq!(Db::open(options.clone()).unwrap_err().kind(), ErrorKind::Locked);
+/// assert!(Db::open(options.read_only(true)).is_ok());
+/// # drop(lock);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct StoreLock {
+    _locks: Vec<Box<dyn Lock>>,
+}
+
+impl StoreLock {
+    /// Locks every tier directory that has a lock file already: one without
+    /// was never opened as a tier.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Locked`] when the store is open; [`ErrorKind::Io`].
+    pub fn take(options: &Options) -> Result<StoreLock> {
+        StoreLock::take_in(options, &Environment::real())
+    }
+
+    pub(crate) fn take_in(options: &Options, environment: &Environment) -> Result<StoreLock> {
+        let mut locks = Vec::new();
+        for tier in &options.tiers {
+            let path = tier.path().join(LOCK_FILE);
+            let metadata = environment.file_system.metadata(&path);
+            if metadata
+                .map_err(|e| Error::io("looking for lock file", &path, e))?
+                .is_some()
+            {
+                locks.push(lock(environment, tier.path())?);
+            }
+        }
+        Ok(StoreLock { _locks: locks })
+    }
+}
+
+/// Locks one tier directory.
+pub(crate) fn lock(environment: &Environment, directory: &Path) -> Result<Box<dyn Lock>> {
+    let path = directory.join(LOCK_FILE);
+    let lock = environment
+        .file_system
+        .lock(&path)
+        .map_err(|e| Error::io("locking", &path, e))?;
+    lock.ok_or_else(|| {
+        Error::new(
+            ErrorKind::Locked,
+            "another process, or another handle in this one, has it open",
+        )
+        .at(&path)
+    })
+}

@@ -1,0 +1,148 @@
+//! Finding tables on the tiers when no manifest names them.
+//!
+//! A meta object says everything of its table but where its data lies. The
+//! data is the object, on any tier, that has the length of the data extent and
+//! in which the listed blocks lie at their places with their checksums.
+
+use std::sync::Arc;
+
+use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
+use thermocline_model::tier::TierId;
+
+use super::Repair;
+use crate::error::Result;
+use crate::store::{ObjectKind, ObjectName};
+use crate::table::LOADED_SEQ;
+use crate::table::salvage;
+
+/// Bytes read in one go.
+const READ_BYTES: u64 = 1 << 20;
+
+/// An object on a tier.
+#[derive(Clone, Copy)]
+pub(super) struct OnDisk {
+    pub(super) tier: TierId,
+    pub(super) name: ObjectName,
+    pub(super) size_bytes: u64,
+}
+
+/// A table put together from what lies on the tiers.
+pub(super) struct FoundTable {
+    pub(super) record: TableMeta,
+    /// Whether it was bulk loaded, so that its number is known to the manifest
+    /// alone.
+    pub(super) is_loaded: bool,
+}
+
+/// A meta object whose data was not found.
+pub(super) struct WithoutData {
+    pub(super) id: TableId,
+    pub(super) range: String,
+    pub(super) entries: u64,
+}
+
+pub(super) fn objects(repair: &Repair<'_>) -> Result<Vec<OnDisk>> {
+    let mut objects = Vec::new();
+    for (store, id) in repair.home.stores.iter().zip(0u32..) {
+        for (name, size_bytes) in store.list()? {
+            objects.push(OnDisk {
+                tier: TierId(id),
+                name,
+                size_bytes,
+            });
+        }
+    }
+    Ok(objects)
+}
+
+/// Puts together the table of the meta object `meta`. The outer error is one of
+/// the device; none means that the meta cannot be read.
+pub(super) fn table(
+    repair: &Repair<'_>,
+    meta: &OnDisk,
+    all: &[OnDisk],
+) -> Result<Option<Result<FoundTable, WithoutData>>> {
+    let bytes = read(repair, meta)?;
+    let Ok(decoded) = salvage::meta(&bytes) else {
+        return Ok(None);
+    };
+    let mut data = Vec::new();
+    for (&length, index) in decoded.extents.iter().zip(0u16..) {
+        let mut best: Option<(usize, Extent)> = None;
+        let sized = |o: &&OnDisk| o.name.kind == ObjectKind::Data && o.size_bytes == length;
+        for candidate in all.iter().filter(sized) {
+            let bytes = read(repair, candidate)?;
+            let blocks = decoded.blocks.entries.iter().filter(|b| b.extent == index);
+            let sound = blocks
+                .filter(|b| {
+                    let end = b.offset.saturating_add(u64::from(b.stored_bytes));
+                    let stored = bytes.get(b.offset as usize..end as usize);
+                    stored.is_some_and(|s| salvage::is_block(s, b.checksum))
+                })
+                .count();
+            if sound > best.map_or(0, |b| b.0) {
+                let extent = Extent {
+                    tier: candidate.tier,
+                    object: ObjectId(candidate.name.id),
+                    offset: 0,
+                    length,
+                    checksum: crc32c::crc32c(&bytes),
+                };
+                best = Some((sound, extent));
+            }
+        }
+        let Some((_, extent)) = best else {
+            return Ok(Some(Err(WithoutData {
+                id: decoded.id,
+                range: decoded.range.to_string(),
+                entries: decoded.entries,
+            })));
+        };
+        data.push(extent);
+    }
+    let used: u64 = decoded
+        .blocks
+        .entries
+        .iter()
+        .map(|b| u64::from(b.stored_bytes))
+        .sum();
+    let lengths: u64 = decoded.extents.iter().sum();
+    let is_loaded = decoded.seq_min == LOADED_SEQ
+        && decoded.seq_max == LOADED_SEQ
+        && decoded.range_deletes.is_empty();
+    let record = TableMeta {
+        id: decoded.id,
+        range: decoded.range.clone(),
+        seq_min: decoded.seq_min,
+        seq_max: decoded.seq_max,
+        entries: decoded.entries,
+        deletes: decoded.deletes,
+        range_deletes: decoded.range_deletes.len() as u64,
+        raw_bytes: decoded.raw_bytes,
+        dead_bytes: lengths.saturating_sub(used),
+        created_us: decoded.created_us,
+        meta: Extent {
+            tier: meta.tier,
+            object: ObjectId(meta.name.id),
+            offset: 0,
+            length: bytes.len() as u64,
+            checksum: crc32c::crc32c(&bytes),
+        },
+        data,
+    };
+    Ok(Some(Ok(FoundTable { record, is_loaded })))
+}
+
+/// All of an object.
+pub(super) fn read(repair: &Repair<'_>, object: &OnDisk) -> Result<Vec<u8>> {
+    let store = &repair.home.stores[object.tier.0 as usize];
+    let reader = Arc::clone(&store.open(object.name)?);
+    let mut bytes = vec![0; reader.size_bytes() as usize];
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = bytes.len().min(at + READ_BYTES as usize);
+        reader.read_at(at as u64, &mut bytes[at..end])?;
+        at = end;
+    }
+    Ok(bytes)
+}
