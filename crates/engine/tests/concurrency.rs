@@ -4,6 +4,8 @@
 //!
 //! `THERMOCLINE_CONCURRENCY_SECONDS` sets how long.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 mod common;
 
 use std::collections::BTreeMap;
