@@ -485,6 +485,7 @@ impl Engine {
             for part in &view.parts {
                 memory += part
                     .memtables()
+                    .filter(|m| !m.is_empty())
                     .map(|m| m.table.size_bytes() as u64)
                     .sum::<u64>();
             }

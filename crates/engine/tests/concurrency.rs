@@ -4,6 +4,8 @@
 //!
 //! `THERMOCLINE_CONCURRENCY_SECONDS` sets how long.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -285,4 +287,51 @@ fn an_iterator_outlives_the_store_that_made_it() {
         open(directory.path()).iter().unwrap().backward().count(),
         5000
     );
+}
+
+/// Flushes were planned only for parts that hold a quarter of the write buffer
+/// in sealed memtables. Forty parts can fill the whole buffer without one that
+/// does: writers then stopped for ever, and nobody made room.
+#[test]
+fn many_parts_that_fill_the_memory_together_do_not_stop_writers() {
+    let directory = tempfile::tempdir().unwrap();
+    let cuts = (1..40u8).map(|part| vec![part]).collect();
+    let options = Options::at(directory.path())
+        .write_buffer_bytes(256 << 10)
+        .memtable_bytes(32 << 10);
+    let db = Db::open(options.cuts(cuts).background_threads(2)).unwrap();
+    for i in 0..4000u32 {
+        db.put(
+            &[&[(i % 40) as u8][..], &i.to_be_bytes()].concat(),
+            &[7; 1000],
+        )
+        .unwrap();
+    }
+    assert_eq!(db.iter().unwrap().forward().count(), 4000);
+}
+
+/// The flush that was planned to free the log looked for sealed memtables, and
+/// the part that pinned the log had none: it did nothing, and was planned again
+/// at once, for ever, while the log grew.
+#[test]
+fn a_cold_keyspace_does_not_keep_the_log_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::at(directory.path())
+        .write_buffer_bytes(256 << 10)
+        .memtable_bytes(32 << 10);
+    let options = options
+        .log_segment_bytes(64 << 10)
+        .log_bytes_max(256 << 10)
+        .background_threads(0);
+    let db = Db::open(options).unwrap();
+    let cold = db
+        .create_keyspace("cold", KeyspaceOptions::default())
+        .unwrap();
+    cold.put(b"once", b"1").unwrap();
+    for i in 0..4000u32 {
+        db.put(&i.to_be_bytes(), &[7; 1000]).unwrap();
+        db.step().unwrap();
+    }
+    assert!(db.stats().log_bytes <= 512 << 10, "{}", db.stats());
+    assert_eq!(cold.get(b"once").unwrap().as_deref(), Some(&b"1"[..]));
 }

@@ -1,6 +1,8 @@
 //! Inputs at the edge: what is lawful works, what is not gets a named error and
 //! changes nothing.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 use std::ops::Bound;
 
 use thermocline::{

@@ -4,6 +4,8 @@
 //! once a full device has room again, and after a failed persist takes no more
 //! writes until it is opened anew.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,8 @@
 //! A device that is really full: a small ext4 file system on a loop device.
 //! Needs root; without, it says so and passes.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

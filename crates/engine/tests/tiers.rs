@@ -1,5 +1,7 @@
 //! A store opens on exactly its own tiers (I7), and on nothing else.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 mod common;
 
 use std::path::Path;

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use thermocline_model::cover::Cover;
 use thermocline_model::edit::{Change, Edit};
@@ -20,16 +21,43 @@ use crate::engine::{Engine, LiveMemtable};
 use crate::error::Result;
 use crate::merge::{MergeCursor, Source};
 
+/// How long a flush waits to seal a memtable.
+const COMMIT_WAIT: Duration = Duration::from_millis(20);
+
 impl Engine {
     pub(crate) fn run_flush(&self, job: &Flush) -> Result<Done> {
         let Some(space) = self.space(job.keyspace) else {
             return Ok(Done::nothing());
         };
         let part = job.part as usize;
-        let sealed: Vec<Arc<LiveMemtable>> = match space.view.load().parts.get(part) {
-            Some(part) => part.sealed.clone(),
-            None => return Ok(Done::nothing()),
+        let sealed = || {
+            space
+                .view
+                .load()
+                .parts
+                .get(part)
+                .map_or_else(Vec::new, |p| p.sealed.clone())
         };
+        let mut memtables: Vec<Arc<LiveMemtable>> = sealed();
+        if memtables.is_empty() {
+            // Called for to free the log or memory: the active one it is. Who
+            // holds the mutex for long may be waiting for this very job.
+            let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
+                return Ok(Done::nothing());
+            };
+            let active = space
+                .view
+                .load()
+                .parts
+                .get(part)
+                .map(|p| Arc::clone(&p.active));
+            self.seal(&mut commit, &space, |p| {
+                active.as_ref().is_some_and(|a| Arc::ptr_eq(a, &p.active))
+            });
+            drop(commit);
+            memtables = sealed();
+        }
+        let sealed = memtables;
         if sealed.is_empty() {
             return Ok(Done::nothing());
         }

@@ -5,9 +5,13 @@
 //! would keep an old segment, and all after it, for ever, so once the log is
 //! too large the part that needs its oldest segment is flushed, however little
 //! it holds. A part that is being flushed is left alone.
+//!
+//! Many parts may fill the memory together while none of them holds a flush's
+//! worth: then writers would stop and nobody would make room. So at half of the
+//! memory the part that holds most is flushed, sealed or not.
 
 use thermocline_model::job::{Flush, Job, Reason};
-use thermocline_model::view::View;
+use thermocline_model::view::{PartLoad, View};
 
 use crate::Planner;
 
@@ -19,6 +23,7 @@ impl Planner for FlushSealed {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
         sealed(view)
             .or_else(|| oldest_segment(view))
+            .or_else(|| largest(view))
             .map(Job::Flush)
     }
 }
@@ -37,6 +42,34 @@ fn sealed(view: &View<'_>) -> Option<Flush> {
         reason: Reason::new("memtable-full")
             .with("sealed_bytes", load.sealed_bytes as f64)
             .with("flush_bytes", flush_bytes as f64),
+    })
+}
+
+/// Flushes' worth of memory, over all parts, at which the largest is flushed;
+/// writers stop at twice as much.
+const MEMORY_FLUSHES: u64 = 2;
+
+fn largest(view: &View<'_>) -> Option<Flush> {
+    let memory_bytes: u64 = view
+        .memtables
+        .values()
+        .map(|load| load.active_bytes + if load.flushing { 0 } else { load.sealed_bytes })
+        .sum();
+    if memory_bytes < MEMORY_FLUSHES * view.shape.flush_bytes {
+        return None;
+    }
+    let held = |load: &PartLoad| load.active_bytes + load.sealed_bytes;
+    let filled = view
+        .memtables
+        .iter()
+        .filter(|(_, load)| !load.flushing && load.oldest_segment.is_some());
+    let (&(keyspace, part), load) = filled.rev().max_by_key(|(_, load)| held(load))?;
+    Some(Flush {
+        keyspace,
+        part,
+        reason: Reason::new("memory-full")
+            .with("memory_bytes", memory_bytes as f64)
+            .with("part_bytes", held(load) as f64),
     })
 }
 
