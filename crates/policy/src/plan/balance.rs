@@ -23,6 +23,8 @@ use thermocline_model::view::View;
 
 use crate::Planner;
 use crate::place::fill::{ByTier, DEPTHS, Fill, depth};
+use crate::plan::leveled::URGENT_SCORE;
+use crate::pressure;
 
 /// Of a tier's limit, the least and the largest share that promotion leaves
 /// free.
@@ -37,7 +39,9 @@ pub struct Balance;
 
 impl Planner for Balance {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        if view.tiers.len() < 2 {
+        let urgent = (view.shape.newest_runs_merge as f64 * URGENT_SCORE) as usize;
+        if view.tiers.len() < 2 || pressure(view).newest_runs_max >= urgent {
+            // Merges go first: a relocation would keep a table from them.
             return None;
         }
         let fill = Fill::of(view);

@@ -45,6 +45,11 @@ pub const DEAD_SHARE_MAX: f64 = 0.5;
 /// whatever goes wrong, it is rewritten at most once in this time.
 pub const REWRITE_AGE_US: u64 = 60_000_000;
 
+/// A newest level with this score goes before everything below it: no other
+/// merge of its keyspace is begun while it waits for busy tables, or a row of
+/// such merges could keep it waiting, and writers with it, for ever.
+pub const URGENT_SCORE: f64 = 2.0;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Leveled;
@@ -66,9 +71,14 @@ impl Planner for Leveled {
             find_due(view, keyspace, index, &targets[index], &mut due);
         }
         due.sort_by(|a, b| b.score.total_cmp(&a.score));
+        // Keyspaces whose newest level waits for tables that are busy.
+        let mut waiting = Vec::new();
         let merge = due.iter().find_map(|d| {
+            if waiting.contains(&d.keyspace.id) {
+                return None;
+            }
             let targets = &targets[d.targets];
-            match d.slot {
+            let merge = match d.slot {
                 Slot::Newest(part) => merge_newest(view, d.keyspace, targets, part, d.score),
                 Slot::Level(level) => {
                     let level = level as usize;
@@ -78,7 +88,11 @@ impl Planner for Leveled {
                         merge_level(view, d.keyspace, targets, level, d.score)
                     }
                 }
+            };
+            if merge.is_none() && matches!(d.slot, Slot::Newest(_)) && d.score >= URGENT_SCORE {
+                waiting.push(d.keyspace.id);
             }
+            merge
         });
         let idle = due.is_empty() && view.memtables.values().all(|l| l.sealed == 0);
         merge
