@@ -1,0 +1,100 @@
+//! What a repair starts from: the best manifest that can be read, and whose
+//! tiers these are.
+
+use thermocline_model::check;
+
+use super::Repair;
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{self, Found};
+use crate::store::TierIdentity;
+use crate::version::manifest::{self, Header, Remains};
+
+impl Repair<'_> {
+    /// What can be read of the best manifest: the one in force if that is
+    /// known, else the newest.
+    pub(super) fn remains(&mut self) -> Option<Remains> {
+        let directory = self.directory();
+        let mut numbers: Vec<u64> = self
+            .environment
+            .file_system
+            .list(directory)
+            .ok()?
+            .iter()
+            .filter_map(|entry| manifest::number_of(&entry.name.to_string_lossy()))
+            .collect();
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        if let Ok(Some(current)) = manifest::current(self.environment, directory) {
+            numbers.sort_by_key(|&n| n != current);
+        }
+        let mut best: Option<Remains> = None;
+        for (index, &number) in numbers.iter().enumerate() {
+            let Ok(mut remains) = manifest::remains(self.environment, directory, number) else {
+                continue;
+            };
+            let lawful = remains
+                .version
+                .as_ref()
+                .is_some_and(|v| check::check_version(v).is_ok());
+            if !lawful || index > 0 {
+                // Of an older manifest only what it knows of tables is of use.
+                remains.gap.get_or_insert(0);
+            }
+            if remains.header.is_some() && best.is_none() {
+                best = Some(remains);
+            }
+        }
+        best
+    }
+
+    /// Requires that the tiers are those of one store, and learns which.
+    pub(super) fn identify(&mut self, header: Option<&Header>) -> Result<()> {
+        let mut store_id = header.map(|h| h.store_id);
+        self.generation = header.map_or(0, |h| h.generation);
+        for (tier, id) in self.options.tiers.iter().zip(0u32..) {
+            let wrong = |what: &str| {
+                Error::new(
+                    ErrorKind::WrongTier,
+                    format!("tier {:?} {what}", tier.name()),
+                )
+                .at(tier.path())
+            };
+            if let Some((_, name)) = header.and_then(|h| h.tiers.get(id as usize))
+                && name != tier.name()
+            {
+                return Err(wrong("is another one of the store").expected(name, tier.name()));
+            }
+            let Ok(Some(identity)) = TierIdentity::read(self.environment, tier.path()) else {
+                continue;
+            };
+            if *store_id.get_or_insert(identity.store_id) != identity.store_id {
+                return Err(wrong("belongs to another store"));
+            }
+            if identity.tier_id != id {
+                return Err(wrong("is in the place of another").expected(identity.tier_id, id));
+            }
+            self.generation = self.generation.max(identity.generation);
+        }
+        if header.is_some_and(|h| h.tiers.len() > self.options.tiers.len()) {
+            let what = "the store has more tiers than the options";
+            return Err(Error::new(ErrorKind::WrongTier, what).at(self.directory()));
+        }
+        if store_id.is_none() {
+            // The segments of the log say whose they are.
+            for (segment, _) in
+                log::list_segments(&*self.environment.file_system, self.directory())?
+            {
+                let path = log::segment_path(self.directory(), segment);
+                let _ = log::scan_frames(self.environment, &path, None, &mut |found| {
+                    if let Found::Header(header) = found {
+                        store_id.get_or_insert(header.store_id);
+                    }
+                    Ok(())
+                });
+            }
+        }
+        let dice = &self.environment.dice;
+        self.store_id = store_id
+            .unwrap_or_else(|| u128::from(dice.next_u64()) << 64 | u128::from(dice.next_u64()));
+        Ok(())
+    }
+}

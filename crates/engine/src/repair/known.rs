@@ -1,0 +1,81 @@
+//! What a damaged manifest still says of keyspaces and tables, though not of
+//! their places.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use thermocline_model::edit::Change;
+use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::version::KeyspaceId;
+
+use crate::version::manifest::Remains;
+
+/// What the readable edits of a damaged manifest say, wherever they stand.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) keyspaces: BTreeMap<KeyspaceId, (String, thermocline_model::cuts::Cuts)>,
+    pub(super) dropped: HashSet<KeyspaceId>,
+    pub(super) tables: HashMap<TableId, (KeyspaceId, Arc<TableMeta>)>,
+    pub(super) removed: HashSet<TableId>,
+    pub(super) next_keyspace: u32,
+    /// The next number before any edit that cannot be read.
+    pub(super) next_keyspace_before: u32,
+}
+
+impl Known {
+    pub(super) fn of(remains: &Remains) -> Known {
+        let before = remains.version.as_ref().map_or(0, |v| v.next_keyspace);
+        let mut known = Known {
+            next_keyspace: before,
+            next_keyspace_before: before,
+            ..Known::default()
+        };
+        for change in remains.edits.iter().flat_map(|e| &e.changes) {
+            match change {
+                Change::AddKeyspace {
+                    keyspace,
+                    name,
+                    cuts,
+                } => {
+                    known
+                        .keyspaces
+                        .insert(*keyspace, (name.clone(), cuts.clone()));
+                }
+                Change::DropKeyspace { keyspace } => {
+                    known.keyspaces.remove(keyspace);
+                    known.dropped.insert(*keyspace);
+                    let (dropped, rest): (HashMap<_, _>, HashMap<_, _>) =
+                        std::mem::take(&mut known.tables)
+                            .into_iter()
+                            .partition(|(_, (k, _))| k == keyspace);
+                    known.removed.extend(dropped.into_keys());
+                    known.tables = rest;
+                }
+                Change::AddTable {
+                    keyspace, table, ..
+                }
+                | Change::ReplaceTable { keyspace, table } => {
+                    known.removed.remove(&table.id);
+                    known
+                        .tables
+                        .insert(table.id, (*keyspace, Arc::clone(table)));
+                }
+                Change::RemoveTable { table, .. } => {
+                    known.tables.remove(table);
+                    known.removed.insert(*table);
+                }
+                Change::SetCounters { next_keyspace, .. } => {
+                    known.next_keyspace = known.next_keyspace.max(*next_keyspace);
+                }
+                Change::SetFlushed { .. } | Change::SetLogFloor { .. } => {}
+            }
+        }
+        known
+    }
+
+    pub(super) fn name(&self, keyspace: KeyspaceId) -> String {
+        self.keyspaces
+            .get(&keyspace)
+            .map_or_else(|| keyspace.to_string(), |(name, _)| name.clone())
+    }
+}

@@ -1,0 +1,136 @@
+//! Reading the log as far as it is sound, and planning where to cut it.
+
+use std::collections::BTreeMap;
+
+use thermocline_model::cover::RangeDelete;
+use thermocline_model::key::{Kind, SeqNo};
+use thermocline_model::version::KeyspaceId;
+
+use super::Repair;
+use crate::batch::Operations;
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{self, FRAME_HEADER_BYTES, Found};
+use crate::table::salvage::Entry;
+
+/// Log entries that count, and what does not.
+#[derive(Default)]
+pub(super) struct LogRemains {
+    pub(super) entries: BTreeMap<KeyspaceId, Vec<Entry>>,
+    pub(super) range_deletes: BTreeMap<KeyspaceId, Vec<RangeDelete>>,
+    /// The last frame: its segment, and where it ends.
+    end: Option<(u64, u64)>,
+    pub(super) last: SeqNo,
+    pub(super) is_damaged: bool,
+}
+
+impl Repair<'_> {
+    /// Reads the log as far as it is sound, from segment `floor` on. Entries
+    /// are kept if `wanted`.
+    pub(super) fn read_log(&mut self, floor: u64, wanted: bool) -> Result<LogRemains> {
+        let mut log = LogRemains::default();
+        let directory = self.directory();
+        let replayed = log::replay(
+            self.environment,
+            directory,
+            self.store_id,
+            floor,
+            &mut |frame| {
+                let count = Operations::new(frame.payload).filter(Result::is_ok).count();
+                if count as u64 != u64::from(frame.count) {
+                    return Err(Error::corruption("log record"));
+                }
+                let mut seq = frame.first_seq;
+                for operation in Operations::new(frame.payload).flatten().filter(|_| wanted) {
+                    let (key, value) = (operation.key, operation.value);
+                    let space = operation.keyspace;
+                    match operation.kind {
+                        Kind::RangeDelete => {
+                            log.range_deletes
+                                .entry(space)
+                                .or_default()
+                                .push(RangeDelete {
+                                    start: key.into(),
+                                    end: value.into(),
+                                    seq,
+                                })
+                        }
+                        kind => log.entries.entry(space).or_default().push((
+                            key.to_vec(),
+                            seq,
+                            kind == Kind::Put,
+                            value.to_vec(),
+                        )),
+                    }
+                    seq = seq.next();
+                }
+                self.report.log_entries_kept += u64::from(frame.count);
+                let end = frame.offset as usize + FRAME_HEADER_BYTES + frame.payload.len();
+                log.end = Some((frame.segment, end.next_multiple_of(8) as u64));
+                log.last = SeqNo(frame.first_seq.0 + u64::from(frame.count) - 1);
+                Ok(())
+            },
+        );
+        match replayed {
+            Ok(report) => log.is_damaged = report.durable_seq > log.last.max(self.last_seq),
+            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+            Err(_) => log.is_damaged = true,
+        }
+        if log.is_damaged {
+            self.report_log_loss(floor, log.last)?;
+        }
+        Ok(log)
+    }
+
+    /// Says which numbers behind `last` the log had.
+    fn report_log_loss(&mut self, floor: u64, last: SeqNo) -> Result<()> {
+        let mut highest = last;
+        for (segment, _) in log::list_segments(&*self.environment.file_system, self.directory())? {
+            if segment < floor {
+                continue;
+            }
+            let path = log::segment_path(self.directory(), segment);
+            // What cannot be read has been reported.
+            let _ = log::scan_frames(self.environment, &path, Some(self.store_id), &mut |found| {
+                match found {
+                    Found::Frame {
+                        first_seq,
+                        count,
+                        durable_seq,
+                        ..
+                    } => {
+                        let end = (first_seq.0 + u64::from(count)).saturating_sub(1);
+                        highest = highest.max(SeqNo(end)).max(durable_seq);
+                    }
+                    Found::Header(header) => highest = highest.max(SeqNo(header.durable_seq)),
+                    _ => {}
+                }
+                Ok(())
+            });
+        }
+        self.last_seq = self.last_seq.max(highest);
+        if highest > last {
+            self.report.log_numbers_lost = Some((last.0 + 1, highest.0));
+        }
+        Ok(())
+    }
+
+    /// Plans to keep the log up to its damage.
+    pub(super) fn cut_log(&mut self, log: &LogRemains) -> Result<()> {
+        let kept = log.end.map_or(0, |(segment, _)| segment);
+        let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
+        self.segments
+            .extend(segments.iter().map(|s| s.0).filter(|&s| s > kept));
+        self.cut = log.end;
+        Ok(())
+    }
+
+    /// The lowest log segment there is, from `floor` on.
+    pub(super) fn lowest_segment(&self, floor: u64) -> Result<u64> {
+        let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
+        Ok(segments
+            .iter()
+            .map(|s| s.0)
+            .find(|&s| s >= floor)
+            .unwrap_or(floor))
+    }
+}

@@ -1,0 +1,290 @@
+//! Putting a version together when places are lost: one run a keyspace, of the
+//! tables that lie on the tiers and of what is in the log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thermocline_model::cover::{Cover, RangeDelete};
+use thermocline_model::key::SeqNo;
+use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::tier::TierId;
+use thermocline_model::version::{Keyspace, KeyspaceId, Level, Run, RunId, Version};
+
+use super::known::Known;
+use super::rewrite::{self, Merged, Plan};
+use super::{LostTable, Repair, find};
+use crate::error::Result;
+use crate::log;
+use crate::open::DEFAULT_KEYSPACE;
+use crate::store::ObjectKind;
+use crate::table::salvage::Entry;
+use crate::version::manifest::Remains;
+
+impl Repair<'_> {
+    /// Places are lost: puts a version together from what lies on the tiers.
+    pub(super) fn rebuild(&mut self, remains: Remains) -> Result<Version> {
+        self.identify(remains.header.as_ref())?;
+        let known = Known::of(&remains);
+        let next_id = remains.version.as_ref().map_or(0, |v| v.next_id);
+        self.next_id = self.next_id.max(next_id);
+        self.first_new_id = self.next_id;
+        let mut version = Version::empty();
+        version.next_keyspace = known.next_keyspace.max(1);
+        self.last_seq = remains.version.as_ref().map_or(SeqNo::ZERO, |v| v.last_seq);
+        if remains.version.is_none() {
+            self.report.lost.push(
+                "no manifest can be read, so all tables are in the default keyspace now: if there were \
+                 others, the keys they had in common hide each other"
+                    .to_string(),
+            );
+        }
+        self.report.notes.push(
+            "places were lost: a table that a merge had replaced, but that was not deleted yet, may bring \
+             back keys whose deletes had been merged away"
+                .to_string(),
+        );
+        let tables = self.find_tables(&known)?;
+        let floor = self.lowest_segment(remains.version.as_ref().map_or(0, |v| v.log_floor))?;
+        let mut log = self.read_log(floor, true)?;
+        self.last_seq = self.last_seq.max(log.last);
+        for (_, table) in &tables {
+            self.last_seq = self.last_seq.max(table.seq_max);
+        }
+        let mut ids: Vec<KeyspaceId> = known.keyspaces.keys().copied().collect();
+        ids.push(KeyspaceId::DEFAULT);
+        ids.extend(
+            log.entries
+                .keys()
+                .chain(log.range_deletes.keys())
+                .filter(|id| {
+                    // One that is not known and was not dropped.
+                    id.0 >= known.next_keyspace_before
+                }),
+        );
+        ids.sort_unstable();
+        ids.dedup();
+        for id in ids.into_iter().filter(|id| !known.dropped.contains(id)) {
+            let name = match known.keyspaces.get(&id) {
+                Some((name, _)) => name.clone(),
+                None if id == KeyspaceId::DEFAULT => DEFAULT_KEYSPACE.to_string(),
+                None => format!("recovered-{id}"),
+            };
+            let cuts = match known.keyspaces.get(&id) {
+                Some((_, cuts)) => cuts.clone(),
+                None if id == KeyspaceId::DEFAULT => self.options.default_cuts()?,
+                None => Default::default(),
+            };
+            let of_this = tables
+                .iter()
+                .filter(|(k, _)| *k == id)
+                .map(|(_, t)| Arc::clone(t))
+                .collect();
+            let entries = log.entries.remove(&id).unwrap_or_default();
+            let range_deletes = log.range_deletes.remove(&id).unwrap_or_default();
+            let run = self.one_run(&name, of_this, entries, &range_deletes)?;
+            let mut keyspace = Keyspace::new(id, &name, cuts);
+            if !run.is_empty() {
+                let run = Run {
+                    id: RunId(self.new_id()),
+                    tables: run,
+                };
+                keyspace.levels.push(Level { runs: vec![run] });
+            }
+            version.next_keyspace = version.next_keyspace.max(id.0 + 1);
+            version.keyspaces.insert(id, Arc::new(keyspace));
+        }
+        // What the log held is in tables now.
+        let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
+        version.log_floor = segments.last().map_or(0, |s| s.0 + 1).max(floor);
+        self.segments = segments.iter().map(|s| s.0).collect();
+        for keyspace in version.keyspaces.values_mut() {
+            for part in &mut Arc::make_mut(keyspace).parts {
+                part.flushed = self.last_seq;
+            }
+        }
+        Ok(version)
+    }
+
+    /// Every table that lies on the tiers and was not removed, with its
+    /// keyspace.
+    fn find_tables(&mut self, known: &Known) -> Result<Vec<(KeyspaceId, Arc<TableMeta>)>> {
+        let objects = find::objects(self)?;
+        let mut found: BTreeMap<TableId, (KeyspaceId, Arc<TableMeta>)> = BTreeMap::new();
+        let mut loaded = Vec::new();
+        for meta in objects.iter().filter(|o| o.name.kind == ObjectKind::Meta) {
+            match find::table(self, meta, &objects)? {
+                None => {
+                    let store = &self.home.stores[meta.tier.0 as usize];
+                    let path = store.directory().join(meta.name.to_string());
+                    let named = known
+                        .tables
+                        .values()
+                        .any(|(_, t)| t.meta.object.0 == meta.name.id);
+                    if !named {
+                        self.report.lost.push(format!(
+                            "{}: the meta of a table cannot be read",
+                            path.display()
+                        ));
+                    }
+                }
+                Some(Err(without)) => {
+                    if !known.tables.contains_key(&without.id)
+                        && !known.removed.contains(&without.id)
+                    {
+                        self.report.tables_lost.push(LostTable {
+                            table: without.id.0,
+                            keyspace: String::new(),
+                            range: without.range,
+                            entries: without.entries,
+                            why: "its data is not to be found".to_string(),
+                        });
+                    }
+                }
+                Some(Ok(table)) => {
+                    let id = table.record.id;
+                    if known.removed.contains(&id) {
+                        continue;
+                    }
+                    let record = known.tables.get(&id);
+                    let keyspace = record.map_or(KeyspaceId::DEFAULT, |(k, _)| *k);
+                    let mut meta = table.record;
+                    match record {
+                        // Written before its number was known.
+                        Some((_, r)) if table.is_loaded => {
+                            (meta.seq_min, meta.seq_max) = (r.seq_min, r.seq_max)
+                        }
+                        None if table.is_loaded => loaded.push(id),
+                        _ => {}
+                    }
+                    found.insert(id, (keyspace, Arc::new(meta)));
+                }
+            }
+        }
+        self.number_loaded(&mut found, &loaded);
+        for (id, (keyspace, record)) in &known.tables {
+            if found.contains_key(id) {
+                continue;
+            }
+            let name = known.name(*keyspace);
+            let tables = match self.entries_without_meta(&name, record)? {
+                Some(entries) => rewrite::write(
+                    self,
+                    Plan {
+                        sources: vec![Merged::entries(entries)],
+                        cover: Cover::default(),
+                        meta_tier: record.meta.tier,
+                        data_tier: record.tier(),
+                        table_bytes: u64::MAX,
+                    },
+                )?,
+                None => {
+                    self.lose(&name, record, "an edit that cannot be read removed it, or it is gone, or its meta cannot be read");
+                    Vec::new()
+                }
+            };
+            found.extend(tables.into_iter().map(|t| (t.id, (*keyspace, t))));
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// Bulk-loaded tables whose number is not known are taken to be newer than
+    /// every table written before them.
+    fn number_loaded(
+        &mut self,
+        found: &mut BTreeMap<TableId, (KeyspaceId, Arc<TableMeta>)>,
+        loaded: &[TableId],
+    ) {
+        for id in loaded {
+            let before = found
+                .range(..id)
+                .filter(|(other, _)| !loaded.contains(other));
+            let seq = before
+                .map(|(_, (_, t))| t.seq_max)
+                .max()
+                .unwrap_or(SeqNo(1));
+            if let Some((_, table)) = found.get_mut(id) {
+                let table = Arc::make_mut(table);
+                (table.seq_min, table.seq_max) = (seq, seq);
+            }
+        }
+        if !loaded.is_empty() {
+            self.report.lost.push(format!(
+                "when {} tables were bulk loaded is not known: they are taken to be newer than the \
+                 tables written before them and older than those written after",
+                loaded.len()
+            ));
+        }
+    }
+
+    /// Makes one run of tables that may overlap and of log entries.
+    fn one_run(
+        &mut self,
+        keyspace: &str,
+        mut tables: Vec<Arc<TableMeta>>,
+        mut log: Vec<Entry>,
+        range_deletes: &[RangeDelete],
+    ) -> Result<Vec<Arc<TableMeta>>> {
+        if !log.is_empty() || !range_deletes.is_empty() {
+            log.sort_by(|a, b| (&a.0, std::cmp::Reverse(a.1)).cmp(&(&b.0, std::cmp::Reverse(b.1))));
+            let plan = Plan {
+                sources: vec![Merged::entries(log)],
+                cover: Cover::new(range_deletes),
+                meta_tier: TierId(0),
+                data_tier: TierId(0),
+                table_bytes: u64::MAX,
+            };
+            tables.extend(rewrite::write(self, plan)?);
+        }
+        tables.sort_by(|a, b| a.range.start.cmp(&b.range.start));
+        let mut run = Vec::new();
+        let mut group: Vec<Arc<TableMeta>> = Vec::new();
+        let mut hull = None;
+        for table in tables {
+            let apart = hull
+                .as_ref()
+                .is_some_and(|h: &thermocline_model::KeyRange| h.is_before(&table.range));
+            if apart {
+                run.extend(self.merge(keyspace, std::mem::take(&mut group))?);
+                hull = None;
+            }
+            hull = Some(hull.map_or_else(|| table.range.clone(), |h| h.hull(&table.range)));
+            group.push(table);
+        }
+        run.extend(self.merge(keyspace, group)?);
+        Ok(run)
+    }
+
+    /// Makes of tables that overlap tables that do not.
+    fn merge(&mut self, keyspace: &str, group: Vec<Arc<TableMeta>>) -> Result<Vec<Arc<TableMeta>>> {
+        if let [alone] = &group[..] {
+            if self.is_sound(alone) {
+                self.report.tables_kept += 1;
+                return Ok(group);
+            }
+            return self.rescue(keyspace, alone);
+        }
+        let mut sources = Vec::new();
+        let mut covers = Vec::new();
+        for meta in &group {
+            match self.open(meta) {
+                Ok(table) => {
+                    covers.push(table.cover().clone());
+                    sources.push(Merged::table(keyspace, table));
+                }
+                Err(error) => self.lose(keyspace, meta, &error.to_string()),
+            }
+        }
+        let Some(largest) = group.iter().max_by_key(|t| t.data_bytes()) else {
+            return Ok(Vec::new());
+        };
+        self.report.tables_rewritten += sources.len() as u64;
+        let plan = Plan {
+            sources,
+            cover: Cover::merge(&covers),
+            meta_tier: largest.meta.tier,
+            data_tier: largest.tier(),
+            table_bytes: self.options.table_size(),
+        };
+        rewrite::write(self, plan)
+    }
+}
