@@ -76,6 +76,10 @@ impl Drop for Stop<'_> {
     }
 }
 
+/// Once, two merges into an empty level ended at the same time and each began
+/// a run of its own there. The job that was to join the two found nothing that
+/// overlapped, did nothing, and was planned again for ever, while writers
+/// waited for the newest level behind it.
 #[test]
 fn readers_never_go_back_in_time_and_see_batches_whole() {
     let directory = tempfile::tempdir().unwrap();
@@ -88,11 +92,12 @@ fn readers_never_go_back_in_time_and_see_batches_whole() {
         .unwrap();
     let stop = AtomicBool::new(false);
     let reads = AtomicU64::new(0);
+    let done = AtomicU64::new(0);
     let until = Instant::now() + Duration::from_secs(seconds());
     let over = || stop.load(Ordering::Relaxed) || Instant::now() > until;
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (db, mirror, stop, over) = (&db, &mirror, &stop, &over);
+            let (db, mirror, stop, over, done) = (&db, &mirror, &stop, &over, &done);
             scope.spawn(move || {
                 let _stop = Stop(stop);
                 let mut dice = Dice(writer);
@@ -114,7 +119,25 @@ fn readers_never_go_back_in_time_and_see_batches_whole() {
                     let mine = db.get(format!("zz/{writer}").as_bytes()).unwrap().unwrap();
                     assert_eq!(count(&mine), n, "a writer reads its own write");
                 }
+                done.fetch_add(1, Ordering::Relaxed);
                 stop.store(true, Ordering::Relaxed);
+            });
+        }
+        {
+            let (db, done) = (&db, &done);
+            scope.spawn(move || {
+                // A stall must tell its story instead of hanging.
+                while done.load(Ordering::Relaxed) < WRITERS {
+                    if Instant::now() > until + Duration::from_secs(20) {
+                        let stats = db.stats();
+                        println!("{stats}\nbrake {}", stats.brake_ns_per_byte);
+                        for event in db.events(40) {
+                            println!("{event}");
+                        }
+                        std::process::exit(1);
+                    }
+                    std::thread::sleep(Duration::from_millis(100));
+                }
             });
         }
         for reader in 0..2 {

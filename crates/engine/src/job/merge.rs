@@ -70,7 +70,7 @@ impl Engine {
         let stretches = self.stretches(&merged, &walls(keyspace, job, &moved, &merged));
         let done = spilling(self, |first_tier| {
             self.merge_into(
-                job, keyspace, &moved, &merged, &below, &snapshots, &stretches, first_tier,
+                job, &moved, &merged, &below, &snapshots, &stretches, first_tier,
             )
         })?;
         self.counters.merges.add(1);
@@ -92,7 +92,6 @@ impl Engine {
     fn merge_into(
         &self,
         job: &Merge,
-        keyspace: &Keyspace,
         moved: &[Arc<OpenTable>],
         merged: &Inputs,
         below: &[Vec<Arc<TableMeta>>],
@@ -145,12 +144,15 @@ impl Engine {
                 table: table.meta.id,
             });
         }
-        let existing = keyspace.level(job.output).and_then(|l| l.runs.first());
-        let run = existing.map_or_else(|| RunId(self.new_id()), |r| r.id);
         let new: Vec<Arc<TableMeta>> = results
             .iter()
             .flat_map(|(_, tables)| tables.iter().cloned())
             .collect();
+        let opened = self.open_outputs(&new)?;
+        // Merges into one level may end at the same time: the second must find
+        // the run that the first one made, or the level has two.
+        let ending = self.scheduler.lock();
+        let run = self.output_run(job);
         for table in moved.iter().map(|t| &t.meta).chain(&new) {
             edit.changes.push(Change::AddTable {
                 keyspace: job.keyspace,
@@ -160,11 +162,11 @@ impl Engine {
                 table: Arc::clone(table),
             });
         }
-        let opened = self.open_outputs(&new)?;
         if edit.changes.is_empty() {
             return Ok(Done::nothing());
         }
         let committed = self.commit_edit(edit, opened, &mut |_, _| {});
+        drop(ending);
         if committed.is_err() && self.space(job.keyspace).is_none() {
             // The keyspace was dropped meanwhile.
             return Ok(Done::nothing());
@@ -186,6 +188,15 @@ impl Engine {
             bytes_in: 0,
             bytes_out: new.iter().map(|t| t.size_bytes()).sum(),
         })
+    }
+
+    /// The run that outputs of `job` join now: the first of its slot, or a new one.
+    fn output_run(&self, job: &Merge) -> RunId {
+        let version = Arc::clone(&self.versions.lock().current);
+        let keyspace = version.keyspaces.get(&job.keyspace);
+        let level = keyspace.and_then(|k| k.level(job.output));
+        let first = level.and_then(|l| l.runs.first());
+        first.map_or_else(|| RunId(self.new_id()), |r| r.id)
     }
 
     /// Merges what lies in `stretch` into `outputs`.
@@ -485,8 +496,8 @@ fn placed(keyspace: &Keyspace, tables: &[Arc<OpenTable>]) -> Option<Inputs> {
     (found == wanted.len()).then_some(inputs)
 }
 
-/// Sets apart the inputs that overlap no other input: those of other slots are
-/// moved, those of the output slot stay where they are.
+/// Sets apart the inputs that overlap no other input: those of the output run
+/// stay where they are, others are moved there.
 fn split_moved(job: &Merge, keyspace: &Keyspace, inputs: Inputs) -> (Vec<Arc<OpenTable>>, Inputs) {
     if job.rewrite {
         return (Vec::new(), inputs);
@@ -496,11 +507,9 @@ fn split_moved(job: &Merge, keyspace: &Keyspace, inputs: Inputs) -> (Vec<Arc<Ope
         all.iter()
             .all(|t| t.meta.id == table.meta.id || !t.meta.range.overlaps(&table.meta.range))
     };
-    let in_output = |table: &OpenTable| {
-        keyspace
-            .find(table.meta.id)
-            .is_some_and(|(slot, ..)| slot == job.output)
-    };
+    let run = keyspace.level(job.output).and_then(|l| l.runs.first());
+    let in_output =
+        |table: &OpenTable| run.is_some_and(|r| r.tables.iter().any(|t| t.id == table.meta.id));
     let mut moved = Vec::new();
     let mut merged = Inputs::new();
     for (place, tables) in inputs {
