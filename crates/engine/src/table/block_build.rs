@@ -12,6 +12,8 @@ pub(crate) struct BlockBuilder {
     interval: u8,
     payload: Vec<u8>,
     tags: Vec<u64>,
+    smallest_tag: u64,
+    largest_tag: u64,
     restarts: Vec<u32>,
     until_restart: u8,
     entry_bytes: u64,
@@ -28,6 +30,8 @@ impl BlockBuilder {
             interval: interval.max(1),
             payload: Vec::new(),
             tags: Vec::new(),
+            smallest_tag: u64::MAX,
+            largest_tag: 0,
             restarts: Vec::new(),
             until_restart: 0,
             entry_bytes: 0,
@@ -45,7 +49,9 @@ impl BlockBuilder {
 
     /// What the payload will take at least.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.payload.len() + self.restarts.len() * 10
+        let spread = self.largest_tag.saturating_sub(self.smallest_tag);
+        let tag_width = (u64::BITS - spread.leading_zeros()).div_ceil(8) as usize;
+        self.payload.len() + self.tags.len() * tag_width + self.restarts.len() * 10
     }
 
     /// Key and value bytes of all entries.
@@ -83,6 +89,8 @@ impl BlockBuilder {
         self.payload.extend_from_slice(value);
         self.entry_bytes += (key.len() + value.len()) as u64;
         self.deletes += u32::from(tag & 1 == 0);
+        self.smallest_tag = self.smallest_tag.min(tag);
+        self.largest_tag = self.largest_tag.max(tag);
         self.tags.push(tag);
     }
 
@@ -156,6 +164,8 @@ impl BlockBuilder {
         self.payload.clear();
         self.payload.shrink_to(BUFFER_BYTES_MAX);
         self.tags.clear();
+        self.smallest_tag = u64::MAX;
+        self.largest_tag = 0;
         self.restarts.clear();
         self.until_restart = 0;
         self.entry_bytes = 0;

@@ -21,13 +21,16 @@ use super::block_list::{BlockEntry, BlockList, CONTINUES, HAS_DELETES, HAS_VERSI
 use super::compress::Compressor;
 use super::filter;
 use super::meta::{FILTER_BITS_MAX, Meta, range_deletes_of};
-use super::trailer::{SEVERAL_VERSIONS, Trailer};
+use super::trailer::{SEVERAL_VERSIONS, TRAILER_BYTES, Trailer};
 use crate::cache::BlockCache;
 use crate::error::{Error, Result};
 use crate::store::ObjectWriter;
 
 /// Largest payload at which a block of several entries ends.
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
+
+/// What an entry takes beside its key and value, at most: lengths, tag, restart.
+const ENTRY_OVERHEAD_BYTES: usize = 32;
 
 /// A block ends at so many key bytes, however well they compress: its counts
 /// have 32 bits.
@@ -36,7 +39,8 @@ const ENTRY_BYTES_MAX: u64 = 1 << 30;
 /// How a table is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableWriterOptions {
-    /// Payload bytes at which a block ends, at most [`BLOCK_BYTES_MAX`].
+    /// Bytes of a block before compression, its trailer included, which only a
+    /// single larger entry exceeds; at most [`BLOCK_BYTES_MAX`].
     /// Smaller blocks make point reads cheaper and the block list longer.
     pub block_bytes: usize,
     /// Entries from one restart to the next, from 1 to 255. Fewer make point
@@ -235,10 +239,10 @@ impl TableWriter {
     /// block of its own.
     #[inline]
     fn has_room(&self, key_bytes: usize, value_bytes: usize) -> bool {
-        let size = self.builder.size_bytes();
-        // An entry may exceed the wanted size by half of itself, so that blocks
-        // have that size on average.
-        size + (key_bytes + value_bytes) / 2 <= self.options.block_bytes
+        // Never more than wanted, trailer included: a block of 4 KiB that was a
+        // few bytes longer would take the allocator's next size in the cache.
+        let size = self.builder.size_bytes() + key_bytes + value_bytes;
+        size + ENTRY_OVERHEAD_BYTES + TRAILER_BYTES <= self.options.block_bytes
             && self.builder.entry_bytes() < ENTRY_BYTES_MAX
     }
 

@@ -223,19 +223,21 @@ fn a_block_with_right_checksums_and_any_wrong_byte_never_panics() {
 
 #[test]
 fn a_read_that_returns_another_intact_block_is_noticed() {
-    let (entries, stored) = small();
+    let (_, stored) = small();
     let meta = Meta::decode(&stored.meta.bytes(), stored.record.id).unwrap();
-    let (a, b) = (meta.blocks.entries[0], meta.blocks.entries[1]);
+    let largest = (0..meta.blocks.len()).max_by_key(|&i| meta.blocks.entries[i].stored_bytes);
+    let largest = largest.unwrap();
+    let other = usize::from(largest == 0);
+    let (a, b) = (meta.blocks.entries[largest], meta.blocks.entries[other]);
     let mut data = stored.data[0].bytes();
-    assert!(a.stored_bytes >= b.stored_bytes);
-    // The second block's bytes where the first one's end.
+    // The other block's bytes where the largest one's end.
     let from = data[b.offset as usize..(b.offset + u64::from(b.stored_bytes)) as usize].to_vec();
     let end = (a.offset + u64::from(a.stored_bytes)) as usize;
     data[end - from.len()..end].copy_from_slice(&from);
     let mut mixed = stored.clone();
     mixed.data = vec![Memory::of(data)];
     let table = mixed.open(0).unwrap();
-    let key = &entries[0].0;
+    let key = meta.blocks.first_key(largest);
     let error = table.get(key, key_hash(key), SeqNo::MAX).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
 }

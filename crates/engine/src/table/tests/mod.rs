@@ -393,11 +393,11 @@ fn a_raw_copy_out_of_order_or_of_another_block_is_refused() {
         ..TableWriterOptions::default()
     };
     let source = write(&entries, &Cover::default(), options).open(0).unwrap();
-    let stored = source.read_block_stored(3).unwrap();
+    let stored = source.read_block_stored(30).unwrap();
     let mut writer = TableWriter::new(TableId(8), options, Box::new(Memory::default()));
-    let error = writer.add_block_raw(&source, 2, &stored).unwrap_err();
+    let error = writer.add_block_raw(&source, 29, &stored).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
-    writer.add_block_raw(&source, 3, &stored).unwrap();
+    writer.add_block_raw(&source, 30, &stored).unwrap();
     let earlier = source.read_block_stored(1).unwrap();
     let error = writer.add_block_raw(&source, 1, &earlier).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
