@@ -334,7 +334,8 @@ impl Options {
         options.to_toml()
     }
 
-    /// Bytes of all memtables together; writes wait for a flush beyond it.
+    /// Bytes of all memtables together; writes wait for a flush beyond it. Up to
+    /// about as much again is kept, emptied, for the next memtables.
     /// Default 64 MiB.
     #[must_use]
     pub fn write_buffer_bytes(mut self, bytes: u64) -> Options {

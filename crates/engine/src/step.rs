@@ -438,7 +438,9 @@ impl Engine {
             .filter(|t| t.pinned_bytes() > 0)
             .cloned()
             .collect();
-        loaded.sort_by_key(|t| t.heat().probes + t.heat().scans);
+        // Counted once each: readers go on counting meanwhile, and an order that
+        // moves under a sort is none.
+        loaded.sort_by_cached_key(|t| t.heat().probes + t.heat().scans);
         let mut excess = loaded
             .iter()
             .map(|t| t.pinned_bytes())
