@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-mod common;
-
 use std::path::Path;
 
-use common::disk::{Disk, Down};
 use thermocline::{Db, ErrorKind, Options, Tier};
+use thermocline_sim::disk::{Disk, Down};
 
 fn options(names: &[&str]) -> Options {
     let tier = |name: &&str| {

@@ -5,210 +5,23 @@
 //! `THERMOCLINE_CRASH_CYCLES` sets the number of crashes per configuration,
 //! `THERMOCLINE_CRASH_SEED` the first seed.
 
-// Helpers of tests may panic as tests do.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::BTreeMap;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
 use std::ops::Bound;
 use std::path::PathBuf;
 
-use common::Dice;
-use common::disk::{Disk, Down, Fault};
 use thermocline::{Db, Durability, KeyspaceOptions, Options, Tier, WriteBatch, WriteOptions};
 
-type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+use crate::Dice;
+use crate::disk::{Disk, Down, Fault};
+use crate::oracle::{Contents, Effect, Oracle, Step, contents, fresh, hash, take};
 
-/// One change of the store, whole or absent.
-#[derive(Clone, Debug)]
-enum Step {
-    Batch(Vec<Effect>),
-    Create(String),
-    Drop(String),
-    Load(String, Vec<(Vec<u8>, Vec<u8>)>),
-}
-
-#[derive(Clone, Debug)]
-enum Effect {
-    Put(String, Vec<u8>, Vec<u8>),
-    Delete(String, Vec<u8>),
-    DeleteRange(String, Vec<u8>, Vec<u8>),
-}
-
-fn take(contents: &mut Contents, step: &Step) {
-    match step {
-        Step::Batch(effects) => {
-            for effect in effects {
-                match effect {
-                    Effect::Put(space, key, value) => {
-                        contents
-                            .get_mut(space)
-                            .unwrap()
-                            .insert(key.clone(), value.clone());
-                    }
-                    Effect::Delete(space, key) => {
-                        contents.get_mut(space).unwrap().remove(key);
-                    }
-                    Effect::DeleteRange(space, start, end) => {
-                        contents
-                            .get_mut(space)
-                            .unwrap()
-                            .retain(|k, _| !(k >= start && k < end));
-                    }
-                }
-            }
-        }
-        Step::Create(name) => {
-            contents.insert(name.clone(), BTreeMap::new());
-        }
-        Step::Drop(name) => {
-            contents.remove(name);
-        }
-        Step::Load(space, entries) => contents
-            .get_mut(space)
-            .unwrap()
-            .extend(entries.iter().cloned()),
-    }
-}
-
-fn hash(contents: &Contents) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    contents.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// What was done since the last recovery.
-struct Oracle {
-    base: Contents,
-    now: Contents,
-    steps: Vec<Step>,
-    /// After how many steps which state stood.
-    hashes: Vec<u64>,
-    /// Steps that must survive a power failure.
-    durable: usize,
-    /// Steps that were acknowledged.
-    acknowledged: usize,
-}
-
-impl Oracle {
-    fn new(base: Contents) -> Oracle {
-        Oracle {
-            now: base.clone(),
-            hashes: vec![hash(&base)],
-            base,
-            steps: Vec::new(),
-            durable: 0,
-            acknowledged: 0,
-        }
-    }
-
-    fn add(&mut self, step: Step) {
-        take(&mut self.now, &step);
-        self.steps.push(step);
-        self.hashes.push(hash(&self.now));
-    }
-
-    fn acknowledge(&mut self, durable: bool) {
-        self.acknowledged = self.steps.len();
-        if durable {
-            self.durable = self.acknowledged;
-        }
-    }
-
-    /// Which prefix `found` is; everything behind it is forgotten.
-    fn settle(&mut self, found: &Contents, down: Down) -> Result<(), String> {
-        let least = if down == Down::Kill {
-            self.acknowledged
-        } else {
-            self.durable
-        };
-        let wanted = hash(found);
-        let Some(at) = (least..self.hashes.len())
-            .rev()
-            .find(|&i| self.hashes[i] == wanted)
-        else {
-            return Err(self.explain(found, least));
-        };
-        let mut base = std::mem::take(&mut self.base);
-        self.steps[..at].iter().for_each(|s| take(&mut base, s));
-        *self = Oracle::new(base);
-        Ok(())
-    }
-
-    fn explain(&self, found: &Contents, least: usize) -> String {
-        let wanted = hash(found);
-        let earlier = self.hashes[..least].iter().rposition(|&h| h == wanted);
-        let mut best = (usize::MAX, 0);
-        let mut state = self.base.clone();
-        let mut differences = Vec::new();
-        for i in 0..=self.steps.len() {
-            if i > 0 {
-                take(&mut state, &self.steps[i - 1]);
-            }
-            let mut here = Vec::new();
-            for name in state.keys().chain(found.keys()) {
-                let (Some(a), Some(b)) = (state.get(name), found.get(name)) else {
-                    here.push(format!("keyspace {name} differs in being there"));
-                    continue;
-                };
-                for key in a.keys().chain(b.keys()) {
-                    if a.get(key) != b.get(key) {
-                        let show = |v: Option<&Vec<u8>>| {
-                            v.map(|v| format!("{} bytes of {:?}", v.len(), v.first()))
-                        };
-                        here.push(format!(
-                            "{name}/{}: expected {:?}, found {:?}",
-                            key.escape_ascii(),
-                            show(a.get(key)),
-                            show(b.get(key))
-                        ));
-                    }
-                }
-            }
-            if here.len() < best.0 {
-                best = (here.len(), i);
-                differences = here;
-            }
-        }
-        format!(
-            "no allowed state: {} steps, {} acknowledged, {least} must be there; an earlier state that matches: {earlier:?}; \
-             nearest is after {} with {} differences: {:#?}",
-            self.steps.len(),
-            self.acknowledged,
-            best.1,
-            best.0,
-            &differences[..differences.len().min(8)]
-        )
-    }
-}
-
-/// Everything in the store, forward; and backward it must be the same.
-fn contents(db: &Db) -> thermocline::Result<Contents> {
-    let mut all = Contents::new();
-    for name in db.keyspaces() {
-        let space = db.keyspace(&name)?;
-        let forward = space
-            .iter()?
-            .forward()
-            .collect::<thermocline::Result<Vec<_>>>()?;
-        let mut backward = space
-            .iter()?
-            .backward()
-            .collect::<thermocline::Result<Vec<_>>>()?;
-        backward.reverse();
-        assert_eq!(forward, backward);
-        all.insert(name, forward.into_iter().collect());
-    }
-    Ok(all)
-}
-
+/// What kind of store.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
-    tiers: usize,
-    parts: bool,
+pub struct Shape {
+    /// How many tiers.
+    pub tiers: usize,
+    /// Whether it has parts.
+    pub parts: bool,
 }
 
 fn options(shape: Shape) -> Options {
@@ -446,12 +259,11 @@ fn oracle_before(oracle: &Oracle, space: &str, key: &[u8]) -> Option<Vec<u8>> {
     state[space].get(key).cloned()
 }
 
-fn fresh() -> Contents {
-    Contents::from([("default".to_string(), BTreeMap::new())])
-}
-
 /// Runs until `cycles` crashes have been survived. `downs` says how it falls.
-fn crash_cycles(seed: u64, shape: Shape, cycles: u64, downs: &[Down]) {
+///
+/// # Panics
+/// When the store breaks a promise; the message begins with the seed.
+pub fn crash_cycles(seed: u64, shape: Shape, cycles: u64, downs: &[Down]) {
     let environment_seed = std::env::var("THERMOCLINE_CRASH_SEED")
         .ok()
         .and_then(|s| s.parse().ok());
@@ -540,7 +352,8 @@ fn check_checkpoint(disk: &Disk, kept: &mut Kept, shape: Shape, context: &str) {
     disk.remove_all(&path);
 }
 
-const ALL_SHAPES: [Shape; 3] = [
+/// The shapes that are always run.
+pub const ALL_SHAPES: [Shape; 3] = [
     Shape {
         tiers: 1,
         parts: false,
@@ -554,29 +367,3 @@ const ALL_SHAPES: [Shape; 3] = [
         parts: false,
     },
 ];
-
-#[test]
-fn power_failures_leave_a_prefix_with_everything_durable() {
-    for (i, shape) in ALL_SHAPES.into_iter().enumerate() {
-        crash_cycles(1000 * (i as u64 + 1), shape, 300, &[Down::Power]);
-    }
-}
-
-#[test]
-fn the_death_of_the_process_loses_nothing_acknowledged() {
-    for (i, shape) in ALL_SHAPES.into_iter().enumerate() {
-        crash_cycles(10_000 * (i as u64 + 1), shape, 150, &[Down::Kill]);
-    }
-}
-
-#[test]
-fn both_kinds_of_crash_in_turn_leave_a_prefix() {
-    for (i, shape) in ALL_SHAPES.into_iter().enumerate() {
-        crash_cycles(
-            100_000 * (i as u64 + 1),
-            shape,
-            150,
-            &[Down::Power, Down::Kill],
-        );
-    }
-}

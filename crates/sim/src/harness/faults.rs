@@ -4,17 +4,14 @@
 //! once a full device has room again, and after a failed persist takes no more
 //! writes until it is opened anew.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::disk::{Disk, Down, Fault};
 use thermocline::{
     Db, Durability, Error, ErrorKind, KeyspaceOptions, Options, Tier, WriteBatch, WriteOptions,
 };
+
+use crate::disk::{Disk, Down, Fault};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -282,7 +279,10 @@ fn named(error: &Error, context: &str) {
 }
 
 /// All calls, or one in so many of them, to keep the time short.
-fn enumerate(fault: Fault, stride: u64) {
+///
+/// # Panics
+/// When the store breaks a promise; the message names fault and call.
+pub fn enumerate(fault: Fault, stride: u64) {
     let stride = std::env::var("THERMOCLINE_FAULT_STRIDE")
         .ok()
         .and_then(|s| s.parse().ok())
@@ -293,24 +293,4 @@ fn enumerate(fault: Fault, stride: u64) {
     }
     println!("{n} calls");
     assert!(n > 300);
-}
-
-#[test]
-fn an_io_error_at_any_call_is_named_and_loses_nothing() {
-    enumerate(Fault::Io, 1);
-}
-
-#[test]
-fn a_device_that_is_full_for_a_moment_is_named_and_writing_resumes() {
-    enumerate(Fault::Full(1), 1);
-}
-
-#[test]
-fn a_device_that_is_full_for_long_is_named_and_writing_resumes() {
-    enumerate(Fault::Full(200), 1);
-}
-
-#[test]
-fn a_sync_that_fails_once_is_final() {
-    enumerate(Fault::Sync, 1);
 }

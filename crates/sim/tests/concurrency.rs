@@ -6,14 +6,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::Dice;
 use thermocline::{Db, ErrorKind, Keyspace, KeyspaceOptions, Options, Tier, WriteBatch};
+use thermocline_sim::Dice;
 
 const WRITERS: u64 = 4;
 const KEYS: u64 = 200;

@@ -1,0 +1,23 @@
+//! The rig that would catch Thermocline lying.
+//!
+//! - [`disk`]: a simulated disk, handed to the engine through its own seam,
+//!   that forgets what was not synced and fails when told to.
+//! - [`oracle`]: what a store must hold, kept outside it.
+//! - [`harness`]: the kinds of proof, made of these.
+//!
+//! The tests of this crate run them with fixed seeds, the program
+//! `thermocline-sim` with as many as it is given minutes for.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "the rig panics with the seed when a promise is broken, as tests do"
+)]
+
+mod dice;
+pub mod disk;
+pub mod harness;
+pub mod oracle;
+mod tally;
+
+pub use dice::Dice;
+pub use tally::Tally;
