@@ -9,8 +9,8 @@
 use thermocline_model::key::{KEY_BYTES_MAX, Kind, VALUE_BYTES_MAX};
 use thermocline_model::version::KeyspaceId;
 
-use crate::db::Keyspace;
 use crate::error::{Error, Result};
+use crate::keyspace::Keyspace;
 
 /// Most bytes one batch may take in the log.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;

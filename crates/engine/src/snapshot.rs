@@ -1,0 +1,111 @@
+//! A snapshot: the store as it was, read like the store.
+
+use std::ops::Bound;
+
+use thermocline_model::key::SeqNo;
+
+use crate::error::Result;
+use crate::keyspace::Keyspace;
+use crate::scan::Iter;
+use crate::slice::Slice;
+
+/// The store as it was at one moment. What it sees is kept until it is
+/// dropped.
+///
+/// ```
+/// use thermocline::{Db, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// let db = Db::open(Options::at(directory.path()))?;
+/// db.put(b"k", b"old")?;
+/// let before = db.snapshot();
+/// db.put(b"k", b"new")?;
+/// assert_eq!(before.get(b"k")?.as_deref(), Some(&b"old"[..]));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Snapshot {
+    pub(crate) default: Keyspace,
+    pub(crate) seq: SeqNo,
+}
+
+impl Snapshot {
+    /// The value that `key` had in the default keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
+        self.get_in(&self.default, key)
+    }
+
+    /// The value that `key` had in `keyspace`.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn get_in(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Slice>> {
+        self.default
+            .engine()
+            .get(&keyspace.space, key, Some(self.seq))
+    }
+
+    /// The values that many keys of the default keyspace had.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
+        self.default
+            .engine()
+            .multi_get(&self.default.space, keys, Some(self.seq))
+    }
+
+    /// An iterator over the default keyspace as it was.
+    ///
+    /// # Errors
+    /// As [`Keyspace::iter`].
+    pub fn iter(&self) -> Result<Iter> {
+        self.range_in(&self.default, Bound::Unbounded, Bound::Unbounded)
+    }
+
+    /// An iterator over a range of `keyspace` as it was.
+    ///
+    /// # Errors
+    /// As [`Keyspace::range`].
+    pub fn range_in(
+        &self,
+        keyspace: &Keyspace,
+        start: Bound<&[u8]>,
+        end: Bound<&[u8]>,
+    ) -> Result<Iter> {
+        Iter::over(
+            self.default.engine(),
+            &keyspace.space,
+            Some(self.seq),
+            start,
+            end,
+        )
+    }
+
+    /// An iterator over the keys of the default keyspace with a prefix.
+    ///
+    /// # Errors
+    /// As [`Keyspace::prefix`].
+    pub fn prefix(&self, prefix: &[u8]) -> Result<Iter> {
+        Iter::over_prefix(
+            self.default.engine(),
+            &self.default.space,
+            Some(self.seq),
+            prefix,
+        )
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        let mut snapshots = self.default.engine().snapshots.lock();
+        if let Some(count) = snapshots.get_mut(&self.seq) {
+            *count -= 1;
+            if *count == 0 {
+                snapshots.remove(&self.seq);
+            }
+        }
+    }
+}
