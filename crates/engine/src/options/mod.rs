@@ -19,12 +19,34 @@ use crate::error::{Error, Result};
 pub use tier::Tier;
 
 /// The name of the options file in the first tier's directory.
+///
+/// ```
+/// # use thermocline::{Db, OPTIONS_FILE, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()).level_ratio(8))?.close()?;
+/// let kept = Options::from_file(&directory.path().join(OPTIONS_FILE))?;
+/// assert_eq!(kept, Options::at(directory.path()).level_ratio(8));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 pub const OPTIONS_FILE: &str = "thermocline.toml";
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// What an acknowledged write has survived.
+///
+/// ```
+/// use thermocline::{Db, Durability, Options, WriteBatch, WriteOptions};
+/// # let directory = tempfile::tempdir().unwrap();
+/// // Most writes may be lost to a power failure, this one may not.
+/// let db = Db::open(Options::at(directory.path()).durability(Durability::OperatingSystem))?;
+/// db.put(b"visits", b"17")?;
+/// let mut payment = WriteBatch::new();
+/// payment.put(b"paid", b"yes")?;
+/// db.write_with(&payment, WriteOptions::default().durability(Durability::Device))?;
+/// assert!(db.get(b"paid")?.is_some());
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
@@ -116,18 +138,39 @@ impl Default for Options {
 
 impl Options {
     /// Defaults without a tier: add at least one.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// // Without a tier there is no place for a store.
+    /// let error = Db::open(Options::new()).unwrap_err();
+    /// assert!(error.to_string().contains("number of tiers: expected 1 to 16, found 0"));
+    /// ```
     #[must_use]
     pub fn new() -> Options {
         Options::default()
     }
 
     /// A store of one tier, called `main`, in the directory `path`.
+    ///
+    /// ```
+    /// let options = thermocline::Options::at("/data");
+    /// assert_eq!(options.tier_list().len(), 1);
+    /// assert_eq!(options.tier_list()[0].name(), "main");
+    /// ```
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Options {
         Options::new().tier(Tier::new("main", path))
     }
 
     /// Adds a tier, cheaper than those added before.
+    ///
+    /// ```
+    /// # use thermocline::{Options, Tier};
+    /// let options = Options::new()
+    ///     .tier(Tier::new("nvme", "/mnt/nvme/store").capacity_bytes(20_000_000_000))
+    ///     .tier(Tier::new("hdd", "/mnt/hdd/store"));
+    /// assert_eq!(options.tier_list()[1].name(), "hdd");
+    /// ```
     #[must_use]
     pub fn tier(mut self, tier: Tier) -> Options {
         self.tiers.push(tier);
@@ -135,6 +178,22 @@ impl Options {
     }
 
     /// Options from TOML text; what it does not name has its default.
+    ///
+    /// ```
+    /// # use thermocline::Options;
+    /// let options = Options::from_toml(
+    ///     r#"
+    ///     level_ratio = 8
+    ///     [[tier]]
+    ///     name = "main"
+    ///     path = "/data"
+    ///     "#,
+    /// )?;
+    /// assert_eq!(options, Options::at("/data").level_ratio(8));
+    /// let error = Options::from_toml("levle_ratio = 8").unwrap_err();
+    /// assert!(error.to_string().contains("levle_ratio"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`crate::ErrorKind::InvalidArgument`] with line and column when the text
@@ -145,6 +204,16 @@ impl Options {
     }
 
     /// Options from a TOML file. Relative tier paths are relative to the file.
+    ///
+    /// ```
+    /// # use thermocline::Options;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let file = directory.path().join("options.toml");
+    /// std::fs::write(&file, "[[tier]]\nname = 'main'\npath = 'store'\n").unwrap();
+    /// let options = Options::from_file(&file)?;
+    /// assert_eq!(options.tier_list()[0].path(), directory.path().join("store"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Options::from_toml`], and [`crate::ErrorKind::Io`] when the file
@@ -166,6 +235,14 @@ impl Options {
     }
 
     /// These options as TOML text.
+    ///
+    /// ```
+    /// # use thermocline::Options;
+    /// let options = Options::at("/data").newest_runs_merge(6);
+    /// assert!(options.to_toml().contains("newest_runs_merge = 6"));
+    /// assert_eq!(Options::from_toml(&options.to_toml())?, options);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn to_toml(&self) -> String {
         // Cannot fail: plain numbers, strings and tables.
@@ -187,12 +264,27 @@ impl Options {
     }
 
     /// The tiers, fast to cheap.
+    ///
+    /// ```
+    /// # use thermocline::{Options, Tier};
+    /// let options = Options::at("/fast").tier(Tier::new("cheap", "/slow"));
+    /// let names: Vec<_> = options.tier_list().iter().map(Tier::name).collect();
+    /// assert_eq!(names, ["main", "cheap"]);
+    /// ```
     #[must_use]
     pub fn tier_list(&self) -> &[Tier] {
         &self.tiers
     }
 
     /// Replaces the tiers, keeping every other option.
+    ///
+    /// ```
+    /// # use thermocline::{Options, Tier};
+    /// // The same options for a copy of the store elsewhere.
+    /// let options = Options::at("/data").level_ratio(8);
+    /// let copy = options.with_tiers(vec![Tier::new("main", "/copy/main")]);
+    /// assert_eq!(copy, Options::at("/copy/main").level_ratio(8));
+    /// ```
     #[must_use]
     pub fn with_tiers(mut self, tiers: Vec<Tier>) -> Options {
         self.tiers = tiers;

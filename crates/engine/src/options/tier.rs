@@ -45,6 +45,12 @@ fn default_block_bytes() -> u64 {
 
 impl Tier {
     /// A tier called `name` in the directory `path`, created if missing.
+    ///
+    /// ```
+    /// let tier = thermocline::Tier::new("nvme", "/mnt/nvme/store");
+    /// assert_eq!(tier.name(), "nvme");
+    /// assert_eq!(tier.path(), std::path::Path::new("/mnt/nvme/store"));
+    /// ```
     #[must_use]
     pub fn new(name: &str, path: impl Into<PathBuf>) -> Tier {
         Tier {
@@ -61,6 +67,15 @@ impl Tier {
     }
 
     /// Bytes the store may keep here. Default: whatever the device has.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let tier = Tier::new("nvme", directory.path()).capacity_bytes(20_000_000_000);
+    /// let db = Db::open(Options::new().tier(tier))?;
+    /// assert_eq!(db.stats().tiers[0].capacity_bytes, 20_000_000_000);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn capacity_bytes(mut self, bytes: u64) -> Tier {
         self.capacity_bytes = Some(bytes);
@@ -68,6 +83,18 @@ impl Tier {
     }
 
     /// What it costs, in USD per 10^9 bytes and month. Default 0.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let tier = Tier::new("hdd", directory.path()).price_usd_gb_month(0.02);
+    /// let db = Db::open(Options::new().tier(tier))?;
+    /// db.put(b"key", &[0; 100_000])?;
+    /// db.flush()?;
+    /// let hdd = &db.stats().tiers[0];
+    /// assert_eq!(hdd.price_usd_month, hdd.used_bytes as f64 / 1e9 * 0.02);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn price_usd_gb_month(mut self, price: f64) -> Tier {
         self.price_usd_gb_month = price;
@@ -75,6 +102,14 @@ impl Tier {
     }
 
     /// How fast its device is. Default: unknown.
+    ///
+    /// ```
+    /// # use thermocline::{Options, Tier};
+    /// use thermocline::DeviceProfile;
+    /// let disk = DeviceProfile { random_read_iops: 150.0, sequential_mb_s: 180.0 };
+    /// let options = Options::new().tier(Tier::new("hdd", "/mnt/hdd/store").profile(disk));
+    /// assert!(options.to_toml().contains("random_read_iops = 150.0"));
+    /// ```
     #[must_use]
     pub fn profile(mut self, profile: DeviceProfile) -> Tier {
         self.profile = Some(profile);
@@ -82,6 +117,17 @@ impl Tier {
     }
 
     /// How blocks written here are compressed. Default: not at all.
+    ///
+    /// ```
+    /// # use thermocline::{Compression, Db, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let tier = Tier::new("hdd", directory.path()).compression(Compression::Zstd);
+    /// let db = Db::open(Options::new().tier(tier))?;
+    /// db.put(b"key", &[b'a'; 100_000])?;
+    /// db.flush()?;
+    /// assert!(db.tables()[0].data_bytes < 1000);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Tier {
         self.compression = compression;
@@ -90,6 +136,15 @@ impl Tier {
 
     /// Bytes of a block before compression, from 512 to 4 MiB. Larger blocks
     /// compress better and suit devices that seek slowly. Default 4 KiB.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let tier = Tier::new("hdd", directory.path()).block_bytes(16 << 10); // 16 KiB
+    /// assert!(Db::open(Options::new().tier(tier.clone())).is_ok());
+    /// let error = Db::open(Options::new().tier(tier.block_bytes(100))).unwrap_err();
+    /// assert!(error.to_string().contains("expected 512 to 4194304, found 100"));
+    /// ```
     #[must_use]
     pub fn block_bytes(mut self, bytes: u64) -> Tier {
         self.block_bytes = bytes;
@@ -100,6 +155,20 @@ impl Tier {
     /// pushes nothing out of it. Where the file system refuses direct I/O the
     /// store reads through the page cache.
     /// Default false.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let tier = Tier::new("hdd", directory.path()).direct_io(true);
+    /// let db = Db::open(Options::new().tier(tier).block_cache_bytes(512 << 20))?;
+    /// // Whether the file system went along is in the statistics.
+    /// let in_use: bool = db.stats().tiers[0].direct_io;
+    /// # let _ = in_use;
+    /// db.put(b"key", b"value")?;
+    /// db.flush()?;
+    /// assert!(db.get(b"key")?.is_some());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn direct_io(mut self, direct: bool) -> Tier {
         self.direct_io = direct;
@@ -108,6 +177,16 @@ impl Tier {
 
     /// Bytes per second that background work may read and write here, at least
     /// 1 MiB. Default: no limit.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let tier = Tier::new("hdd", directory.path());
+    /// let gentle = tier.clone().io_budget_bytes_per_second(50 << 20); // 50 MiB a second
+    /// assert!(Db::open(Options::new().tier(gentle)).is_ok());
+    /// let error = Db::open(Options::new().tier(tier.io_budget_bytes_per_second(50))).unwrap_err();
+    /// assert!(error.to_string().contains("io_budget_bytes_per_second"));
+    /// ```
     #[must_use]
     pub fn io_budget_bytes_per_second(mut self, bytes: u64) -> Tier {
         self.io_budget_bytes_per_second = Some(bytes);
@@ -115,6 +194,10 @@ impl Tier {
     }
 
     /// The name.
+    ///
+    /// ```
+    /// assert_eq!(thermocline::Options::at("/data").tier_list()[0].name(), "main");
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -126,6 +209,11 @@ impl Tier {
     }
 
     /// The directory.
+    ///
+    /// ```
+    /// let options = thermocline::Options::at("/data");
+    /// assert_eq!(options.tier_list()[0].path(), std::path::Path::new("/data"));
+    /// ```
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
