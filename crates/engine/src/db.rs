@@ -66,6 +66,17 @@ impl Db {
     /// Opens the store that `options` describe, creating it where there is
     /// none.
     ///
+    /// ```
+    /// use thermocline::{Db, ErrorKind, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path());
+    /// let db = Db::open(options.clone())?;
+    /// assert_eq!(Db::open(options.clone()).unwrap_err().kind(), ErrorKind::Locked);
+    /// drop(db);
+    /// assert!(Db::open(options).is_ok());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an option out of range;
     /// [`ErrorKind::Locked`] when it is open already; [`ErrorKind::WrongTier`]
@@ -80,6 +91,30 @@ impl Db {
 
     /// Opens a store on an environment of the caller's: file system, clock and
     /// dice. Tests simulate them.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use thermocline::store::{Clock, Environment};
+    /// # use thermocline::{Db, Options};
+    ///
+    /// #[derive(Debug)]
+    /// struct Noon;
+    /// impl Clock for Noon {
+    ///     fn now_micros(&self) -> u64 {
+    ///         43_200_000_000
+    ///     }
+    ///     fn sleep(&self, _: Duration) {}
+    /// }
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let environment = Environment { clock: Arc::new(Noon), ..Environment::real() };
+    /// let options = Options::at(directory.path()).background_threads(0);
+    /// let db = Db::open_in(options, &environment)?;
+    /// db.put(b"key", b"value")?;
+    /// db.flush()?;
+    /// assert_eq!(db.tables()[0].created_us, 43_200_000_000);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Db::open`].
@@ -123,6 +158,18 @@ impl Db {
 
     /// Writes a batch: all of it or nothing, at the store's durability.
     ///
+    /// ```
+    /// # use thermocline::WriteBatch;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"left", b"90")?;
+    /// batch.put(b"right", b"110")?;
+    /// db.write(&batch)?;
+    /// assert!(db.get(b"left")?.is_some() && db.get(b"right")?.is_some());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] when log or memtables are full and nothing can be
     /// flushed; [`ErrorKind::Closed`] when a keyspace it names was dropped;
@@ -134,6 +181,18 @@ impl Db {
 
     /// As [`Db::write`], with options of its own.
     ///
+    /// ```
+    /// # use thermocline::{Durability, WriteBatch, WriteOptions};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"paid", b"yes")?;
+    /// // On return it survives a power failure.
+    /// db.write_with(&batch, WriteOptions::default().durability(Durability::Device))?;
+    /// assert!(db.get(b"paid")?.is_some());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Db::write`].
     pub fn write_with(&self, batch: &WriteBatch, options: WriteOptions) -> Result<()> {
@@ -141,6 +200,17 @@ impl Db {
     }
 
     /// Makes every write acknowledged so far durable on the device.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// for i in 0..100u32 {
+    ///     db.put(&i.to_be_bytes(), b"value")?;
+    /// }
+    /// db.persist()?; // One sync for all of them.
+    /// assert_eq!(db.stats().writes, 100);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Poisoned`] when that fails: the store takes no more writes.
@@ -150,6 +220,16 @@ impl Db {
     }
 
     /// The store as it is now.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"key", b"value")?;
+    /// let before = db.snapshot();
+    /// db.delete(b"key")?;
+    /// assert!(before.get(b"key")?.is_some() && db.get(b"key")?.is_none());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let engine = self.engine();
@@ -166,6 +246,16 @@ impl Db {
 
     /// The keyspace called `name`.
     ///
+    /// ```
+    /// # use thermocline::{ErrorKind, KeyspaceOptions};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// assert_eq!(db.keyspace("users")?.name(), "users");
+    /// assert_eq!(db.keyspace("user").unwrap_err().kind(), ErrorKind::NotFound);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotFound`] when there is none.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
@@ -181,6 +271,17 @@ impl Db {
 
     /// Creates a keyspace called `name`: 1 to 255 bytes without control
     /// characters.
+    ///
+    /// ```
+    /// # use thermocline::{ErrorKind, KeyspaceOptions};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let users = db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// users.put(b"ada", b"lovelace")?;
+    /// let again = db.create_keyspace("users", KeyspaceOptions::default());
+    /// assert_eq!(again.unwrap_err().kind(), ErrorKind::AlreadyExists);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::AlreadyExists`]; [`ErrorKind::InvalidArgument`] for a bad
@@ -220,6 +321,17 @@ impl Db {
     /// Drops the keyspace called `name` and all its keys. Its space is freed
     /// when the last reader has left.
     ///
+    /// ```
+    /// # use thermocline::{ErrorKind, KeyspaceOptions};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let users = db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// db.drop_keyspace("users")?;
+    /// assert_eq!(users.get(b"ada").unwrap_err().kind(), ErrorKind::Closed);
+    /// assert_eq!(db.drop_keyspace("default").unwrap_err().kind(), ErrorKind::InvalidArgument);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotFound`]; [`ErrorKind::InvalidArgument`] for the default
     /// keyspace; those of writing the manifest.
@@ -245,6 +357,15 @@ impl Db {
     }
 
     /// The names of all keyspaces.
+    ///
+    /// ```
+    /// # use thermocline::KeyspaceOptions;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// assert_eq!(db.keyspaces(), ["default", "users"]);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn keyspaces(&self) -> Vec<String> {
         self.engine()
@@ -257,6 +378,16 @@ impl Db {
 
     /// Moves everything from memory to tables and waits until it is there.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"key", b"value")?;
+    /// assert!(db.tables().is_empty());
+    /// db.flush()?;
+    /// assert_eq!(db.tables().len(), 1);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The error of the flush, should it fail.
     pub fn flush(&self) -> Result<()> {
@@ -264,6 +395,19 @@ impl Db {
     }
 
     /// Waits until no background work is wanted any more.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Db::open(Options::at(directory.path()).newest_runs_merge(2))?;
+    /// for value in [b"1", b"2"] {
+    ///     db.put(b"key", value)?;
+    ///     db.flush()?;
+    /// }
+    /// db.settle()?; // The merge has been done.
+    /// assert_eq!(db.tables().len(), 1);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The error of a job that fails meanwhile.
@@ -273,6 +417,20 @@ impl Db {
 
     /// Plans and runs one background job in the calling thread. Says whether
     /// there was one. For stores without background threads.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).background_threads(0).newest_runs_merge(2);
+    /// let db = Db::open(options)?;
+    /// for value in [b"1", b"2"] {
+    ///     db.put(b"key", value)?;
+    ///     db.flush()?;
+    /// }
+    /// assert!(db.step()?, "there is a merge to do");
+    /// assert!(!db.step()?, "and nothing more");
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The job's.
@@ -285,6 +443,18 @@ impl Db {
     /// file system allows and copies where not, and an options file. It holds
     /// exactly what is visible now.
     ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Db::open(Options::at(directory.path().join("store")))?;
+    /// db.put(b"key", b"value")?;
+    /// let copy = directory.path().join("copy");
+    /// db.checkpoint(&copy)?;
+    /// let options = Options::from_file(&copy.join(thermocline::OPTIONS_FILE))?;
+    /// assert_eq!(Db::open(options)?.get(b"key")?.as_deref(), Some(&b"value"[..]));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::AlreadyExists`] when the directory is not empty, those of
     /// the flush, [`ErrorKind::NoSpace`] and [`ErrorKind::Io`].
@@ -293,24 +463,65 @@ impl Db {
     }
 
     /// State and history of the store since it was opened.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"key", b"value")?;
+    /// db.get(b"key")?;
+    /// let stats = db.stats();
+    /// assert_eq!((stats.writes, stats.memtable_hits), (1, 1));
+    /// println!("{stats}"); // As `thermocline stats` shows it.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         crate::report::stats(self.engine())
     }
 
     /// Every table.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"")?;
+    /// db.put(b"b", b"")?;
+    /// db.flush()?;
+    /// let table = &db.tables()[0];
+    /// assert_eq!((table.entries, &*table.slot, &*table.tier), (2, "L0.0", "main"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn tables(&self) -> Vec<TableInfo> {
         crate::report::tables(self.engine())
     }
 
     /// The last `count` background jobs, oldest first.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"key", b"value")?;
+    /// db.flush()?;
+    /// let event = &db.events(1)[0];
+    /// assert_eq!(event.job, "flush");
+    /// println!("{}", event.reason); // The rule, and the numbers it compared.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn events(&self, count: usize) -> Vec<Event> {
         self.engine().counters.events(count)
     }
 
     /// The options it was opened with.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Db::open(Options::at(directory.path()))?;
+    /// assert_eq!(db.options().tier_list()[0].path(), directory.path());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.engine().options
@@ -319,6 +530,16 @@ impl Db {
     /// Closes the store: waits for running jobs, makes the log durable. Other
     /// handles get [`ErrorKind::Closed`] from then on. Dropping the last handle
     /// does the same but cannot report errors.
+    ///
+    /// ```
+    /// # use thermocline::ErrorKind;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let other = db.clone();
+    /// db.close()?;
+    /// assert_eq!(other.put(b"key", b"value").unwrap_err().kind(), ErrorKind::Closed);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the log could not be made durable.

@@ -47,6 +47,18 @@ pub struct Keyspace {
 }
 
 /// The options of a new keyspace.
+///
+/// ```
+/// # use thermocline::KeyspaceOptions;
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// // One part, and one of three parts.
+/// db.create_keyspace("names", KeyspaceOptions::default())?;
+/// let cuts = vec![b"h".to_vec(), b"p".to_vec()];
+/// db.create_keyspace("words", KeyspaceOptions::default().cuts(cuts))?;
+/// assert_eq!(db.keyspaces().len(), 3);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct KeyspaceOptions {
     pub(crate) cuts: Vec<Vec<u8>>,
@@ -55,6 +67,19 @@ pub struct KeyspaceOptions {
 impl KeyspaceOptions {
     /// The boundaries between its parts, strictly ascending. Default: none,
     /// one part.
+    ///
+    /// ```
+    /// # use thermocline::KeyspaceOptions;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let cuts = |list: &[&str]| list.iter().map(|cut| cut.as_bytes().to_vec()).collect();
+    /// db.create_keyspace("words", KeyspaceOptions::default().cuts(cuts(&["h", "p"])))?;
+    /// let words = db.stats().keyspaces.into_iter().find(|k| k.name == "words");
+    /// assert_eq!(words.unwrap().parts, 3);
+    /// let bad = KeyspaceOptions::default().cuts(cuts(&["p", "h"]));
+    /// assert!(db.create_keyspace("other", bad).is_err());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn cuts(mut self, cuts: Vec<Vec<u8>>) -> KeyspaceOptions {
         self.cuts = cuts;
@@ -68,6 +93,13 @@ impl Keyspace {
     }
 
     /// Its name.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// assert_eq!(db.name(), "default");
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.space.name
@@ -91,6 +123,16 @@ impl Keyspace {
 
     /// Sets `key` (1 byte to 64 KiB) to `value` (0 to 512 MiB).
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"planet", b"earth")?;
+    /// db.put(b"planet", b"mars")?;
+    /// assert_eq!(db.get(b"planet")?.as_deref(), Some(&b"mars"[..]));
+    /// assert!(db.put(b"", b"a key has at least one byte").is_err());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`crate::ErrorKind::InvalidArgument`] for a key or value out of bounds, else as
     /// [`crate::Db::write`].
@@ -99,6 +141,16 @@ impl Keyspace {
     }
 
     /// Deletes `key`, whether or not it exists.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"planet", b"pluto")?;
+    /// db.delete(b"planet")?;
+    /// db.delete(b"planet")?; // It need not be there.
+    /// assert!(db.get(b"planet")?.is_none());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Keyspace::put`].
@@ -128,6 +180,17 @@ impl Keyspace {
 
     /// The value of `key`, pinned where it lies.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"planet", b"earth")?;
+    /// let value = db.get(b"planet")?.expect("was just put");
+    /// db.delete(b"planet")?;
+    /// assert_eq!(&*value, b"earth"); // What was got stays.
+    /// assert!(db.get(b"planet")?.is_none());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`crate::ErrorKind::InvalidArgument`] for a key out of bounds;
     /// [`crate::ErrorKind::Corruption`] or [`crate::ErrorKind::Io`] from a table;
@@ -155,6 +218,18 @@ impl Keyspace {
     }
 
     /// An iterator over the whole keyspace as it is now.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"b", b"2")?;
+    /// db.put(b"a", b"1")?;
+    /// let iter = db.iter()?;
+    /// db.put(b"c", b"3")?; // Too late for it.
+    /// let keys: Result<Vec<_>, _> = iter.forward().map(|e| e.map(|(key, _)| key)).collect();
+    /// assert_eq!(keys?, [b"a", b"b"]);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of reading a table's metadata.
@@ -191,6 +266,16 @@ impl Keyspace {
 
     /// An iterator over the keys that begin with `prefix`.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// for key in ["user:1", "user:2", "visit:1"] {
+    ///     db.put(key.as_bytes(), b"")?;
+    /// }
+    /// assert_eq!(db.prefix(b"user:")?.forward().count(), 2);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Keyspace::iter`].
     pub fn prefix(&self, prefix: &[u8]) -> Result<Iter> {
@@ -200,6 +285,19 @@ impl Keyspace {
     /// Merges everything between `start` and `end` (`None` is unbounded) down
     /// to one run, dropping what is deleted or overwritten, and waits for it.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// for value in [b"1", b"2"] {
+    ///     db.put(b"key", value)?;
+    ///     db.flush()?;
+    /// }
+    /// db.compact_range(None, None)?;
+    /// assert_eq!(db.tables().len(), 1);
+    /// assert_eq!(db.tables()[0].entries, 1); // The older one is gone.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The error of a flush or merge, should one fail.
     pub fn compact_range(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
@@ -208,6 +306,19 @@ impl Keyspace {
 
     /// About how many bytes of tables the keys from `start` to `end` take.
     /// Memtables are not counted.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// for i in 0..100u8 {
+    ///     db.put(&[i], &[0; 10_000])?;
+    /// }
+    /// assert_eq!(db.approximate_size(&[0], &[100])?, 0); // All in memory yet.
+    /// db.flush()?;
+    /// let half = db.approximate_size(&[0], &[50])?;
+    /// assert!((400_000..600_000).contains(&half), "{half}");
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of reading a table's metadata.
@@ -238,6 +349,17 @@ impl Keyspace {
 
     /// Where `key` is found, how much that place is used, which rule put it
     /// there, and what would move it.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"planet", b"earth")?;
+    /// db.flush()?;
+    /// let explanation = db.explain(b"planet")?;
+    /// assert_eq!(explanation.places[0].tier.as_deref(), Some("main"));
+    /// println!("{explanation}"); // As `thermocline explain` shows it.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Keyspace::get`].

@@ -31,6 +31,17 @@ pub struct Snapshot {
 impl Snapshot {
     /// The value that `key` had in the default keyspace.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"key", b"old")?;
+    /// let before = db.snapshot();
+    /// db.put(b"key", b"new")?;
+    /// db.compact_range(None, None)?; // Not even a merge takes it away.
+    /// assert_eq!(before.get(b"key")?.as_deref(), Some(&b"old"[..]));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
@@ -38,6 +49,18 @@ impl Snapshot {
     }
 
     /// The value that `key` had in `keyspace`.
+    ///
+    /// ```
+    /// # use thermocline::KeyspaceOptions;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let users = db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// users.put(b"ada", b"byron")?;
+    /// let before = db.snapshot();
+    /// users.put(b"ada", b"lovelace")?;
+    /// assert_eq!(before.get_in(&users, b"ada")?.as_deref(), Some(&b"byron"[..]));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -49,6 +72,17 @@ impl Snapshot {
 
     /// The values that many keys of the default keyspace had.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"1")?;
+    /// let before = db.snapshot();
+    /// db.put(b"b", b"2")?;
+    /// let values = before.multi_get(&[b"a", b"b"])?;
+    /// assert!(values[0].is_some() && values[1].is_none());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
@@ -59,6 +93,17 @@ impl Snapshot {
 
     /// An iterator over the default keyspace as it was.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"")?;
+    /// let before = db.snapshot();
+    /// db.put(b"b", b"")?;
+    /// assert_eq!(before.iter()?.forward().count(), 1);
+    /// assert_eq!(db.iter()?.forward().count(), 2);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Keyspace::iter`].
     pub fn iter(&self) -> Result<Iter> {
@@ -66,6 +111,21 @@ impl Snapshot {
     }
 
     /// An iterator over a range of `keyspace` as it was.
+    ///
+    /// ```
+    /// use std::ops::Bound;
+    /// # use thermocline::KeyspaceOptions;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let users = db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// users.put(b"ada", b"")?;
+    /// users.put(b"grace", b"")?;
+    /// let before = db.snapshot();
+    /// users.delete(b"grace")?;
+    /// let iter = before.range_in(&users, Bound::Included(b"b"), Bound::Unbounded)?;
+    /// assert_eq!(iter.forward().count(), 1);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Keyspace::range`].
@@ -85,6 +145,16 @@ impl Snapshot {
     }
 
     /// An iterator over the keys of the default keyspace with a prefix.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"user:1", b"")?;
+    /// let before = db.snapshot();
+    /// db.put(b"user:2", b"")?;
+    /// assert_eq!(before.prefix(b"user:")?.forward().count(), 1);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Keyspace::prefix`].

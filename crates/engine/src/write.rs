@@ -36,6 +36,17 @@ pub struct WriteOptions {
 
 impl WriteOptions {
     /// What an acknowledgement means. Default: the store's own durability.
+    ///
+    /// ```
+    /// # use thermocline::{Durability, WriteBatch, WriteOptions};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"paid", b"yes")?;
+    /// db.write_with(&batch, WriteOptions::default().durability(Durability::Device))?;
+    /// assert!(db.get(b"paid")?.is_some());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> WriteOptions {
         self.durability = Some(durability);
