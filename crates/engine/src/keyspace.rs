@@ -97,7 +97,7 @@ impl Keyspace {
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-    /// assert_eq!(db.name(), "default");
+    /// assert_eq!(db.name(), thermocline::DEFAULT_KEYSPACE);
     /// # Ok::<(), thermocline::Error>(())
     /// ```
     #[must_use]
@@ -163,7 +163,7 @@ impl Keyspace {
     ///
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
     /// for key in [b"a", b"b", b"c"] {
     ///     db.put(key, b"")?;
     /// }
@@ -204,7 +204,7 @@ impl Keyspace {
     ///
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
     /// db.put(b"b", b"2")?;
     /// let values = db.multi_get(&[b"a", b"b"])?;
     /// assert!(values[0].is_none() && values[1].as_deref() == Some(b"2"));
@@ -248,7 +248,7 @@ impl Keyspace {
     /// ```
     /// use std::ops::Bound;
     /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
     /// for key in [b"a", b"b", b"c"] {
     ///     db.put(key, b"")?;
     /// }
@@ -331,7 +331,7 @@ impl Keyspace {
     ///
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
     /// let mut load = db.bulk_load()?;
     /// for i in 0..1000u32 {
     ///     load.add(&i.to_be_bytes(), b"value")?;

@@ -40,13 +40,6 @@ use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{Graveyard, TableHome, Tree};
 
 /// The name of the keyspace that every store has.
-///
-/// ```
-/// # let directory = tempfile::tempdir().unwrap();
-/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-/// assert_eq!(db.name(), thermocline::DEFAULT_KEYSPACE);
-/// # Ok::<(), thermocline::Error>(())
-/// ```
 pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// What the directories hold before anything is changed.

@@ -52,7 +52,7 @@ enum State {
 ///
 /// ```
 /// # let directory = tempfile::tempdir().unwrap();
-/// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
 /// for key in ["a", "b", "c"] {
 ///     db.put(key.as_bytes(), b"")?;
 /// }
@@ -452,7 +452,7 @@ impl Iter {
     ///
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
     /// db.put(b"k", b"v")?;
     /// for entry in db.iter()?.forward() {
     ///     let (key, value) = entry?;

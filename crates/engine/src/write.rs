@@ -26,8 +26,18 @@ use crate::options::Durability;
 /// How one write is acknowledged.
 ///
 /// ```
-/// use thermocline::{Durability, WriteOptions};
-/// let options = WriteOptions::default().durability(Durability::Device);
+/// use thermocline::{Durability, WriteBatch, WriteOptions};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// let safe = WriteOptions::default().durability(Durability::Device);
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"paid", b"yes")?;
+/// db.write_with(&batch, safe)?; // One write may wait for the device,
+/// batch.clear();
+/// batch.put(b"visits", b"17")?;
+/// db.write_with(&batch, WriteOptions::default())?; // the next one need not.
+/// # assert!(db.get(b"paid")?.is_some() && db.get(b"visits")?.is_some());
+/// # Ok::<(), thermocline::Error>(())
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct WriteOptions {
