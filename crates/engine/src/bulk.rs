@@ -116,8 +116,10 @@ impl BulkLoad {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] when the key is out of bounds or not
-    /// behind the last one, or the value too long; [`ErrorKind::NoSpace`] and
-    /// [`ErrorKind::Io`] from the device: the load is then void.
+    /// behind the last one, or the value too long: it is then not added, and the
+    /// load goes on. [`ErrorKind::NoSpace`] and [`ErrorKind::Io`] from the
+    /// device: the load is then void, and every later call gets
+    /// [`ErrorKind::Closed`].
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(key)?;
         if value.len() > BATCH_BYTES_MAX / 2 {
@@ -175,8 +177,9 @@ impl BulkLoad {
     /// ```
     ///
     /// # Errors
-    /// Those of flushing what overlaps the load, and of writing the manifest.
-    /// The load then has no effect.
+    /// Those of flushing what overlaps the load, and of writing the manifest;
+    /// [`ErrorKind::Closed`] when the keyspace was dropped meanwhile. The load
+    /// then has no effect.
     pub fn finish(mut self) -> Result<u64> {
         let Some(mut outputs) = self.outputs.take() else {
             return Err(void());

@@ -172,9 +172,10 @@ impl Db {
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] when log or memtables are full and nothing can be
-    /// flushed; [`ErrorKind::Closed`] when a keyspace it names was dropped;
-    /// [`ErrorKind::Poisoned`] after a persist failed; [`ErrorKind::Io`] from
-    /// the device. The batch then has no effect.
+    /// flushed; [`ErrorKind::Closed`] when a keyspace it names was dropped or the
+    /// store is closed; [`ErrorKind::Poisoned`] after a persist failed;
+    /// [`ErrorKind::InvalidArgument`] for a store open for reading only;
+    /// [`ErrorKind::Io`] from the device. The batch then has no effect.
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
         self.engine().write(batch, WriteOptions::default())
     }
@@ -356,7 +357,7 @@ impl Db {
         Ok(())
     }
 
-    /// The names of all keyspaces.
+    /// The names of all keyspaces, oldest first.
     ///
     /// ```
     /// # use thermocline::KeyspaceOptions;
@@ -389,7 +390,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// The error of the flush, should it fail.
+    /// The error of the flush, should it fail; [`ErrorKind::InvalidArgument`]
+    /// for a store open for reading only.
     pub fn flush(&self) -> Result<()> {
         self.engine().flush_all(None)
     }
@@ -410,7 +412,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// The error of a job that fails meanwhile.
+    /// The error of a job that fails meanwhile; [`ErrorKind::InvalidArgument`]
+    /// for a store open for reading only.
     pub fn settle(&self) -> Result<()> {
         self.engine().settle()
     }
@@ -456,8 +459,9 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] when the directory is not empty, those of
-    /// the flush, [`ErrorKind::NoSpace`] and [`ErrorKind::Io`].
+    /// [`ErrorKind::AlreadyExists`] when the directory is not empty,
+    /// [`ErrorKind::InvalidArgument`] for a store open for reading only, those
+    /// of the flush, [`ErrorKind::NoSpace`] and [`ErrorKind::Io`].
     pub fn checkpoint(&self, directory: &Path) -> Result<()> {
         crate::checkpoint::checkpoint(self.engine(), directory)
     }
@@ -527,9 +531,10 @@ impl Db {
         &self.engine().options
     }
 
-    /// Closes the store: waits for running jobs, makes the log durable. Other
-    /// handles get [`ErrorKind::Closed`] from then on. Dropping the last handle
-    /// does the same but cannot report errors.
+    /// Closes the store: waits for running jobs, makes the log durable. What
+    /// other handles write gets [`ErrorKind::Closed`] from then on; they may
+    /// go on reading, and the directories stay locked until the last of them
+    /// is gone. Dropping the last handle closes too but cannot report errors.
     ///
     /// ```
     /// # use thermocline::ErrorKind;
@@ -538,6 +543,10 @@ impl Db {
     /// let other = db.clone();
     /// db.close()?;
     /// assert_eq!(other.put(b"key", b"value").unwrap_err().kind(), ErrorKind::Closed);
+    /// let again = || thermocline::Db::open(thermocline::Options::at(directory.path()));
+    /// assert_eq!(again().unwrap_err().kind(), ErrorKind::Locked);
+    /// drop(other);
+    /// assert!(again().is_ok());
     /// # Ok::<(), thermocline::Error>(())
     /// ```
     ///

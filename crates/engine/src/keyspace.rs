@@ -299,13 +299,15 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// The error of a flush or merge, should one fail.
+    /// [`crate::ErrorKind::InvalidArgument`] when `start` lies behind `end` or
+    /// the store is open for reading only, else the error of a flush or merge,
+    /// should one fail.
     pub fn compact_range(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
         crate::compact::compact_range(self.engine(), &self.space, start, end)
     }
 
     /// About how many bytes of tables the keys from `start` to `end` take.
-    /// Memtables are not counted.
+    /// Memtables are not counted; a dropped keyspace has none.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();
@@ -321,7 +323,8 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// Those of reading a table's metadata.
+    /// [`crate::ErrorKind::InvalidArgument`] when `start` lies behind `end`, else
+    /// those of reading a table's metadata.
     pub fn approximate_size(&self, start: &[u8], end: &[u8]) -> Result<u64> {
         crate::report::approximate_size(&self.space, start, end)
     }

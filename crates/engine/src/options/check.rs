@@ -66,7 +66,7 @@ impl Options {
             let name = &tier.name;
             if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
                 return Err(Error::invalid(format!("name of tier {i}"))
-                    .expected("1 to 64 printable characters", format!("{name:?}")));
+                    .expected("1 to 64 printable bytes", format!("{name:?}")));
             }
             if self.tiers[..i].iter().any(|t| t.name == *name) {
                 return Err(Error::invalid(format!("two tiers are called {name:?}")));

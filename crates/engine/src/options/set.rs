@@ -1,13 +1,14 @@
 //! Setting options: one method each, named like the option in the file.
 //!
-//! Nothing is refused here: `check.rs` judges the whole when the store opens.
+//! Nothing is refused here: [`crate::Db::open`] judges the whole and names what
+//! is out of range.
 
 use super::{Durability, Options};
 
 impl Options {
     /// Bytes of all memtables together; writes wait for a flush beyond it. Up to
     /// about as much again is kept, emptied, for the next memtables.
-    /// Default 64 MiB.
+    /// From 64 KiB to 1 TiB, default 64 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -24,8 +25,9 @@ impl Options {
     }
 
     /// Bytes of one memtable. Small ones take inserts several times faster, as
-    /// they fit the processor's caches; many are flushed together. Default: an
-    /// eighth of the write buffer.
+    /// they fit the processor's caches; many are flushed together. From 16 KiB to
+    /// the write buffer, at most 2 GiB. Default: an eighth of the write buffer,
+    /// from 64 KiB to 64 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -41,7 +43,8 @@ impl Options {
         self
     }
 
-    /// Bytes of the block cache; 0 switches it off. Default 128 MiB.
+    /// Bytes of the block cache; 0 switches it off. At most 1 TiB,
+    /// default 128 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -61,7 +64,7 @@ impl Options {
 
     /// Bytes of table metadata (block lists and filters) kept in memory. Beyond
     /// it, the metadata of the least used tables is read again when needed.
-    /// Default 1 GiB.
+    /// At most 1 TiB, default 1 GiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -128,7 +131,8 @@ impl Options {
     }
 
     /// Threads for flush, merge and relocation. With 0 nothing happens in the
-    /// background: [`crate::Db::step`] runs one job at a time. Default 2.
+    /// background: [`crate::Db::step`] runs one job at a time. At most 64,
+    /// default 2.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -147,7 +151,7 @@ impl Options {
 
     /// Data bytes at which a merge starts a new table: the grain of placement.
     /// Default: a sixteenth of the smallest tier's capacity, from 1 to 32 MiB;
-    /// 32 MiB where no tier has one.
+    /// 32 MiB where no tier has one. From 4 KiB to 1 TiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -166,7 +170,8 @@ impl Options {
         self
     }
 
-    /// Runs in a part's newest level that start a merge. Default 4.
+    /// Runs in a part's newest level that start a merge. From 1 to 1000,
+    /// default 4.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -187,7 +192,8 @@ impl Options {
     }
 
     /// Runs in a part's newest level at which writes wait; slowdown begins at
-    /// half of it. Default 24.
+    /// half of it. From one more than [`Options::newest_runs_merge`] to 10000,
+    /// default 24.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -204,7 +210,8 @@ impl Options {
         self
     }
 
-    /// Bytes of the first level below the newest. Default 64 MiB.
+    /// Bytes of the first level below the newest. From 4 KiB to 1 TiB, default
+    /// 64 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -220,7 +227,8 @@ impl Options {
         self
     }
 
-    /// How many times larger each level is than the one above. Default 10.
+    /// How many times larger each level is than the one above. From 2 to
+    /// 1000, default 10.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -236,7 +244,7 @@ impl Options {
         self
     }
 
-    /// Bytes of a log segment. Default 32 MiB.
+    /// Bytes of a log segment. From 16 KiB to 4 GiB, default 32 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -255,7 +263,7 @@ impl Options {
     }
 
     /// Log bytes beyond which the memtable that holds the oldest segment is
-    /// flushed. Default 512 MiB.
+    /// flushed. From one segment to 1 TiB, default 512 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -343,15 +351,18 @@ impl Options {
         self
     }
 
-    /// Cuts of the default keyspace, strictly ascending: `n` cuts make `n + 1`
-    /// parts, each with its own memtables. Only a new store takes them.
-    /// Default: none.
+    /// Cuts of the default keyspace, strictly ascending, none empty, at most
+    /// 1023: `n` cuts make `n + 1` parts, each with its own memtables. Only a new
+    /// store takes them. Default: none.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
     /// # let directory = tempfile::tempdir().unwrap();
     /// let cuts = vec![b"h".to_vec(), b"p".to_vec()];
     /// let db = Db::open(Options::at(directory.path()).cuts(cuts))?;
+    /// assert_eq!(db.stats().keyspaces[0].parts, 3);
+    /// db.close()?;
+    /// let db = Db::open(Options::at(directory.path()))?; // It keeps them.
     /// assert_eq!(db.stats().keyspaces[0].parts, 3);
     /// # Ok::<(), thermocline::Error>(())
     /// ```

@@ -44,7 +44,9 @@ fn default_block_bytes() -> u64 {
 }
 
 impl Tier {
-    /// A tier called `name` in the directory `path`, created if missing.
+    /// A tier called `name` (1 to 64 bytes, no control characters) in the
+    /// directory `path`, created if missing. No two tiers share a name or a
+    /// directory.
     ///
     /// ```
     /// let tier = thermocline::Tier::new("nvme", "/mnt/nvme/store");
@@ -82,7 +84,7 @@ impl Tier {
         self
     }
 
-    /// What it costs, in USD per 10^9 bytes and month. Default 0.
+    /// What it costs, in USD per 10^9 bytes and month. From 0, default 0.
     ///
     /// ```
     /// # use thermocline::{Db, Options, Tier};
@@ -101,7 +103,7 @@ impl Tier {
         self
     }
 
-    /// How fast its device is. Default: unknown.
+    /// How fast its device is, both numbers above 0. Default: unknown.
     ///
     /// ```
     /// # use thermocline::{Options, Tier};
