@@ -41,6 +41,9 @@ const HAS_KEYSPACE: u8 = 0x80;
 pub struct WriteBatch {
     bytes: Vec<u8>,
     count: u32,
+    /// The store whose keyspaces it names. They are encoded as numbers, which
+    /// another store gave to keyspaces of its own.
+    store: Option<u128>,
 }
 
 impl WriteBatch {
@@ -139,9 +142,10 @@ impl WriteBatch {
     /// ```
     ///
     /// # Errors
-    /// As [`WriteBatch::put`].
+    /// As [`WriteBatch::put`], and when the batch names a keyspace of another
+    /// store already.
     pub fn put_in(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
-        self.push(keyspace.id(), Kind::Put, key, value)
+        self.push_in(keyspace, Kind::Put, key, value)
     }
 
     /// Deletes `key` from `keyspace`.
@@ -160,9 +164,9 @@ impl WriteBatch {
     /// ```
     ///
     /// # Errors
-    /// As [`WriteBatch::put`].
+    /// As [`WriteBatch::put_in`].
     pub fn delete_in(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
-        self.push(keyspace.id(), Kind::Delete, key, b"")
+        self.push_in(keyspace, Kind::Delete, key, b"")
     }
 
     /// Deletes every key from `start` (inclusive) to `end` (exclusive) from
@@ -183,9 +187,9 @@ impl WriteBatch {
     /// ```
     ///
     /// # Errors
-    /// As [`WriteBatch::delete_range`].
+    /// As [`WriteBatch::put_in`], and when `start` is not before `end`.
     pub fn delete_range_in(&mut self, keyspace: &Keyspace, start: &[u8], end: &[u8]) -> Result<()> {
-        self.push(keyspace.id(), Kind::RangeDelete, start, end)
+        self.push_in(keyspace, Kind::RangeDelete, start, end)
     }
 
     /// The number of operations.
@@ -250,6 +254,25 @@ impl WriteBatch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
+        self.store = None;
+    }
+
+    /// Refuses a batch that names a keyspace of another store than `store`.
+    pub(crate) fn check_store(&self, store: u128) -> Result<()> {
+        if self.store.is_some_and(|named| named != store) {
+            return Err(Error::invalid(
+                "the batch names a keyspace of another store",
+            ));
+        }
+        Ok(())
+    }
+
+    fn push_in(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+        let store = keyspace.engine().store_id;
+        self.check_store(store)?;
+        self.push(keyspace.id(), kind, key, value)?;
+        self.store = Some(store);
+        Ok(())
     }
 
     pub(crate) fn encoded(&self) -> &[u8] {

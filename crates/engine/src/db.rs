@@ -174,7 +174,8 @@ impl Db {
     /// [`ErrorKind::NoSpace`] when log or memtables are full and nothing can be
     /// flushed; [`ErrorKind::Closed`] when a keyspace it names was dropped or the
     /// store is closed; [`ErrorKind::Poisoned`] after a persist failed;
-    /// [`ErrorKind::InvalidArgument`] for a store open for reading only;
+    /// [`ErrorKind::InvalidArgument`] for a store open for reading only, or a
+    /// batch that names a keyspace of another store;
     /// [`ErrorKind::Io`] from the device. The batch then has no effect.
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
         self.engine().write(batch, WriteOptions::default())

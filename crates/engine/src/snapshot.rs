@@ -1,10 +1,11 @@
 //! A snapshot: the store as it was, read like the store.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use thermocline_model::key::SeqNo;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;
 use crate::scan::Iter;
 use crate::slice::Slice;
@@ -63,8 +64,10 @@ impl Snapshot {
     /// ```
     ///
     /// # Errors
-    /// As [`Keyspace::get`].
+    /// As [`Keyspace::get`], and [`crate::ErrorKind::InvalidArgument`] for a
+    /// keyspace of another store.
     pub fn get_in(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Slice>> {
+        self.check_own(keyspace)?;
         self.default
             .engine()
             .get(&keyspace.space, key, Some(self.seq))
@@ -128,13 +131,15 @@ impl Snapshot {
     /// ```
     ///
     /// # Errors
-    /// As [`Keyspace::range`].
+    /// As [`Keyspace::range`], and [`crate::ErrorKind::InvalidArgument`] for a
+    /// keyspace of another store.
     pub fn range_in(
         &self,
         keyspace: &Keyspace,
         start: Bound<&[u8]>,
         end: Bound<&[u8]>,
     ) -> Result<Iter> {
+        self.check_own(keyspace)?;
         Iter::over(
             self.default.engine(),
             &keyspace.space,
@@ -165,6 +170,18 @@ impl Snapshot {
             Some(self.seq),
             prefix,
         )
+    }
+}
+
+impl Snapshot {
+    /// Sequence numbers of one store mean nothing to another.
+    fn check_own(&self, keyspace: &Keyspace) -> Result<()> {
+        if Arc::ptr_eq(&self.default.handle, &keyspace.handle) {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "keyspace of another store than the snapshot's",
+        ))
     }
 }
 

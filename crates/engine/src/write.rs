@@ -76,6 +76,7 @@ impl Engine {
         if batch.is_empty() {
             return self.check_writable();
         }
+        batch.check_store(self.store_id)?;
         let payload = batch.encoded();
         if payload.len() > BATCH_BYTES_MAX {
             return Err(Error::invalid("batch size in bytes")
