@@ -38,6 +38,18 @@ impl StoreLock {
     /// Locks every tier directory that has a lock file already: one without
     /// was never opened as a tier.
     ///
+    /// ```
+    /// use thermocline::{Options, StoreLock, Db, ErrorKind};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path());
+    /// Db::open(options.clone())?.put(b"key", b"value")?;
+    /// let lock = StoreLock::take(&options)?; // The files stay as they are now.
+    /// assert_eq!(StoreLock::take(&options).unwrap_err().kind(), ErrorKind::Locked);
+    /// drop(lock);
+    /// assert!(Db::open(options).is_ok());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Locked`] when the store is open; [`ErrorKind::Io`].
     pub fn take(options: &Options) -> Result<StoreLock> {

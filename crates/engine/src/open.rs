@@ -93,6 +93,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     let next_id = versions.current.next_id;
     let last_seq = versions.current.last_seq;
     let mut engine = Engine {
+        store_id: versions.store_id,
         environment: environment.clone(),
         home,
         arenas,
@@ -521,7 +522,7 @@ impl Engine {
     fn recover_log(&mut self) -> Result<()> {
         let directory = self.directory();
         let version = Arc::clone(&self.versions.lock().current);
-        let store_id = self.store_id();
+        let store_id = self.store_id;
         let mut last = version.last_seq;
         let mut entries = 0;
         let report = log::replay(
@@ -635,11 +636,6 @@ impl Engine {
 
     fn commit_for_replay(&self) -> parking_lot::MutexGuard<'_, Commit> {
         self.commit.lock()
-    }
-
-    /// The store's own number, from its manifest.
-    pub(crate) fn store_id(&self) -> u128 {
-        self.versions.lock().store_id
     }
 
     /// Deletes objects, manifests and temporary files that nothing names: what

@@ -47,6 +47,25 @@ use crate::version::manifest;
 use crate::version::tree::TableHome;
 
 /// A table of which nothing could be saved.
+///
+/// ```
+/// # use thermocline::{Db, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// let db = Db::open(Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.flush()?;
+/// let table = db.tables()[0].id;
+/// db.close()?;
+/// for file in std::fs::read_dir(directory.path()).unwrap().flatten() {
+///     if file.path().extension().is_some_and(|e| e == "data" || e == "meta") {
+///         std::fs::remove_file(file.path()).unwrap();
+///     }
+/// }
+/// let report = thermocline::repair(Options::at(directory.path()))?;
+/// assert_eq!(report.tables_lost[0].table, table);
+/// assert_eq!(report.key_ranges_lost[0].first_key, b"key");
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LostTable {
     /// Its number.
@@ -62,6 +81,25 @@ pub struct LostTable {
 }
 
 /// Keys of which entries were lost.
+///
+/// ```
+/// # use thermocline::LostRange;
+/// /// What to ask another replica for.
+/// fn ranges(report: &thermocline::RepairReport) -> impl Iterator<Item = (&[u8], &[u8])> {
+///     report.key_ranges_lost.iter().map(|lost| (&*lost.first_key, &*lost.last_key))
+/// }
+/// let lost = LostRange {
+///     keyspace: "default".into(),
+///     table: 7,
+///     first: "a".into(),
+///     last: "c".into(),
+///     first_key: b"a".into(),
+///     last_key: b"c".into(),
+///     why: "a block is damaged".into(),
+/// };
+/// let report = thermocline::RepairReport { key_ranges_lost: vec![lost], ..Default::default() };
+/// assert_eq!(ranges(&report).next(), Some((&b"a"[..], &b"c"[..])));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LostRange {
     /// In which keyspace.
@@ -83,6 +121,16 @@ pub struct LostRange {
 }
 
 /// What [`repair`] did, saved and lost.
+///
+/// ```
+/// # use thermocline::{Db, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()))?.put(b"key", b"value")?;
+/// let report = thermocline::repair(Options::at(directory.path()))?;
+/// assert!(report.was_sound && report.lost.is_empty());
+/// assert_eq!(report.to_string(), "nothing is wrong, and nothing was changed");
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RepairReport {
     /// Nothing was wrong, and nothing was changed.

@@ -130,6 +130,17 @@ impl Counters {
 }
 
 /// One background job that has ended.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.flush()?;
+/// let event = &db.events(10)[0];
+/// assert!(event.job == "flush" && event.error.is_none() && event.bytes_out > 0);
+/// assert!(event.to_string().contains("because")); // It says why it ran.
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
     /// When it began, in microseconds since the Unix epoch.
@@ -171,6 +182,16 @@ impl fmt::Display for Event {
 }
 
 /// What the last opening found in the log.
+///
+/// ```
+/// # use thermocline::{Db, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()))?.put(b"key", b"value")?;
+/// let db = Db::open(Options::at(directory.path()))?;
+/// let recovery = db.stats().recovery;
+/// assert_eq!((recovery.entries, recovery.torn_bytes), (1, 0));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Recovery {
     /// Log records replayed.
@@ -189,6 +210,17 @@ pub struct Recovery {
 }
 
 /// The state and history of a store since it was opened.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.get(b"key")?;
+/// db.get(b"no such key")?;
+/// let stats = db.stats();
+/// assert_eq!((stats.writes, stats.memtable_hits, stats.misses), (1, 1, 1));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
     /// The tiers, fast to cheap.
@@ -271,6 +303,17 @@ pub struct Stats {
 }
 
 /// One tier. See [`Stats`].
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.flush()?;
+/// let tier = &db.stats().tiers[0];
+/// assert_eq!((&*tier.name, tier.tables), ("main", 1));
+/// assert!(tier.used_bytes > 0 && tier.used_bytes <= tier.capacity_bytes);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct TierStats {
     /// Its name.
@@ -306,6 +349,15 @@ pub struct TierStats {
 }
 
 /// One keyspace. See [`Stats`].
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// let default = &db.stats().keyspaces[0];
+/// assert_eq!((&*default.name, default.parts), ("default", 1));
+/// assert!(default.levels.is_empty()); // Nothing has been flushed.
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyspaceStats {
     /// Its name.
@@ -317,6 +369,16 @@ pub struct KeyspaceStats {
 }
 
 /// One level, or the newest level of one part. See [`Stats`].
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.flush()?;
+/// let level = &db.stats().keyspaces[0].levels[0];
+/// assert_eq!((&*level.slot, level.runs, level.entries), ("L0.0", 1, 1));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct LevelStats {
     /// `L0.p` for the newest level of part `p`, else `L1`, `L2`, ...
@@ -336,6 +398,17 @@ pub struct LevelStats {
 }
 
 /// One table as `tables` lists it.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.delete(b"other key")?;
+/// db.flush()?;
+/// let table = &db.tables()[0];
+/// assert_eq!((table.entries, table.deletes), (2, 1));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct TableInfo {
     /// Its number.

@@ -32,6 +32,17 @@ use crate::version::manifest::{self, ReadBack};
 use crate::version::tree::{Graveyard, OpenTable, TableHome};
 
 /// Something that is not as it should be.
+///
+/// ```
+/// # use thermocline::{Db, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()))?.close()?;
+/// let current = directory.path().join("CURRENT");
+/// std::fs::write(&current, b"nonsense").unwrap();
+/// let report = thermocline::verify(Options::at(directory.path()))?;
+/// assert_eq!(report.problems[0].path, current);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Problem {
     /// The file or directory.
@@ -63,6 +74,19 @@ impl fmt::Display for Problem {
 }
 
 /// What [`verify`] read and found.
+///
+/// ```
+/// # use thermocline::{Db, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// let db = Db::open(Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.flush()?;
+/// db.close()?;
+/// let report = thermocline::verify(Options::at(directory.path()))?;
+/// assert_eq!((report.tables, report.blocks, report.entries), (1, 1, 1));
+/// assert!(report.to_string().ends_with("no problems"));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct VerifyReport {
     /// Tiers.
