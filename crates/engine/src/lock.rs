@@ -47,20 +47,26 @@ impl StoreLock {
     pub(crate) fn take_in(options: &Options, environment: &Environment) -> Result<StoreLock> {
         let mut locks = Vec::new();
         for tier in &options.tiers {
-            let path = tier.path().join(LOCK_FILE);
-            let metadata = environment.file_system.metadata(&path);
-            if metadata
-                .map_err(|e| Error::io("looking for lock file", &path, e))?
-                .is_some()
-            {
-                locks.push(lock(environment, tier.path())?);
-            }
+            locks.extend(lock_if_there(environment, tier.path())?);
         }
         Ok(StoreLock { _locks: locks })
     }
 }
 
-/// Locks one tier directory.
+/// Locks one tier directory if it has a lock file.
+pub(crate) fn lock_if_there(
+    environment: &Environment,
+    directory: &Path,
+) -> Result<Option<Box<dyn Lock>>> {
+    let path = directory.join(LOCK_FILE);
+    let found = environment.file_system.metadata(&path);
+    match found.map_err(|e| Error::io("looking for lock file", &path, e))? {
+        Some(_) => lock(environment, directory).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Locks one tier directory, making its lock file if there is none.
 pub(crate) fn lock(environment: &Environment, directory: &Path) -> Result<Box<dyn Lock>> {
     let path = directory.join(LOCK_FILE);
     let lock = environment

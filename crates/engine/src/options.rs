@@ -71,6 +71,11 @@ fn default_block_bytes() -> u64 {
 
 impl Tier {
     /// A tier called `name` in the directory `path`, created if missing.
+    ///
+    /// A name has 1 to 64 ASCII letters, digits, `-`, `_` and `.`; it begins
+    /// with a letter or digit and does not end with `.`. Names of devices
+    /// (`con`, `nul`, `com1`, ...) are refused, as are two that differ in case
+    /// alone, for a checkpoint makes a directory of each name.
     #[must_use]
     pub fn new(name: &str, path: impl Into<PathBuf>) -> Tier {
         Tier {
@@ -614,12 +619,22 @@ impl Options {
         within("tier_fill_share", self.tier_fill_share, 0.1, 1.0)?;
         for (i, tier) in self.tiers.iter().enumerate() {
             let name = &tier.name;
-            if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
-                return Err(Error::invalid(format!("name of tier {i}"))
-                    .expected("1 to 64 printable characters", format!("{name:?}")));
+            if !is_tier_name(name) {
+                return Err(Error::invalid(format!("name of tier {i}")).expected(
+                    "1 to 64 letters, digits, '-', '_' or '.', the first a letter or digit, the last \
+                     no '.', and no device's or options file's name",
+                    format!("{name:?}"),
+                ));
             }
-            if self.tiers[..i].iter().any(|t| t.name == *name) {
-                return Err(Error::invalid(format!("two tiers are called {name:?}")));
+            // A checkpoint may lie where case makes no difference.
+            if let Some(other) = self.tiers[..i]
+                .iter()
+                .find(|t| t.name.eq_ignore_ascii_case(name))
+            {
+                return Err(Error::invalid(format!(
+                    "two tiers are called {name:?} and {:?}",
+                    other.name
+                )));
             }
             if self.tiers[..i].iter().any(|t| t.path == tier.path) {
                 return Err(Error::invalid(format!(
@@ -663,9 +678,72 @@ impl Options {
     }
 }
 
+/// Whether `name` may be a tier's. A checkpoint makes a directory of that name,
+/// so it must be one on every file system, and lie where it is put.
+fn is_tier_name(name: &str) -> bool {
+    const RESERVED: [&str; 4] = ["con", "prn", "aux", "nul"];
+    let stem = name.split('.').next().unwrap_or("").to_ascii_lowercase();
+    let numbered = (stem.strip_prefix("com").or(stem.strip_prefix("lpt")))
+        .is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|b| b.is_ascii_digit()));
+    name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && !name.ends_with('.')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && !RESERVED.contains(&&*stem)
+        && !numbered
+        && !name.eq_ignore_ascii_case(OPTIONS_FILE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Found in review: a checkpoint joins the tier's name to its directory, and
+    /// a tier called `../x` put it outside.
+    #[test]
+    fn a_tier_name_is_a_portable_file_name() {
+        let check = |name: &str| Options::new().tier(Tier::new(name, "/x")).check();
+        for name in [
+            "a",
+            "fast",
+            "SSD-1",
+            "nvme_0.v2",
+            "0",
+            "comet",
+            &"x".repeat(64),
+        ] {
+            check(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "../a",
+            "/a",
+            "a\\b",
+            "a b",
+            "a:",
+            "a.",
+            ".a",
+            "-a",
+            "é",
+            "a\0",
+            "con",
+            "NUL.txt",
+            "com1",
+            "Thermocline.toml",
+            &"x".repeat(65),
+        ] {
+            let error = check(name).expect_err(name);
+            assert_eq!(error.kind(), crate::ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains("name of tier 0"), "{error}");
+        }
+        let twice = Options::at("/x").tier(Tier::new("MAIN", "/y")).check();
+        assert!(twice.unwrap_err().to_string().contains("MAIN"));
+    }
 
     #[test]
     fn options_survive_toml() {
