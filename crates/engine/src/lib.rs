@@ -39,14 +39,14 @@ pub use explain::{Explanation, Place};
 pub use lock::StoreLock;
 pub use open::DEFAULT_KEYSPACE;
 pub use options::{Durability, OPTIONS_FILE, Options, Tier};
-pub use repair::{LostRange, LostTable, RepairReport, repair};
+pub use repair::{LostRange, LostTable, RepairReport, repair, repair_with};
 pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use stats::{Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats};
 pub use thermocline_model::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use thermocline_model::table::Compression;
 pub use thermocline_model::tier::DeviceProfile;
-pub use verify::{Problem, VerifyReport, verify};
+pub use verify::{Phase, Problem, Progress, VerifyReport, verify, verify_with};
 pub use write::WriteOptions;
 
 /// The example of the README compiles.

@@ -5,6 +5,7 @@
 //! read-only medium can be read; who wants to read a store that stays still
 //! takes a [`StoreLock`] first.
 
+use std::io;
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -59,10 +60,12 @@ pub(crate) fn lock_if_there(
     directory: &Path,
 ) -> Result<Option<Box<dyn Lock>>> {
     let path = directory.join(LOCK_FILE);
-    let found = environment.file_system.metadata(&path);
-    match found.map_err(|e| Error::io("looking for lock file", &path, e))? {
-        Some(_) => lock(environment, directory).map(Some),
-        None => Ok(None),
+    match environment.file_system.metadata(&path) {
+        Ok(Some(_)) => lock(environment, directory).map(Some),
+        Ok(None) => Ok(None),
+        // What is no directory has no lock file.
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        Err(e) => Err(Error::io("looking for lock file", &path, e)),
     }
 }
 
