@@ -3,6 +3,7 @@
 mod batch;
 mod bulk;
 pub mod cache;
+mod capacity;
 mod checkpoint;
 mod compact;
 mod db;

@@ -119,6 +119,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     engine.recover_log()?;
     if !engine.options.read_only {
         engine.sweep_orphans()?;
+        engine.update_full();
     }
     Ok(engine)
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thermocline_model::cuts::Cuts;
 use thermocline_model::table::Compression;
-use thermocline_model::tier::{DeviceProfile, TIERS_MAX};
+use thermocline_model::tier::{DeviceProfile, TIERS_MAX, is_tier_name};
 use thermocline_model::view::ShapeOptions;
 
 use crate::error::{Error, Result};
@@ -91,7 +91,12 @@ impl Tier {
         }
     }
 
-    /// Bytes the store may keep here. Default: whatever the device has.
+    /// Bytes of tables the store may keep here; what does not fit goes to the
+    /// next tier. Default: whatever the device has.
+    ///
+    /// If every tier has a capacity and all are full, puts fail with
+    /// [`crate::ErrorKind::NoSpace`]; reads, deletes and compactions go on, and
+    /// writing resumes once there is room. Log and manifest are not counted.
     #[must_use]
     pub fn capacity_bytes(mut self, bytes: u64) -> Tier {
         self.capacity_bytes = Some(bytes);
@@ -619,7 +624,7 @@ impl Options {
         within("tier_fill_share", self.tier_fill_share, 0.1, 1.0)?;
         for (i, tier) in self.tiers.iter().enumerate() {
             let name = &tier.name;
-            if !is_tier_name(name) {
+            if !is_tier_name(name) || name.eq_ignore_ascii_case(OPTIONS_FILE) {
                 return Err(Error::invalid(format!("name of tier {i}")).expected(
                     "1 to 64 letters, digits, '-', '_' or '.', the first a letter or digit, the last \
                      no '.', and no device's or options file's name",
@@ -676,24 +681,6 @@ impl Options {
         }
         self.default_cuts().map(drop)
     }
-}
-
-/// Whether `name` may be a tier's. A checkpoint makes a directory of that name,
-/// so it must be one on every file system, and lie where it is put.
-fn is_tier_name(name: &str) -> bool {
-    const RESERVED: [&str; 4] = ["con", "prn", "aux", "nul"];
-    let stem = name.split('.').next().unwrap_or("").to_ascii_lowercase();
-    let numbered = (stem.strip_prefix("com").or(stem.strip_prefix("lpt")))
-        .is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|b| b.is_ascii_digit()));
-    name.len() <= 64
-        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && !name.ends_with('.')
-        && name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-        && !RESERVED.contains(&&*stem)
-        && !numbered
-        && !name.eq_ignore_ascii_case(OPTIONS_FILE)
 }
 
 #[cfg(test)]

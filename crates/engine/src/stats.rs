@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -54,6 +54,22 @@ pub(crate) struct TierCounters {
     pub(crate) merge_read_bytes: Counter,
     pub(crate) relocated_in_bytes: Counter,
     pub(crate) spills: Counter,
+    pub(crate) spilled_bytes: Counter,
+    /// When the first and the last spill were; 0 for never.
+    pub(crate) spilled_first_us: AtomicU64,
+    pub(crate) spilled_last_us: AtomicU64,
+}
+
+impl TierCounters {
+    /// A table of `bytes` that belongs here was put on a lower tier.
+    pub(crate) fn spilled(&self, bytes: u64, now_us: u64) {
+        self.spills.add(1);
+        self.spilled_bytes.add(bytes);
+        let (first, relaxed) = (&self.spilled_first_us, Ordering::Relaxed);
+        // Fails for all but the first.
+        let _ = first.compare_exchange(0, now_us, relaxed, relaxed);
+        self.spilled_last_us.fetch_max(now_us, Ordering::Relaxed);
+    }
 }
 
 /// Everything counted since the store was opened.
@@ -83,6 +99,8 @@ pub(crate) struct Counters {
     /// Nanoseconds a writer owes per byte; `u64::MAX` means stop.
     pub(crate) brake: AtomicU64,
     pub(crate) brake_debt_ns: AtomicU64,
+    /// Whether live tables fill the capacity of all tiers.
+    pub(crate) is_full: AtomicBool,
     last_error: Mutex<Option<Error>>,
     events: Mutex<VecDeque<Event>>,
 }
@@ -217,7 +235,7 @@ pub struct Stats {
     pub writes: u64,
     /// Their log bytes.
     pub written_bytes: u64,
-    /// Writes refused by the log.
+    /// Writes refused: by the log, or because all tiers are full.
     pub failed_writes: u64,
     /// Point reads answered by a memtable. Every point read is counted once:
     /// here, in `cached_hits`, in the `hits` of one tier, or in `misses`.
@@ -266,6 +284,15 @@ pub struct Stats {
     pub job_errors: u64,
     /// The last of their errors.
     pub last_error: Option<String>,
+    /// When the numbers were taken, in microseconds since the Unix epoch.
+    pub now_us: u64,
+    /// Bytes that all tiers together may hold, if every tier has a
+    /// `capacity_bytes`: all of the last one's, and of the others what placement
+    /// fills. Once live tables have as many, puts are refused with
+    /// [`crate::ErrorKind::NoSpace`] until they have fewer.
+    pub capacity_bytes: Option<u64>,
+    /// Whether that is so now.
+    pub is_full: bool,
     /// What the opening found.
     pub recovery: Recovery,
 }
@@ -299,8 +326,22 @@ pub struct TierStats {
     pub written_bytes: u64,
     /// Bytes that relocations brought here.
     pub relocated_in_bytes: u64,
-    /// Tables that should have gone here, but the tier was full.
+    /// Tables that a flush or merge put on a lower tier since the store was
+    /// opened: they belong here, and there was no room. That levels which the
+    /// tier does not hold go to the next one is no spill.
     pub spills: u64,
+    /// Their data bytes.
+    pub spilled_bytes: u64,
+    /// When the first of them was written, in microseconds since the Unix
+    /// epoch; none if there is none.
+    pub spilled_first_us: Option<u64>,
+    /// When the last one was.
+    pub spilled_last_us: Option<u64>,
+    /// Tables that lie on a lower tier now, though they belong here, because
+    /// this one has no room for them.
+    pub lower_tables: u64,
+    /// Their data bytes.
+    pub lower_bytes: u64,
     /// Whether direct I/O is in use.
     pub direct_io: bool,
 }
@@ -406,12 +447,34 @@ impl fmt::Display for Stats {
                 t.price_usd_month
             )?;
             if t.spills > 0 {
+                let ago = |at: Option<u64>| self.now_us.saturating_sub(at.unwrap_or(0)) / 1_000_000;
                 writeln!(
                     f,
-                    "           warning: {} tables spilled to a cheaper tier: {} was full",
-                    t.spills, t.name
+                    "           warning: {} was full: {} tables ({}) were written to a lower tier, \
+                     the first {} s ago, the last {} s ago",
+                    t.name,
+                    t.spills,
+                    size(t.spilled_bytes),
+                    ago(t.spilled_first_us),
+                    ago(t.spilled_last_us)
                 )?;
             }
+            if t.lower_tables > 0 {
+                writeln!(
+                    f,
+                    "           warning: {} is full: {} tables ({}) that belong there lie on a lower tier",
+                    t.name,
+                    t.lower_tables,
+                    size(t.lower_bytes)
+                )?;
+            }
+        }
+        if let Some(capacity) = self.capacity_bytes.filter(|_| self.is_full) {
+            writeln!(
+                f,
+                "warning: all tiers are full: puts are refused until less than {} is used",
+                size(capacity)
+            )?;
         }
         for k in &self.keyspaces {
             let parts = if k.parts == 1 { "part" } else { "parts" };

@@ -325,6 +325,12 @@ impl Verify<'_, '_> {
         }
         self.report.manifest_torn_bytes = read.torn_bytes;
         self.report.keyspaces = read.version.keyspaces.len() as u64;
+        let store_id = read.header.store_id;
+        let (environment, end) = (self.environment, read.end);
+        let closed = manifest::check_closing_note(environment, &directory, store_id, number, end);
+        if let Err(error) = closed {
+            self.wrong(&error, &directory);
+        }
         let name = manifest::file_name(number);
         self.report.manifest_bytes = self.size_of(0, &name);
         if let Err(broken) = check::check_version(&read.version) {

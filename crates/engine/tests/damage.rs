@@ -486,7 +486,7 @@ fn behind_an_unreadable_manifest_every_file_is_still_read() {
         for extension in ["data", "meta", "log"] {
             let with = |f: &&PathBuf| f.extension().is_some_and(|e| e == extension);
             let all = files(root.path());
-            let file = all.iter().filter(with).next_back().unwrap();
+            let file = all.iter().rfind(with).unwrap();
             let size = fs::metadata(root.path().join(file)).unwrap().len();
             let at = break_file(&root.path().join(file));
             broken.push((file.clone(), at, size));
@@ -531,7 +531,7 @@ fn a_missing_tier_or_unreadable_table_keeps_nothing_else_from_being_read() {
         let damaged = fs::read_dir(root.path().join(other)).unwrap();
         let object = damaged
             .map(|e| e.unwrap().path())
-            .find(|p| p.extension().is_some_and(|e| e == "data" || e == "meta"))
+            .find(|p| p.extension().is_some_and(|e| e == "data" || e == "log"))
             .unwrap();
         break_file(&object);
         let report = verify(options(root.path())).unwrap();
@@ -589,6 +589,96 @@ fn every_damaged_log_segment_is_named_and_not_the_first_alone() {
             problem.expected.is_some() && problem.found.is_some(),
             "{problem}"
         );
+    }
+}
+
+/// Where the frames of a manifest end, the last mark left out.
+fn frame_ends(bytes: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut at = 0;
+    while at + 16 <= bytes.len() {
+        let word = |i: usize| u32::from_le_bytes(bytes[at + i..at + i + 4].try_into().unwrap());
+        let end = (at + 16 + word(8) as usize).next_multiple_of(8);
+        if word(12) != 0x7468_6d02 {
+            ends.push(end);
+        }
+        at = end;
+    }
+    ends
+}
+
+/// Cut off at the end of an edit, a manifest used to read as an earlier one: a
+/// bulk load, which is in no log, was gone, and its tables were deleted.
+#[test]
+fn a_manifest_that_lost_its_last_edits_after_a_clean_close_is_refused() {
+    let whole = tempfile::tempdir().unwrap();
+    let history = store(whole.path());
+    // Sessions that write to no log: one that does nothing, one that loads.
+    Db::open(options(whole.path())).unwrap().close().unwrap();
+    let db = Db::open(options(whole.path())).unwrap();
+    let mut load = db.bulk_load().unwrap();
+    load.add(b"x", b"loaded").unwrap();
+    load.finish().unwrap();
+    db.close().unwrap();
+    assert!(verify(options(whole.path())).unwrap().problems.is_empty());
+    let manifest = files(whole.path())
+        .into_iter()
+        .find(|f| f.to_string_lossy().contains("MANIFEST"))
+        .unwrap();
+    let bytes = fs::read(whole.path().join(&manifest)).unwrap();
+    let ends = frame_ends(&bytes);
+    assert!(ends.len() >= 4, "{ends:?}");
+    for (index, &end) in ends.iter().enumerate() {
+        let root = tempfile::tempdir().unwrap();
+        copy(whole.path(), root.path());
+        let path = root.path().join(&manifest);
+        fs::write(&path, &bytes[..end]).unwrap();
+        if index + 1 == ends.len() {
+            // The mark alone is gone.
+            Db::open(options(root.path())).unwrap();
+            continue;
+        }
+        let before = snapshot(root.path());
+        let error = Db::open(options(root.path())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert_eq!(
+            before,
+            snapshot(root.path()),
+            "a refused opening changes nothing"
+        );
+        let report = verify_unchanged(root.path());
+        assert!(report.problems.iter().any(|p| p.path == path), "{report}");
+        let report = repair(options(root.path())).unwrap();
+        let db = Db::open(options(root.path())).unwrap_or_else(|e| panic!("{end}: {e}\n{report}"));
+        assert_eq!(
+            db.get(b"x").unwrap().as_deref(),
+            Some(&b"loaded"[..]),
+            "{report}"
+        );
+        for (key, value) in &history.now {
+            assert_eq!(
+                db.get(key).unwrap().as_ref().map(|v| v.to_vec()),
+                Some(value.clone())
+            );
+        }
+    }
+}
+
+#[test]
+fn a_store_that_was_not_closed_is_not_taken_for_a_damaged_one() {
+    let root = tempfile::tempdir().unwrap();
+    store(root.path());
+    for round in 0..3u8 {
+        let db = Db::open(options(root.path())).unwrap();
+        let mut load = db.bulk_load().unwrap();
+        load.add(&[b'x', round], b"loaded").unwrap();
+        load.finish().unwrap();
+        let killed = tempfile::tempdir().unwrap();
+        copy(root.path(), killed.path());
+        let report = verify(options(killed.path())).unwrap();
+        assert!(report.problems.is_empty(), "{report}");
+        let survivor = Db::open(options(killed.path())).unwrap();
+        assert!(survivor.get(&[b'x', round]).unwrap().is_some());
     }
 }
 

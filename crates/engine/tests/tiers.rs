@@ -10,13 +10,16 @@ use common::disk::{Disk, Down};
 use thermocline::{Db, ErrorKind, Options, Tier};
 
 fn options(names: &[&str]) -> Options {
-    let tier = |name: &&str| {
-        Tier::new(name, format!("/{name}/store"))
-            .block_bytes(512)
-            .capacity_bytes(20_000)
+    let tier = |(at, name): (usize, &&str)| {
+        let tier = Tier::new(name, format!("/{name}/store")).block_bytes(512);
+        // The last one takes what is left.
+        match at + 1 < names.len() {
+            true => tier.capacity_bytes(20_000),
+            false => tier,
+        }
     };
     Options::new()
-        .with_tiers(names.iter().map(tier).collect())
+        .with_tiers(names.iter().enumerate().map(tier).collect())
         .background_threads(0)
         .table_bytes(4 << 10)
         .reserve_bytes(0)

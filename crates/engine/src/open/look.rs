@@ -42,6 +42,13 @@ pub(super) fn look(options: &Options, environment: &Environment) -> Result<Found
     {
         return Err(problem);
     }
+    manifest::check_closing_note(
+        environment,
+        directory,
+        read.header.store_id,
+        number,
+        read.end,
+    )?;
     Ok(Found {
         header: read.header,
         version: read.version,
