@@ -43,7 +43,9 @@ pub use options::{Durability, OPTIONS_FILE, Options, Tier};
 pub use repair::{LostRange, LostTable, RepairReport, repair, repair_with};
 pub use scan::{Entries, Iter};
 pub use slice::Slice;
-pub use stats::{Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats};
+pub use stats::{
+    Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats, human_bytes,
+};
 pub use thermocline_model::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use thermocline_model::table::Compression;
 pub use thermocline_model::tier::DeviceProfile;

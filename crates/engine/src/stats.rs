@@ -411,11 +411,18 @@ pub struct TableInfo {
     pub created_us: u64,
 }
 
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+/// A number of bytes for people: `1536` as `1.5 KiB`.
+///
+/// ```
+/// assert_eq!(thermocline::human_bytes(1 << 20), "1.0 MiB");
+/// ```
+#[must_use]
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
+    // The limit is where three digits would round up to 1024.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
     }
@@ -438,12 +445,12 @@ impl fmt::Display for Stats {
                 f,
                 "{:<10} {:>9} {:>11} {:>7} {:>10} {:>12} {:>10} {:>10.4}",
                 t.name,
-                size(t.used_bytes),
-                size(t.capacity_bytes),
+                human_bytes(t.used_bytes),
+                human_bytes(t.capacity_bytes),
                 t.tables,
                 t.hits,
                 t.block_reads,
-                size(t.written_bytes),
+                human_bytes(t.written_bytes),
                 t.price_usd_month
             )?;
             if t.spills > 0 {
@@ -454,7 +461,7 @@ impl fmt::Display for Stats {
                      the first {} s ago, the last {} s ago",
                     t.name,
                     t.spills,
-                    size(t.spilled_bytes),
+                    human_bytes(t.spilled_bytes),
                     ago(t.spilled_first_us),
                     ago(t.spilled_last_us)
                 )?;
@@ -465,7 +472,7 @@ impl fmt::Display for Stats {
                     "           warning: {} is full: {} tables ({}) that belong there lie on a lower tier",
                     t.name,
                     t.lower_tables,
-                    size(t.lower_bytes)
+                    human_bytes(t.lower_bytes)
                 )?;
             }
         }
@@ -473,7 +480,7 @@ impl fmt::Display for Stats {
             writeln!(
                 f,
                 "warning: all tiers are full: puts are refused until less than {} is used",
-                size(capacity)
+                human_bytes(capacity)
             )?;
         }
         for k in &self.keyspaces {
@@ -489,14 +496,14 @@ impl fmt::Display for Stats {
                 "level", "runs", "tables", "bytes", "entries", "hits"
             )?;
             for l in &k.levels {
-                let by_tier: Vec<String> = l.tier_bytes.iter().map(|&b| size(b)).collect();
+                let by_tier: Vec<String> = l.tier_bytes.iter().map(|&b| human_bytes(b)).collect();
                 writeln!(
                     f,
                     "{:<7} {:>4} {:>7} {:>10} {:>11} {:>10}  {}",
                     l.slot,
                     l.runs,
                     l.tables,
-                    size(l.bytes),
+                    human_bytes(l.bytes),
                     l.entries,
                     l.hits,
                     by_tier.join(" | ")
@@ -508,7 +515,7 @@ impl fmt::Display for Stats {
             "\nwrites {} ({}), scans {}, point reads answered by memtables {}, by the block cache {}, \
              by tiers {}, of absent keys {}",
             self.writes,
-            size(self.written_bytes),
+            human_bytes(self.written_bytes),
             self.scans,
             self.memtable_hits,
             self.cached_hits,
@@ -519,31 +526,31 @@ impl fmt::Display for Stats {
             f,
             "memtables {} ({}), block cache {} ({} hits, {} misses), pinned metadata {}",
             self.memtables,
-            size(self.memtable_bytes),
-            size(self.cache_bytes),
+            human_bytes(self.memtable_bytes),
+            human_bytes(self.cache_bytes),
             self.cache_hits,
             self.cache_misses,
-            size(self.pinned_meta_bytes)
+            human_bytes(self.pinned_meta_bytes)
         )?;
         writeln!(
             f,
             "log {} segments ({}), manifest {}",
             self.log_segments,
-            size(self.log_bytes),
-            size(self.manifest_bytes)
+            human_bytes(self.log_bytes),
+            human_bytes(self.manifest_bytes)
         )?;
         writeln!(
             f,
             "flushes {} ({}), merges {} ({} in, {} out), tables moved {}, blocks copied {}, relocations {} ({})",
             self.flushes,
-            size(self.flushed_bytes),
+            human_bytes(self.flushed_bytes),
             self.merges,
-            size(self.merge_in_bytes),
-            size(self.merge_out_bytes),
+            human_bytes(self.merge_in_bytes),
+            human_bytes(self.merge_out_bytes),
             self.tables_moved,
             self.blocks_copied,
             self.relocations,
-            size(self.relocated_bytes)
+            human_bytes(self.relocated_bytes)
         )?;
         writeln!(
             f,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::stats::size;
+use crate::stats::human_bytes;
 
 /// Something that is not as it should be.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -98,11 +98,11 @@ impl fmt::Display for VerifyReport {
             self.tables,
             self.blocks,
             self.entries,
-            size(self.bytes),
+            human_bytes(self.bytes),
             self.tiers,
             if self.tiers == 1 { "tier" } else { "tiers" }
         )?;
-        write!(f, "manifest {}", size(self.manifest_bytes))?;
+        write!(f, "manifest {}", human_bytes(self.manifest_bytes))?;
         if self.manifest_torn_bytes > 0 {
             write!(
                 f,
@@ -115,7 +115,7 @@ impl fmt::Display for VerifyReport {
             "\nlog      {} frames, {} entries, {}",
             self.log_frames,
             self.log_entries,
-            size(self.log_bytes)
+            human_bytes(self.log_bytes)
         )?;
         if self.log_torn_bytes > 0 {
             write!(
