@@ -231,6 +231,7 @@ impl BulkLoad {
         engine.published.store(seq.0, Ordering::Release);
         drop(commit);
         outputs.keep();
+        engine.update_full();
         engine.trim_log();
         engine.counters.bulk_bytes.add(bytes);
         engine.wake();

@@ -551,6 +551,11 @@ impl Db {
     /// # Ok::<(), thermocline::Error>(())
     /// ```
     ///
+    /// The directories stay locked until the last handle is dropped (clones,
+    /// keyspaces, snapshots, iterators, bulk loads): these still read files of
+    /// the store, which an opening elsewhere may delete. Until then, opening it
+    /// again fails with [`ErrorKind::Locked`].
+    ///
     /// # Errors
     /// When the log could not be made durable.
     pub fn close(self) -> Result<()> {
@@ -569,7 +574,11 @@ impl Handle {
         self.engine.bury();
         let mut commit = self.engine.commit.lock();
         match commit.log.take() {
-            Some(mut log) if !self.engine.is_poisoned.load(Ordering::Acquire) => log.close(),
+            Some(mut log) if !self.engine.is_poisoned.load(Ordering::Acquire) => {
+                let versions = self.engine.versions.lock();
+                let note = versions.manifest.as_ref().and_then(|m| m.closing_note());
+                log.close_with(note)
+            }
             _ => Ok(()),
         }
     }

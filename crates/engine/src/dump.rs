@@ -225,11 +225,16 @@ impl Page<'_> {
                 offset,
                 count: 0,
                 durable_seq,
+                payload,
                 ..
             } => {
+                let note = match manifest::noted(payload) {
+                    Some((number, end)) => format!(", edits of manifest {number} up to {end}"),
+                    None => String::new(),
+                };
                 line!(
                     self,
-                    "{offset:>10}  seal: closed, all durable up to {durable_seq}"
+                    "{offset:>10}  seal: closed, all durable up to {durable_seq}{note}"
                 )
             }
             Found::Frame {

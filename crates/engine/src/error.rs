@@ -259,11 +259,26 @@ impl Error {
         self.0.offset
     }
 
-    /// What is wrong, without the file and the offset.
+    /// What is wrong, without the file, the offset, what was expected and what
+    /// was found.
     pub(crate) fn words(&self) -> String {
         let mut bare = self.clone();
         (bare.0.path, bare.0.offset) = (None, None);
+        bare.0.expected_found = None;
         bare.to_string()
+    }
+
+    /// What was expected and what was found, where that is known.
+    ///
+    /// ```
+    /// let error = thermocline::Options::at("/x").level_ratio(1);
+    /// # let error = thermocline::Db::open(error).unwrap_err();
+    /// assert_eq!(error.expected_found(), Some(("2 to 1000", "1")));
+    /// ```
+    #[must_use]
+    pub fn expected_found(&self) -> Option<(&str, &str)> {
+        let both = self.0.expected_found.as_ref();
+        both.map(|(expected, found)| (expected.as_str(), found.as_str()))
     }
 
     /// The file concerned, if one is.

@@ -23,6 +23,7 @@
 mod batch;
 mod bulk;
 pub mod cache;
+mod capacity;
 mod checkpoint;
 mod compact;
 mod db;
@@ -62,11 +63,13 @@ pub use keyspace::{Keyspace, KeyspaceOptions};
 pub use lock::StoreLock;
 pub use open::DEFAULT_KEYSPACE;
 pub use options::{Durability, OPTIONS_FILE, Options, Tier};
-pub use repair::{LostRange, LostTable, RepairReport, repair};
+pub use repair::{LostRange, LostTable, RepairReport, repair, repair_with};
 pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use snapshot::Snapshot;
-pub use stats::{Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats};
+pub use stats::{
+    Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats, human_bytes,
+};
 /// ```
 /// # use thermocline::{KEY_BYTES_MAX, VALUE_BYTES_MAX, WriteBatch};
 /// let mut batch = WriteBatch::new();
@@ -92,7 +95,7 @@ pub use thermocline_model::table::Compression;
 /// assert!(block_mb_s < disk.sequential_mb_s / 100.0); // Seeks cost that much.
 /// ```
 pub use thermocline_model::tier::DeviceProfile;
-pub use verify::{Problem, VerifyReport, verify};
+pub use verify::{Phase, Problem, Progress, VerifyReport, verify, verify_with};
 pub use write::WriteOptions;
 
 /// The example of the README compiles.

@@ -83,6 +83,7 @@ impl Engine {
                 .expected(format!("at most {BATCH_BYTES_MAX}"), payload.len()));
         }
         let checksum = crc32c::crc32c(payload);
+        self.admit(payload)?;
         self.make_room(payload.len())?;
 
         let mut commit = self.commit.lock();

@@ -54,7 +54,8 @@ const FOLDER_ARROWS: &[(&str, &[&str])] = &[
     ("cache", &["table"]),
     ("table", &["store", "cache"]),
     // Of `memory` the filters, which stand before the tables made of memtables.
-    ("version", &["store", "table", "cache", "memory"]),
+    // Of `log` the note that a clean close leaves there.
+    ("version", &["store", "log", "table", "cache", "memory"]),
     (
         "job",
         &[

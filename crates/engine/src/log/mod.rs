@@ -59,8 +59,8 @@ use crate::Result;
 
 pub use format::{FRAME_HEADER_BYTES, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES, SegmentHeader};
 pub(crate) use format::{parse_segment, segment_path};
-pub(crate) use local::list_segments;
-pub use local::{LocalLog, LogOptions};
+pub use local::{ClosingNote, LocalLog, LogOptions};
+pub(crate) use local::{closing_note, list_segments};
 pub use replay::{ReplayReport, ReplayedFrame, Torn, replay, truncate_torn};
 pub use scan::{Found, scan_frames};
 pub(crate) use scan::{claimed_segment, scan_bytes};

@@ -1,8 +1,8 @@
 //! Which options are refused.
 
-use thermocline_model::tier::TIERS_MAX;
+use thermocline_model::tier::{TIERS_MAX, is_tier_name};
 
-use super::{KIB, MIB, Options};
+use super::{KIB, MIB, OPTIONS_FILE, Options};
 use crate::error::{Error, Result};
 
 impl Options {
@@ -64,12 +64,22 @@ impl Options {
         within("tier_fill_share", self.tier_fill_share, 0.1, 1.0)?;
         for (i, tier) in self.tiers.iter().enumerate() {
             let name = &tier.name;
-            if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
-                return Err(Error::invalid(format!("name of tier {i}"))
-                    .expected("1 to 64 printable bytes", format!("{name:?}")));
+            if !is_tier_name(name) || name.eq_ignore_ascii_case(OPTIONS_FILE) {
+                return Err(Error::invalid(format!("name of tier {i}")).expected(
+                    "1 to 64 letters, digits, '-', '_' or '.', the first a letter or digit, the last \
+                     no '.', and no device's or options file's name",
+                    format!("{name:?}"),
+                ));
             }
-            if self.tiers[..i].iter().any(|t| t.name == *name) {
-                return Err(Error::invalid(format!("two tiers are called {name:?}")));
+            // A checkpoint may lie where case makes no difference.
+            if let Some(other) = self.tiers[..i]
+                .iter()
+                .find(|t| t.name.eq_ignore_ascii_case(name))
+            {
+                return Err(Error::invalid(format!(
+                    "two tiers are called {name:?} and {:?}",
+                    other.name
+                )));
             }
             if self.tiers[..i].iter().any(|t| t.path == tier.path) {
                 return Err(Error::invalid(format!(

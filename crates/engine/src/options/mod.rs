@@ -330,6 +330,51 @@ mod tests {
 
     use super::*;
 
+    /// Found in review: a checkpoint joins the tier's name to its directory, and
+    /// a tier called `../x` put it outside.
+    #[test]
+    fn a_tier_name_is_a_portable_file_name() {
+        let check = |name: &str| Options::new().tier(Tier::new(name, "/x")).check();
+        for name in [
+            "a",
+            "fast",
+            "SSD-1",
+            "nvme_0.v2",
+            "0",
+            "comet",
+            &"x".repeat(64),
+        ] {
+            check(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "../a",
+            "/a",
+            "a\\b",
+            "a b",
+            "a:",
+            "a.",
+            ".a",
+            "-a",
+            "é",
+            "a\0",
+            "con",
+            "NUL.txt",
+            "com1",
+            "Thermocline.toml",
+            &"x".repeat(65),
+        ] {
+            let error = check(name).expect_err(name);
+            assert_eq!(error.kind(), crate::ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains("name of tier 0"), "{error}");
+        }
+        let twice = Options::at("/x").tier(Tier::new("MAIN", "/y")).check();
+        assert!(twice.unwrap_err().to_string().contains("MAIN"));
+    }
+
     #[test]
     fn options_survive_toml() {
         let options = Options::new()

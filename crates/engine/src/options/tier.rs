@@ -44,9 +44,13 @@ fn default_block_bytes() -> u64 {
 }
 
 impl Tier {
-    /// A tier called `name` (1 to 64 bytes, no control characters) in the
-    /// directory `path`, created if missing. No two tiers share a name or a
-    /// directory.
+    /// A tier called `name` in the directory `path`, created if missing. No two
+    /// tiers share a name or a directory.
+    ///
+    /// A name has 1 to 64 ASCII letters, digits, `-`, `_` and `.`; it begins
+    /// with a letter or digit and does not end with `.`. Names of devices
+    /// (`con`, `nul`, `com1`, ...) are refused, as are two that differ in case
+    /// alone, for a checkpoint makes a directory of each name.
     ///
     /// ```
     /// let tier = thermocline::Tier::new("nvme", "/mnt/nvme/store");
@@ -68,7 +72,12 @@ impl Tier {
         }
     }
 
-    /// Bytes the store may keep here. Default: whatever the device has.
+    /// Bytes of tables the store may keep here; what does not fit goes to the
+    /// next tier. Default: whatever the device has.
+    ///
+    /// If every tier has a capacity and all are full, puts fail with
+    /// [`crate::ErrorKind::NoSpace`]; reads, deletes and compactions go on, and
+    /// writing resumes once there is room. Log and manifest are not counted.
     ///
     /// ```
     /// # use thermocline::{Db, Options, Tier};

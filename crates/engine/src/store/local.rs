@@ -62,7 +62,20 @@ impl LocalStore {
         directory: &Path,
         options: LocalStoreOptions,
     ) -> Result<LocalStore> {
-        let store = LocalStore {
+        let store = LocalStore::unlisted(environment, directory, options);
+        let used = store.list()?.iter().map(|&(_, size)| size).sum();
+        store.shared.used_bytes.store(used, Ordering::Relaxed);
+        Ok(store)
+    }
+
+    /// The store in `directory`, which may not even exist: for reading what can
+    /// be read of it. It knows no used bytes.
+    pub(crate) fn unlisted(
+        environment: &Environment,
+        directory: &Path,
+        options: LocalStoreOptions,
+    ) -> LocalStore {
+        LocalStore {
             shared: Arc::new(Shared {
                 file_system: environment.file_system.clone(),
                 directory: directory.to_path_buf(),
@@ -70,10 +83,7 @@ impl LocalStore {
                 used_bytes: AtomicU64::new(0),
             }),
             budget: None,
-        };
-        let used = store.list()?.iter().map(|&(_, size)| size).sum();
-        store.shared.used_bytes.store(used, Ordering::Relaxed);
-        Ok(store)
+        }
     }
 }
 

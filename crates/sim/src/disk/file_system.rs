@@ -96,6 +96,13 @@ impl FileSystem for Disk {
         let mut state = self.0.state.lock();
         state.whole_call(Call::Change)?;
         state.has_directory(path)?;
+        if state
+            .live
+            .keys()
+            .any(|inside| inside.parent() == Some(path))
+        {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
         state.change(Change::Remove(path.to_path_buf()));
         Ok(())
     }
