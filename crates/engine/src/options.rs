@@ -124,7 +124,9 @@ impl Tier {
 
     /// Whether to bypass the page cache, so that what is read from this tier
     /// pushes nothing out of it. Where the file system refuses direct I/O the
-    /// store reads through the page cache.
+    /// store reads through the page cache; [`crate::TierStats::direct_io`] tells.
+    /// The system's own read-ahead is bypassed too; [`Options::read_threads`]
+    /// stand in for it.
     /// Default false.
     #[must_use]
     pub fn direct_io(mut self, direct: bool) -> Tier {
@@ -208,6 +210,7 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) preset: String,
     pub(crate) background_threads: usize,
+    pub(crate) read_threads: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) table_bytes: Option<u64>,
     pub(crate) newest_runs_merge: usize,
@@ -242,6 +245,7 @@ impl Default for Options {
             durability: Durability::OperatingSystem,
             preset: "leveled".to_string(),
             background_threads: 2,
+            read_threads: 8,
             table_bytes: None,
             newest_runs_merge: 4,
             newest_runs_stop: 24,
@@ -400,6 +404,18 @@ impl Options {
         self
     }
 
+    /// Threads that read from tiers with [`Tier::direct_io`] ahead of need: as
+    /// many reads of scans, merges and multi-gets are in flight there at once.
+    /// They are started when first needed; a store without such a tier, or with
+    /// no background threads, has none. More suit devices that serve many reads
+    /// side by side; 0 reads everything when it is needed. Besides what they
+    /// have in flight (at most 64 MiB in all) each keeps up to 1 MiB. Default 8.
+    #[must_use]
+    pub fn read_threads(mut self, threads: usize) -> Options {
+        self.read_threads = threads;
+        self
+    }
+
     /// Data bytes at which a merge starts a new table: the grain of placement.
     /// Default: a sixteenth of the smallest tier's capacity, from 1 to 32 MiB;
     /// 32 MiB where no tier has one.
@@ -532,6 +548,17 @@ impl Options {
         Cuts::new(bounds).map_err(|e| Error::invalid(format!("option cuts: {e}")))
     }
 
+    /// Threads that read ahead: none where nothing runs in the background, and
+    /// none where the operating system reads ahead.
+    pub(crate) fn reader_count(&self) -> usize {
+        let direct = self.tiers.iter().any(Tier::is_direct);
+        if direct && self.background_threads > 0 {
+            self.read_threads
+        } else {
+            0
+        }
+    }
+
     /// Data bytes of a full table.
     pub(crate) fn table_size(&self) -> u64 {
         let capacities = self.tiers.iter().filter_map(|t| t.capacity_bytes);
@@ -588,6 +615,7 @@ impl Options {
         within("pinned_meta_bytes", self.pinned_meta_bytes, 0, TIB)?;
         within("filter_bits_per_key", self.filter_bits_per_key, 0, 30)?;
         within("background_threads", self.background_threads, 0, 64)?;
+        within("read_threads", self.read_threads, 0, 256)?;
         within("table_bytes", self.table_size(), 4 * KIB, TIB)?;
         within("newest_runs_merge", self.newest_runs_merge, 1, 1000)?;
         within(

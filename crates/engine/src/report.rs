@@ -53,7 +53,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
                 written_bytes: tier.counters.written_bytes.get(),
                 relocated_in_bytes: tier.counters.relocated_in_bytes.get(),
                 spills: tier.counters.spills.get(),
-                direct_io: tier.spec.is_direct(),
+                direct_io: tier.store.is_direct(),
             }
         })
         .collect();

@@ -301,7 +301,8 @@ pub struct TierStats {
     pub relocated_in_bytes: u64,
     /// Tables that should have gone here, but the tier was full.
     pub spills: u64,
-    /// Whether direct I/O is in use.
+    /// Whether direct I/O is in use: the option is set, and the file system
+    /// does it.
     pub direct_io: bool,
 }
 

@@ -17,6 +17,7 @@ mod local;
 #[cfg(target_os = "linux")]
 mod mapped;
 mod object;
+mod readers;
 mod real;
 
 pub use budget::IoBudget;
@@ -30,6 +31,7 @@ pub use identity::{TIER_FILE_NAME, TierIdentity};
 pub use local::{LocalStore, LocalStoreOptions};
 pub(crate) use object::parse_id;
 pub use object::{ObjectKind, ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
+pub use readers::{IN_FLIGHT_BYTES_MAX, PendingRead, Readers, WAITING_MAX};
 pub use real::RealFileSystem;
 
 use std::path::Path;

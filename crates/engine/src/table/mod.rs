@@ -18,6 +18,7 @@
 //! the whole extent. None of this names the object or the offset, so an extent
 //! can move to another tier, and a block into another table, byte for byte.
 
+mod ahead;
 mod block;
 mod block_build;
 mod block_cursor;
@@ -25,6 +26,7 @@ mod block_list;
 mod compress;
 pub(crate) mod counters;
 mod cursor;
+mod fetch;
 mod filter;
 mod meta;
 mod read;
@@ -38,6 +40,7 @@ mod tests;
 
 pub use block::{Block, BlockSlice};
 pub use cursor::{ReadMode, TableCursor};
+pub(crate) use fetch::Fetches;
 pub use filter::key_hash;
 pub use read::{BlockInfo, LOADED_SEQ, Table, TableAccesses, TableContext, TableHit};
 pub use verify::TableReport;

@@ -4,6 +4,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub(crate) mod disk;
+pub(crate) mod slow;
 
 /// A small, fast generator, so that a seed replays a run.
 #[derive(Clone, Debug)]
