@@ -571,6 +571,7 @@ impl Handle {
     fn close(&self) -> Result<()> {
         let threads = std::mem::take(&mut *self.threads.lock());
         stop(&self.engine, threads);
+        self.engine.home.context.close_readers();
         self.engine.bury();
         let mut commit = self.engine.commit.lock();
         match commit.log.take() {

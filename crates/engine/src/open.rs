@@ -64,9 +64,10 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     };
     let home = Arc::new(TableHome {
         stores: tiers.iter().map(|t| Arc::clone(&t.store)).collect(),
-        context: Arc::new(TableContext::new(Arc::new(BlockCache::new(
-            options.block_cache_bytes,
-        )))),
+        context: Arc::new(
+            TableContext::new(Arc::new(BlockCache::new(options.block_cache_bytes)))
+                .with_readers(options.reader_count()),
+        ),
         graveyard: Arc::new(Graveyard::default()),
     });
     let versions = if options.read_only {

@@ -66,7 +66,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
                 spilled_last_us: moment(&tier.counters.spilled_last_us),
                 lower_tables: lower.tables[tier.id.0 as usize],
                 lower_bytes: lower.bytes[tier.id.0 as usize],
-                direct_io: tier.spec.is_direct(),
+                direct_io: tier.store.is_direct(),
             }
         })
         .collect();

@@ -385,7 +385,8 @@ pub struct TierStats {
     pub lower_tables: u64,
     /// Their data bytes.
     pub lower_bytes: u64,
-    /// Whether direct I/O is in use.
+    /// Whether direct I/O is in use: the option is set, and the file system
+    /// does it.
     pub direct_io: bool,
 }
 

@@ -82,6 +82,7 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) preset: String,
     pub(crate) background_threads: usize,
+    pub(crate) read_threads: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) table_bytes: Option<u64>,
     pub(crate) newest_runs_merge: usize,
@@ -116,6 +117,7 @@ impl Default for Options {
             durability: Durability::OperatingSystem,
             preset: "leveled".to_string(),
             background_threads: 2,
+            read_threads: 8,
             table_bytes: None,
             newest_runs_merge: 4,
             newest_runs_stop: 24,
@@ -297,6 +299,17 @@ impl Options {
             .chain(self.cuts_bytes.iter().map(|c| c.as_slice().into()))
             .collect();
         Cuts::new(bounds).map_err(|e| Error::invalid(format!("option cuts: {e}")))
+    }
+
+    /// Threads that read ahead: none where nothing runs in the background, and
+    /// none where the operating system reads ahead.
+    pub(crate) fn reader_count(&self) -> usize {
+        let direct = self.tiers.iter().any(Tier::is_direct);
+        if direct && self.background_threads > 0 {
+            self.read_threads
+        } else {
+            0
+        }
     }
 
     /// Data bytes of a full table.

@@ -149,6 +149,32 @@ impl Options {
         self
     }
 
+    /// Threads that read from tiers with [`crate::Tier::direct_io`] ahead of need: as
+    /// many reads of scans, merges and multi-gets are in flight there at once.
+    /// They are started when first needed; a store without such a tier, or with
+    /// no background threads, has none. More suit devices that serve many reads
+    /// side by side; 0 reads everything when it is needed. Besides what they
+    /// have in flight (at most 64 MiB in all) each keeps up to 1 MiB. From 0 to
+    /// 256; default 8.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let tier = Tier::new("nvme", directory.path()).direct_io(true);
+    /// let db = Db::open(Options::new().tier(tier).read_threads(32))?;
+    /// db.put(b"key", b"value")?;
+    /// db.flush()?;
+    /// assert_eq!(db.multi_get(&[b"key", b"no"])?[0].as_deref(), Some(&b"value"[..]));
+    /// let error = Db::open(Options::at("/x").read_threads(257)).unwrap_err();
+    /// assert!(error.to_string().contains("read_threads: expected 0 to 256"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn read_threads(mut self, threads: usize) -> Options {
+        self.read_threads = threads;
+        self
+    }
+
     /// Data bytes at which a merge starts a new table: the grain of placement.
     /// Default: a sixteenth of the smallest tier's capacity, from 1 to 32 MiB;
     /// 32 MiB where no tier has one. From 4 KiB to 1 TiB.

@@ -164,8 +164,9 @@ impl Tier {
 
     /// Whether to bypass the page cache, so that what is read from this tier
     /// pushes nothing out of it. Where the file system refuses direct I/O the
-    /// store reads through the page cache.
-    /// Default false.
+    /// store reads through the page cache; [`crate::TierStats::direct_io`] tells.
+    /// The system's own read-ahead is bypassed too; [`crate::Options::read_threads`]
+    /// stand in for it. Default false.
     ///
     /// ```
     /// # use thermocline::{Db, Options, Tier};

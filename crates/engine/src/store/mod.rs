@@ -33,6 +33,7 @@ mod local;
 #[cfg(target_os = "linux")]
 mod mapped;
 mod object;
+mod readers;
 mod real;
 
 pub use budget::IoBudget;
@@ -46,6 +47,7 @@ pub use identity::{TIER_FILE_NAME, TierIdentity};
 pub use local::{LocalStore, LocalStoreOptions};
 pub(crate) use object::parse_id;
 pub use object::{ObjectKind, ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
+pub use readers::{IN_FLIGHT_BYTES_MAX, PendingRead, Readers, WAITING_MAX};
 pub use real::RealFileSystem;
 
 use std::path::Path;

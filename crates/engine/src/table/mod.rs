@@ -43,6 +43,7 @@
 //! # Ok::<(), thermocline::Error>(())
 //! ```
 
+mod ahead;
 mod block;
 mod block_build;
 mod block_cursor;
@@ -50,6 +51,7 @@ mod block_list;
 mod compress;
 pub(crate) mod counters;
 mod cursor;
+mod fetch;
 mod filter;
 mod meta;
 mod read;
@@ -63,6 +65,7 @@ mod tests;
 
 pub use block::{Block, BlockSlice};
 pub use cursor::{ReadMode, TableCursor};
+pub(crate) use fetch::Fetches;
 pub use filter::key_hash;
 pub use read::{BlockInfo, LOADED_SEQ, Table, TableAccesses, TableContext, TableHit};
 pub use verify::TableReport;
