@@ -313,11 +313,18 @@ impl Options {
         Ok(options)
     }
 
-    /// These options as TOML text.
+    /// These options as TOML text. Of a path that is not UTF-8, what cannot be
+    /// said is replaced.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        // Cannot fail: plain numbers, strings and tables.
-        toml::to_string(self).unwrap_or_default()
+        toml::to_string(self).unwrap_or_else(|_| {
+            // A path that is no text; numbers, strings and tables cannot fail.
+            let mut options = self.clone();
+            for tier in &mut options.tiers {
+                tier.path = tier.path.to_string_lossy().into_owned().into();
+            }
+            toml::to_string(&options).unwrap_or_default()
+        })
     }
 
     /// These options as the store keeps them in the directory of its first
@@ -624,6 +631,13 @@ impl Options {
             if self.tiers[..i].iter().any(|t| t.path == tier.path) {
                 return Err(Error::invalid(format!(
                     "two tiers have one directory, {name:?} is the second"
+                ))
+                .at(&tier.path));
+            }
+            // The options file of the first tier names all others.
+            if i > 0 && tier.path.to_str().is_none() {
+                return Err(Error::invalid(format!(
+                    "the path of tier {name:?} is not UTF-8, which only the first tier's may be"
                 ))
                 .at(&tier.path));
             }

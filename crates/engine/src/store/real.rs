@@ -38,6 +38,10 @@ impl Lock for RealLock {}
 impl FileSystem for RealFileSystem {
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>> {
         let writable = how.access == Access::ReadWrite;
+        #[cfg(target_os = "linux")]
+        if writable {
+            super::mapped::survive_file_size_limit();
+        }
         let mut options = fs::OpenOptions::new();
         options.read(true).write(writable);
         match how.create {
@@ -104,7 +108,7 @@ impl FileSystem for RealFileSystem {
     }
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        fs::File::open(directory)?.sync_all()
+        open_directory(directory)?.sync_all()
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -123,6 +127,8 @@ impl FileSystem for RealFileSystem {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        // Who locks will write.
+        drop(keep_spare(&mut SPARE.lock()));
         let file = fs::OpenOptions::new()
             .read(true)
             .write(true)
@@ -144,6 +150,52 @@ impl FileSystem for RealFileSystem {
             free_bytes: statistics.f_bavail.saturating_mul(statistics.f_frsize),
             total_bytes: statistics.f_blocks.saturating_mul(statistics.f_frsize),
         })
+    }
+}
+
+/// A descriptor in reserve. A directory is synced when what it names has been
+/// written and, mostly, renamed already: having no descriptor for that would be
+/// a failed persist, which is final (I5). So one is put by while there are some.
+static SPARE: Mutex<Option<fs::File>> = Mutex::new(None);
+
+/// How often somebody else may snatch the spare descriptor.
+const SPARE_TRIES: u32 = 100;
+
+/// Sees to it that a descriptor is in reserve, if one can be had.
+fn keep_spare(spare: &mut Option<fs::File>) -> io::Result<()> {
+    if spare.is_none() {
+        *spare = Some(fs::File::open("/")?);
+    }
+    Ok(())
+}
+
+/// Opens a directory, with the spare descriptor if there is no other.
+fn open_directory(directory: &Path) -> io::Result<fs::File> {
+    let mut tries = 0;
+    loop {
+        match fs::File::open(directory) {
+            Err(error)
+                if tries < SPARE_TRIES
+                    && matches!(
+                        error.raw_os_error(),
+                        Some(libc::EMFILE | libc::ENFILE)
+                    ) =>
+            {
+                let mut spare = SPARE.lock();
+                *spare = None;
+                let opened = fs::File::open(directory);
+                if let Ok(opened) = opened {
+                    return Ok(opened);
+                }
+                // Another thread was faster, or another one of ours has it and
+                // puts it back.
+                let _ = keep_spare(&mut spare);
+                drop(spare);
+                tries += 1;
+                std::thread::sleep(SPARE_WAIT);
+            }
+            other => return other,
+        }
     }
 }
 

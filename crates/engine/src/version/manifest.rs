@@ -127,9 +127,10 @@ pub(crate) fn file_name(number: u64) -> String {
     format!("MANIFEST-{number:06}")
 }
 
-/// The number in a manifest's file name.
+/// The number in a manifest's file name, which spells it as [`file_name`] does:
+/// any other file is somebody else's.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
-    name.strip_prefix("MANIFEST-")?.parse().ok()
+    parse_id(name.strip_prefix("MANIFEST-")?)
 }
 
 /// A manifest open for appending.
