@@ -108,20 +108,32 @@ fn write(db: &Db, expected: &Expected, compared: &AtomicU64, seed: u64, writer: 
         let key = |k| expected::key(writer, k);
         for change in expected::operation(seed, writer, n) {
             match change {
-                Change::Put { second: true, key: k } => {
-                    batch.put_in(&second, &key(k), &expected::value(writer, k, n))
-                }
-                Change::Put { second: false, key: k } => {
-                    batch.put(&key(k), &expected::value(writer, k, n))
-                }
-                Change::Delete { second: true, key: k } => batch.delete_in(&second, &key(k)),
-                Change::Delete { second: false, key: k } => batch.delete(&key(k)),
-                Change::DeleteRange { second: true, from, to } => {
-                    batch.delete_range_in(&second, &key(from), &key(to))
-                }
-                Change::DeleteRange { second: false, from, to } => {
-                    batch.delete_range(&key(from), &key(to))
-                }
+                Change::Put {
+                    second: true,
+                    key: k,
+                } => batch.put_in(&second, &key(k), &expected::value(writer, k, n)),
+                Change::Put {
+                    second: false,
+                    key: k,
+                } => batch.put(&key(k), &expected::value(writer, k, n)),
+                Change::Delete {
+                    second: true,
+                    key: k,
+                } => batch.delete_in(&second, &key(k)),
+                Change::Delete {
+                    second: false,
+                    key: k,
+                } => batch.delete(&key(k)),
+                Change::DeleteRange {
+                    second: true,
+                    from,
+                    to,
+                } => batch.delete_range_in(&second, &key(from), &key(to)),
+                Change::DeleteRange {
+                    second: false,
+                    from,
+                    to,
+                } => batch.delete_range(&key(from), &key(to)),
             }
             .unwrap();
         }
@@ -353,7 +365,11 @@ pub fn single_report(root: &Path, expected: &Path, seed: u64) -> (u64, u64) {
     let acknowledged = expected.get(Field::Acknowledged(0));
     let options = single_options(root, seed).read_only(true);
     let report = thermocline::verify(options.clone()).unwrap();
-    assert!(report.problems.is_empty(), "seed {seed}: {:#?}", report.problems);
+    assert!(
+        report.problems.is_empty(),
+        "seed {seed}: {:#?}",
+        report.problems
+    );
     let db = Db::open(options).unwrap();
     let mut last = 0;
     for (entry, n) in db.iter().unwrap().forward().zip(1u64..) {

@@ -96,6 +96,8 @@ fn a_second_process_is_refused_by_name_on_every_path_and_may_read() {
     println!("{refused} openers refused, {read} readers beside a writer, {again} looked again");
 }
 
+/// Found by this test: a directory that could not be opened to be synced, for
+/// want of a descriptor, was a failed persist, and poisoned the store.
 #[test]
 fn without_descriptors_calls_fail_by_name_and_go_on_once_there_are_some() {
     for seed in 0..2 {
@@ -110,6 +112,7 @@ fn without_descriptors_calls_fail_by_name_and_go_on_once_there_are_some() {
     }
 }
 
+/// Found by this test: SIGXFSZ ended the process.
 #[test]
 fn at_the_limit_of_file_sizes_calls_fail_by_name_and_the_process_lives() {
     for seed in 0..2 {
@@ -124,6 +127,9 @@ fn at_the_limit_of_file_sizes_calls_fail_by_name_and_the_process_lives() {
     }
 }
 
+/// Found by this test: a store was not made where any file called `*.log` lay, as
+/// if that were the log of a lost store; `MANIFEST-7`, which no store writes, was
+/// deleted; and a name with the highest number there is left no next one.
 #[test]
 fn foreign_names_in_a_tier_directory_are_left_alone_and_do_no_harm() {
     let scratch = Scratch::in_memory();
@@ -139,6 +145,10 @@ fn foreign_names_in_a_tier_directory_are_left_alone_and_do_no_harm() {
         b"1.data",
         b"0000001.data",
         b"99999999999999999999999.log",
+        b"18446744073709551615.data",
+        b"18446744073709551615.log",
+        b"MANIFEST-18446744073709551615",
+        b"server.log",
         b"notes.txt",
         b"lost+found",
     ]

@@ -5,7 +5,9 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
 use super::{
@@ -108,7 +110,22 @@ impl FileSystem for RealFileSystem {
     }
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        open_directory(directory)?.sync_all()
+        let mut opened = fs::File::open(directory);
+        if !lacks_descriptor(&opened) {
+            return opened?.sync_all();
+        }
+        let mut spare = SPARE.lock();
+        for _ in 0..SPARE_TRIES {
+            *spare = None;
+            opened = fs::File::open(directory);
+            if !lacks_descriptor(&opened) {
+                break;
+            }
+            std::thread::sleep(SPARE_WAIT);
+        }
+        let synced = opened.and_then(|directory| directory.sync_all());
+        keep_spare(&mut spare);
+        synced
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -128,13 +145,21 @@ impl FileSystem for RealFileSystem {
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         // Who locks will write.
-        drop(keep_spare(&mut SPARE.lock()));
-        let file = fs::OpenOptions::new()
+        keep_spare(&mut SPARE.lock());
+        let opened = fs::OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .open(path)?;
+            .open(path);
+        let file = match opened {
+            // What lies on a read-only medium can be kept from changing too,
+            // for it may be writable on another path.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                fs::File::open(path).map_err(|_| error)?
+            }
+            opened => opened?,
+        };
         // flock belongs to the open file description: a second handle in this
         // very process is kept out as another process is.
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -153,50 +178,27 @@ impl FileSystem for RealFileSystem {
     }
 }
 
-/// A descriptor in reserve. A directory is synced when what it names has been
-/// written and, mostly, renamed already: having no descriptor for that would be
-/// a failed persist, which is final (I5). So one is put by while there are some.
+/// A descriptor in reserve. A directory is synced after what it names has been
+/// written and, mostly, renamed: having no descriptor for that would be a failed
+/// persist, which is final (I5). So one is put by while there are some.
 static SPARE: Mutex<Option<fs::File>> = Mutex::new(None);
 
-/// How often somebody else may snatch the spare descriptor.
+/// How often somebody else may snatch the descriptor just freed, and how long
+/// to wait for it then.
 const SPARE_TRIES: u32 = 100;
+const SPARE_WAIT: Duration = Duration::from_millis(2);
 
-/// Sees to it that a descriptor is in reserve, if one can be had.
-fn keep_spare(spare: &mut Option<fs::File>) -> io::Result<()> {
+/// Puts a descriptor by, if one can be had.
+fn keep_spare(spare: &mut Option<fs::File>) {
     if spare.is_none() {
-        *spare = Some(fs::File::open("/")?);
+        *spare = fs::File::open("/").ok();
     }
-    Ok(())
 }
 
-/// Opens a directory, with the spare descriptor if there is no other.
-fn open_directory(directory: &Path) -> io::Result<fs::File> {
-    let mut tries = 0;
-    loop {
-        match fs::File::open(directory) {
-            Err(error)
-                if tries < SPARE_TRIES
-                    && matches!(
-                        error.raw_os_error(),
-                        Some(libc::EMFILE | libc::ENFILE)
-                    ) =>
-            {
-                let mut spare = SPARE.lock();
-                *spare = None;
-                let opened = fs::File::open(directory);
-                if let Ok(opened) = opened {
-                    return Ok(opened);
-                }
-                // Another thread was faster, or another one of ours has it and
-                // puts it back.
-                let _ = keep_spare(&mut spare);
-                drop(spare);
-                tries += 1;
-                std::thread::sleep(SPARE_WAIT);
-            }
-            other => return other,
-        }
-    }
+/// Whether a call failed for want of a descriptor.
+fn lacks_descriptor(result: &io::Result<fs::File>) -> bool {
+    let error = result.as_ref().err().and_then(io::Error::raw_os_error);
+    matches!(error, Some(libc::EMFILE | libc::ENFILE))
 }
 
 impl RealFile {

@@ -27,7 +27,9 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Version;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Access, Create, Environment, File, OpenHow, read_exact_at, write_all_at};
+use crate::store::{
+    Access, Create, Environment, File, OpenHow, parse_id, read_exact_at, write_all_at,
+};
 
 /// The name of the pointer file.
 pub(crate) const CURRENT: &str = "CURRENT";

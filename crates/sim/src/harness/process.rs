@@ -108,6 +108,23 @@ impl Worker {
         self.child.wait().ok()?.code()
     }
 
+    /// Waits until the store in it has refused so many writes.
+    ///
+    /// # Panics
+    /// It does not come to that.
+    pub fn wait_refused(&self, root: &Path, count: u64) {
+        let expected = Expected::open(root).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while expected.get(Field::Refused) < count {
+            assert!(
+                Instant::now() < deadline,
+                "no {count} refusals: {}",
+                fs::read_to_string(&self.said).unwrap_or_default()
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
