@@ -388,7 +388,8 @@ impl Db {
     /// does the same but cannot report errors.
     ///
     /// # Errors
-    /// When the log could not be made durable.
+    /// When the log could not be made durable; [`ErrorKind::Poisoned`] when that
+    /// was known before.
     pub fn close(self) -> Result<()> {
         self.default.handle.close()
     }
@@ -405,8 +406,8 @@ impl Handle {
         self.engine.bury();
         let mut commit = self.engine.commit.lock();
         match commit.log.take() {
-            Some(mut log) if !self.engine.is_poisoned.load(Ordering::Acquire) => log.close(),
-            _ => Ok(()),
+            Some(mut log) => self.engine.check_poisoned().and_then(|()| log.close()),
+            None => Ok(()),
         }
     }
 }

@@ -12,6 +12,8 @@ const PREFIX: &str = "thermocline-sim-";
 
 /// The directory inside a [`Scratch`] that a device is mounted on.
 const MOUNT: &str = "mount";
+/// The file inside a [`Scratch`] that a device is made of.
+const IMAGE: &str = "image";
 
 /// An empty directory, removed when dropped.
 #[derive(Debug)]
@@ -83,6 +85,7 @@ fn sweep(parent: &Path) {
             .and_then(rustix::process::Pid::from_raw);
         if owner.is_some_and(|pid| rustix::process::test_kill_process(pid).is_err()) {
             unmount(&entry.path().join(MOUNT));
+            detach(&entry.path().join(IMAGE));
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -110,6 +113,28 @@ pub fn unmount(path: &Path) {
     }
 }
 
+/// A loop device with `image` in it.
+fn attach(image: &Path) -> Option<String> {
+    let mut command = Command::new("losetup");
+    let done = command.args(["--find", "--show"]).arg(image);
+    let done = done.stderr(Stdio::null()).output().ok()?;
+    let device = String::from_utf8(done.stdout).ok()?;
+    done.status.success().then(|| device.trim().to_string())
+}
+
+/// Frees the loop devices with `image` in them.
+fn detach(image: &Path) {
+    let mut command = Command::new("losetup");
+    let Ok(done) = command.arg("-j").arg(image).stderr(Stdio::null()).output() else {
+        return;
+    };
+    for line in String::from_utf8_lossy(&done.stdout).lines() {
+        if let Some((device, _)) = line.split_once(':') {
+            succeeds("losetup", &["-d", device]);
+        }
+    }
+}
+
 /// Shows `what` at `path`, until [`unmount`]; false where that is not allowed.
 /// `path` must be called `mount` and lie in a [`Scratch`].
 #[must_use]
@@ -124,6 +149,9 @@ pub fn bind(what: &Path, path: &Path) -> bool {
 #[derive(Debug)]
 pub struct Mount {
     directory: PathBuf,
+    /// The loop device, the same for as long as this lives: a device looked for
+    /// at every mount may be given to somebody else between two of its steps.
+    device: String,
     scratch: Scratch,
 }
 
@@ -135,36 +163,35 @@ impl Mount {
         let scratch = Scratch::in_memory();
         let directory = scratch.path().join(MOUNT);
         fs::create_dir(&directory).unwrap();
-        let mount = Mount { directory, scratch };
-        let image = mount.image();
+        let image = scratch.path().join(IMAGE);
         fs::File::create(&image).unwrap().set_len(bytes).unwrap();
         let made = image.to_str().is_some_and(|image| {
-            succeeds(
-                "mkfs.ext4",
-                &["-q", "-F", "-m", "0", "-E", "nodiscard", image],
-            )
+            let plain = ["-q", "-F", "-m", "0", "-E", "nodiscard", image];
+            succeeds("mkfs.ext4", &plain)
         });
-        if made && mount.mount("loop") {
-            return Some(mount);
+        if made && let Some(device) = attach(&image) {
+            let mount = Mount {
+                directory,
+                device,
+                scratch,
+            };
+            if mount.mount() {
+                return Some(mount);
+            }
         }
         println!("SKIPPED 1: no ext4 on a loop device can be mounted here (not root?)");
         None
     }
 
-    fn image(&self) -> PathBuf {
-        self.scratch.path().join("image")
-    }
-
     /// Mounts it, after [`Mount::unmount`].
-    pub fn mount(&self, options: &str) -> bool {
-        let (image, at) = (self.image(), self.directory.clone());
-        match (image.to_str(), at.to_str()) {
-            (Some(image), Some(at)) => succeeds("mount", &["-o", options, image, at]),
-            _ => false,
-        }
+    #[must_use]
+    pub fn mount(&self) -> bool {
+        let at = self.directory.to_str().unwrap_or_default();
+        succeeds("mount", &[&self.device, at])
     }
 
     /// Mounts it again with other options while it stays in use.
+    #[must_use]
     pub fn remount(&self, options: &str) -> bool {
         let options = format!("remount,{options}");
         let at = self.directory.to_str().unwrap_or_default();
@@ -192,5 +219,6 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         self.unmount();
+        succeeds("losetup", &["-d", &self.device]);
     }
 }

@@ -256,12 +256,14 @@ fn turns_read_only(which: usize, mapped: bool) {
     };
     let read = allowed(&db);
     let closed = db.close();
-    for fd in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
-        eprintln!("{:?}", std::fs::read_link(fd.path()));
+    if which == 0 {
+        closed.expect_err("the log cannot be made durable");
+    } else {
+        closed.unwrap();
     }
     // A device that failed is repaired, and mounted again.
     mounts[which].unmount();
-    assert!(mounts[which].mount("loop"));
+    assert!(mounts[which].mount());
     let report = thermocline::verify(options.clone()).unwrap();
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
     let db = Db::open(options).unwrap();
@@ -269,11 +271,11 @@ fn turns_read_only(which: usize, mapped: bool) {
     db.put(b"again", b"1").unwrap();
     db.flush().unwrap();
     db.close().unwrap();
-    println!(
-        "tier {which} read-only, mapped {mapped}: {refused}; {read} entries compared, close: {closed:?}"
-    );
+    println!("tier {which} read-only, mapped {mapped}: {refused}; {read} entries compared");
 }
 
+/// Found by this test: closing a store whose log had failed said that all was
+/// well.
 #[test]
 fn a_first_tier_that_turns_read_only_at_work_refuses_writes_and_loses_nothing() {
     turns_read_only(0, true);

@@ -4,6 +4,8 @@
 //! is not set.
 
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use thermocline_sim::Tally;
@@ -18,12 +20,21 @@ fn a_killed_process_loses_nothing_acknowledged_and_leaves_nothing_by_half() {
     let seconds = std::env::var("THERMOCLINE_PROCESS_SECONDS");
     let seconds = seconds.ok().and_then(|s| s.parse().ok()).unwrap_or(6);
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut tally = Tally::default();
-    let mut seed = 1;
-    while Instant::now() < end {
-        lives(program(), seed, 10, &mut tally);
-        seed += 1;
-    }
-    println!("{} stores in {seconds} s: {tally}", seed - 1);
+    let next = AtomicU64::new(1);
+    let total = Mutex::new(Tally::default());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    let mut tally = Tally::default();
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    lives(program(), seed, 10, &mut tally);
+                    total.lock().unwrap().add(&tally);
+                }
+            });
+        }
+    });
+    let (stores, tally) = (next.into_inner() - 1, total.into_inner().unwrap());
+    println!("{stores} stores in {seconds} s: {tally}");
     assert!(tally.crashes >= 10);
 }
