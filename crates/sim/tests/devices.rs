@@ -160,6 +160,50 @@ fn a_process_killed_on_a_full_device_has_lost_nothing_and_its_store_resumes() {
     println!("4 kills on a full device, {refusals} refusals, {compared} entries compared");
 }
 
+/// The first tier, with log and manifest, has not a byte left; the other one has
+/// room for tables, and the log for entries.
+#[test]
+fn a_manifest_without_room_refuses_the_flush_and_goes_on_when_space_is_freed() {
+    let (Some(fast), Some(slow)) = (Mount::new(IMAGE_BYTES), Mount::new(IMAGE_BYTES)) else {
+        return;
+    };
+    let options = options(&[fast.path(), slow.path()])
+        .log_segment_bytes(16 << 20)
+        .log_bytes_max(32 << 20);
+    let db = Db::open(options.clone()).unwrap();
+    db.put(b"first", b"").unwrap();
+    db.delete(b"first").unwrap();
+    let full = fast.path().join("full");
+    let mut file = std::fs::File::create(&full).unwrap();
+    for size in [1 << 20, 4096, 1] {
+        while std::io::Write::write_all(&mut file, &vec![1; size]).is_ok() {}
+    }
+    let mut model = BTreeMap::new();
+    let refused = (0..500u64).find_map(|i| {
+        db.put(&i.to_be_bytes(), &value(i)).unwrap();
+        model.insert(i.to_be_bytes(), i);
+        db.flush().err()
+    });
+    let refused = refused.expect("a manifest grows with every flush");
+    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    let name = refused.path().and_then(Path::file_name).unwrap_or_default();
+    assert!(name.to_string_lossy().starts_with("MANIFEST"), "{refused}");
+    check(&db, &model);
+    let before = model.len();
+    std::fs::remove_file(&full).unwrap();
+    drop(file);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while let Err(e) = db.flush() {
+        assert!(Instant::now() < deadline, "flushing does not resume: {e}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    check(&db, &model);
+    db.close().unwrap();
+    let db = Db::open(options).unwrap();
+    check(&db, &model);
+    println!("{refused}; {before} entries compared");
+}
+
 /// Found by this test: `verify`, which changes nothing, was refused on a
 /// read-only mount, as the lock file was opened for writing.
 #[test]
