@@ -140,7 +140,7 @@ fn write(db: &Db, expected: &Expected, compared: &AtomicU64, seed: u64, writer: 
         batch
             .put(&expected::counter_key(writer), &n.to_le_bytes())
             .unwrap();
-        let durability = if n % 61 == 0 {
+        let durability = if n.is_multiple_of(61) {
             Durability::Device
         } else {
             Durability::OperatingSystem
@@ -163,11 +163,11 @@ fn compare(db: &Db, model: &Model, writer: u64, compared: &AtomicU64) {
         let space = db.keyspace(space).unwrap();
         let prefix = format!("w{writer}/").into_bytes();
         let mut found = space.prefix(&prefix).unwrap().forward();
-        let mut count = 0;
-        for (key, value) in model.entries(second) {
+        let mut count = 0u64;
+        for (at, (key, value)) in model.entries(second).enumerate() {
             let (k, v) = found.next().expect("an entry is missing").unwrap();
             assert!(k[..] == key[..] && v[..] == value[..], "writer {writer}");
-            if count % 8 == 0 {
+            if at.is_multiple_of(8) {
                 assert_eq!(space.get(&key).unwrap().as_deref(), Some(&value[..]));
                 count += 1;
             }
@@ -286,7 +286,7 @@ impl Single {
         self.expected.set(Field::Pending(0), n);
         let mut batch = WriteBatch::new();
         batch.put(&n.to_be_bytes(), &single_value(n))?;
-        let durability = if n % 5 == 0 {
+        let durability = if n.is_multiple_of(5) {
             Durability::Device
         } else {
             Durability::OperatingSystem

@@ -1,6 +1,8 @@
 //! Devices that are really full or really read-only: small ext4 file systems on
 //! loop devices. They need root; without, each says that it is skipped.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,6 +1,8 @@
 //! Two processes at one store, limits of descriptors and file sizes, and
 //! foreign names. What the workers do is in `thermocline_sim::worker`.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
