@@ -359,8 +359,11 @@ fn every_command_has_help_with_examples() {
 #[test]
 fn a_second_process_ends_with_code_5_until_the_first_is_gone_even_by_kill() {
     let scratch = Scratch::new();
-    let db = store(&scratch);
-    // Holds the store for as long as nobody reads on.
+    let db = scratch.path("db");
+    let input = scratch.file("rows.csv", &rows(20_000));
+    let arguments = ["load", "--db", &db, &input, "--no-header", "--value", "2"];
+    exits(0, &arguments);
+    // More than pipe and buffers take: it holds the store until somebody reads.
     let mut holder = start(&["scan", "--db", &db]);
     let mut first = [0];
     let mut printed = holder.stdout.take().expect("it is piped");

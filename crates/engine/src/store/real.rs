@@ -30,10 +30,18 @@ struct RealFile {
     writable: bool,
 }
 
-/// An open file description that holds an advisory lock; closing it (also by
-/// the death of the process) releases it.
+/// An open file description that holds an advisory lock; the death of the
+/// process releases it.
 #[derive(Debug)]
-struct RealLock(#[expect(dead_code, reason = "held open for its lock")] fs::File);
+struct RealLock(fs::File);
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that another thread is just starting
+        // has a copy of the description until it runs its own program.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 impl Lock for RealLock {}
 
@@ -291,6 +299,21 @@ mod tests {
         assert!(RealFileSystem.lock(&path).unwrap().is_none());
         drop(held);
         assert!(RealFileSystem.lock(&path).unwrap().is_some());
+    }
+
+    /// The process harness, killing on two threads, was refused a store that the
+    /// same thread had just let go: the other thread was starting a process,
+    /// which held a copy of the lock's descriptor until it ran its program.
+    #[test]
+    fn a_dropped_lock_is_free_while_a_copy_of_its_descriptor_lives() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("LOCK");
+        let file = fs::File::create(&path).unwrap();
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let copy = file.try_clone().unwrap();
+        drop(RealLock(file));
+        assert!(RealFileSystem.lock(&path).unwrap().is_some());
+        drop(copy);
     }
 
     #[test]
