@@ -372,3 +372,30 @@ fn every_command_has_help_with_examples() {
     let version = command(&["--version"]).output().unwrap();
     assert!(version.status.success());
 }
+
+#[test]
+fn a_second_process_ends_with_code_5_until_the_first_is_gone_even_by_kill() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let input = scratch.file("rows.csv", &rows(20_000));
+    let arguments = ["load", "--db", &db, &input, "--no-header", "--value", "2"];
+    exits(0, &arguments);
+    // More than pipe and buffers take: it holds the store until somebody reads.
+    let mut holder = start(&["scan", "--db", &db]);
+    let mut first = [0];
+    let mut printed = holder.stdout.take().expect("it is piped");
+    printed.read_exact(&mut first).expect("it has begun");
+    let output = run(&["put", "--db", &db, "other", "value"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains("locked"), "{said}");
+    exits(5, &["delete", "--db", &db, "key000001"]);
+    exits(5, &["verify", "--db", &db]);
+    exits(5, &["compact", "--db", &db]);
+    let found = exits(0, &["get", "--db", &db, "--read-only", "key000001"]);
+    assert!(found.starts_with("value of 1 "), "{found}");
+    holder.kill().expect("it runs");
+    holder.wait().expect("it ends");
+    exits(0, &["delete", "--db", &db, "key000001"]);
+    exits(0, &["verify", "--db", &db]);
+}

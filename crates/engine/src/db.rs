@@ -534,8 +534,7 @@ impl Db {
 
     /// Closes the store: waits for running jobs, makes the log durable. What
     /// other handles write gets [`ErrorKind::Closed`] from then on; they may
-    /// go on reading, and the directories stay locked until the last of them
-    /// is gone. Dropping the last handle closes too but cannot report errors.
+    /// go on reading. Dropping the last handle closes too but cannot report errors.
     ///
     /// ```
     /// # use thermocline::ErrorKind;
@@ -557,7 +556,8 @@ impl Db {
     /// again fails with [`ErrorKind::Locked`].
     ///
     /// # Errors
-    /// When the log could not be made durable.
+    /// When the log could not be made durable; [`ErrorKind::Poisoned`] when that
+    /// was known before.
     pub fn close(self) -> Result<()> {
         self.default.handle.close()
     }
@@ -575,12 +575,13 @@ impl Handle {
         self.engine.bury();
         let mut commit = self.engine.commit.lock();
         match commit.log.take() {
-            Some(mut log) if !self.engine.is_poisoned.load(Ordering::Acquire) => {
+            Some(mut log) => {
+                self.engine.check_poisoned()?;
                 let versions = self.engine.versions.lock();
                 let note = versions.manifest.as_ref().and_then(|m| m.closing_note());
                 log.close_with(note)
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 }

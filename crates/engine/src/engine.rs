@@ -266,8 +266,14 @@ impl Engine {
         if !self.is_poisoned.load(Ordering::Acquire) {
             return Ok(());
         }
-        let why = self.poisoned.lock().as_ref().map(ToString::to_string);
-        Err(Error::new(ErrorKind::Poisoned, why.unwrap_or_default()))
+        let cause = self.poisoned.lock().clone();
+        Err(match cause {
+            Some(cause) if cause.kind() == ErrorKind::Poisoned => cause,
+            cause => {
+                let why = cause.map(|cause| cause.to_string());
+                Error::new(ErrorKind::Poisoned, why.unwrap_or_default())
+            }
+        })
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {

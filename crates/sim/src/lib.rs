@@ -3,6 +3,8 @@
 //! - [`disk`]: a simulated disk, handed to the engine through its own seam,
 //!   that forgets what was not synced and fails when told to.
 //! - [`oracle`]: what a store must hold, kept outside it.
+//! - [`worker`]: the process that the process harness kills.
+//! - [`scratch`]: directories and mounts that are always cleaned up.
 //! - [`harness`]: the kinds of proof, made of these.
 //!
 //! The tests of this crate run them with fixed seeds, the program
@@ -15,9 +17,12 @@
 
 mod dice;
 pub mod disk;
+mod expected;
 pub mod harness;
 pub mod oracle;
+pub mod scratch;
 mod tally;
+pub mod worker;
 
 pub use dice::Dice;
 pub use tally::Tally;

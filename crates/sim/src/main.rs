@@ -82,6 +82,9 @@ struct Done {
 }
 
 fn main() -> ExitCode {
+    if let Some(done) = thermocline_sim::worker::intercept() {
+        return done;
+    }
     let arguments = Arguments::parse();
     if arguments.list {
         for harness in ALL {

@@ -171,7 +171,7 @@ fn look_fresh(
             .map_err(|e| Error::io("listing", path, e))?;
         let leftover = list.iter().find(|entry| {
             let name = entry.name.to_string_lossy();
-            ObjectName::parse(&name).is_some() || name.ends_with(".log")
+            ObjectName::parse(&name).is_some() || crate::log::parse_segment(&name).is_some()
         });
         if let Some(leftover) = leftover {
             return Err(Error::corruption(

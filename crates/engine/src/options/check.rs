@@ -88,6 +88,13 @@ impl Options {
                 ))
                 .at(&tier.path));
             }
+            // The options file of the first tier names all others.
+            if i > 0 && tier.path.to_str().is_none() {
+                return Err(Error::invalid(format!(
+                    "the path of tier {name:?} is not UTF-8, which only the first tier's may be"
+                ))
+                .at(&tier.path));
+            }
             if !(tier.price_usd_gb_month.is_finite() && tier.price_usd_gb_month >= 0.0) {
                 return Err(
                     Error::invalid(format!("price_usd_gb_month of tier {name:?}"))

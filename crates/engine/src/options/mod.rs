@@ -236,7 +236,8 @@ impl Options {
         Ok(options)
     }
 
-    /// These options as TOML text.
+    /// These options as TOML text. Of a path that is not UTF-8, what cannot be
+    /// said is replaced.
     ///
     /// ```
     /// # use thermocline::Options;
@@ -247,8 +248,14 @@ impl Options {
     /// ```
     #[must_use]
     pub fn to_toml(&self) -> String {
-        // Cannot fail: plain numbers, strings and tables.
-        toml::to_string(self).unwrap_or_default()
+        toml::to_string(self).unwrap_or_else(|_| {
+            // A path that is no text; numbers, strings and tables cannot fail.
+            let mut options = self.clone();
+            for tier in &mut options.tiers {
+                tier.path = tier.path.to_string_lossy().into_owned().into();
+            }
+            toml::to_string(&options).unwrap_or_default()
+        })
     }
 
     /// These options as the store keeps them in the directory of its first

@@ -15,6 +15,9 @@
 //!    on; the writer looks at the mark after every copy and returns the error.
 //!    A fault anywhere else goes to the handler that was there before.
 //!
+//! The third signal of a write that cannot be done, SIGXFSZ, is dealt with here
+//! as well.
+//!
 //! Invariants: the table of maps is read only by atomics, so the handler takes
 //! no lock and allocates nothing; a map stays in the table for exactly as long
 //! as it is mapped; a failed map never accepts another write.
@@ -265,6 +268,33 @@ extern "C" fn on_bus_error(
     if !replaced {
         pass_on(signal, information, context);
     }
+}
+
+/// Sees to it that a write beyond the process's limit of file sizes is an error
+/// (EFBIG) and not, by SIGXFSZ, the end of the process. Who handles or ignores
+/// that signal already is left alone. A handler that does nothing is better
+/// than ignoring: programs that this process starts do not inherit it.
+pub(super) fn survive_file_size_limit() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    extern "C" fn nothing(_: libc::c_int) {}
+    DONE.get_or_init(|| {
+        // SAFETY: an all-zero sigaction is a valid value of that C structure.
+        let mut action: libc::sigaction = unsafe { mem::zeroed() };
+        // SAFETY: a null new action only asks for the present one.
+        let asked = unsafe { libc::sigaction(libc::SIGXFSZ, ptr::null(), &raw mut action) };
+        if asked != 0 || action.sa_sigaction != libc::SIG_DFL {
+            return;
+        }
+        action.sa_sigaction = nothing as *const () as usize;
+        action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+        // SAFETY: `action` is fully initialised and its handler, which does
+        // nothing, has the signature for flags without SA_SIGINFO; the mask is
+        // a valid place for sigemptyset to write.
+        unsafe {
+            libc::sigemptyset(&raw mut action.sa_mask);
+            libc::sigaction(libc::SIGXFSZ, &raw const action, ptr::null_mut());
+        }
+    });
 }
 
 /// Puts an anonymous page under `address` and marks the map failed.

@@ -5,7 +5,9 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
 use super::{
@@ -28,16 +30,28 @@ struct RealFile {
     writable: bool,
 }
 
-/// An open file description that holds an advisory lock; closing it (also by
-/// the death of the process) releases it.
+/// An open file description that holds an advisory lock; the death of the
+/// process releases it.
 #[derive(Debug)]
-struct RealLock(#[expect(dead_code, reason = "held open for its lock")] fs::File);
+struct RealLock(fs::File);
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that another thread is just starting
+        // has a copy of the description until it runs its own program.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 impl Lock for RealLock {}
 
 impl FileSystem for RealFileSystem {
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>> {
         let writable = how.access == Access::ReadWrite;
+        #[cfg(target_os = "linux")]
+        if writable {
+            super::mapped::survive_file_size_limit();
+        }
         let mut options = fs::OpenOptions::new();
         options.read(true).write(writable);
         match how.create {
@@ -104,7 +118,22 @@ impl FileSystem for RealFileSystem {
     }
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        fs::File::open(directory)?.sync_all()
+        let mut opened = fs::File::open(directory);
+        if !lacks_descriptor(&opened) {
+            return opened?.sync_all();
+        }
+        let mut spare = SPARE.lock();
+        for _ in 0..SPARE_TRIES {
+            *spare = None;
+            opened = fs::File::open(directory);
+            if !lacks_descriptor(&opened) {
+                break;
+            }
+            std::thread::sleep(SPARE_WAIT);
+        }
+        let synced = opened.and_then(|directory| directory.sync_all());
+        keep_spare(&mut spare);
+        synced
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -123,10 +152,13 @@ impl FileSystem for RealFileSystem {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        // Who locks will write.
+        keep_spare(&mut SPARE.lock());
         let mut how = fs::OpenOptions::new();
         how.read(true).write(true).create(true).truncate(false);
         let file = match how.open(path) {
-            // Who may only read, as `verify` does, can lock what is there.
+            // Who may only read, as `verify` does, can lock what is there; and
+            // a read-only medium may be writable on another path.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -153,6 +185,29 @@ impl FileSystem for RealFileSystem {
             total_bytes: statistics.f_blocks.saturating_mul(statistics.f_frsize),
         })
     }
+}
+
+/// A descriptor in reserve. A directory is synced after what it names has been
+/// written and, mostly, renamed: having no descriptor for that would be a failed
+/// persist, which is final (I5). So one is put by while there are some.
+static SPARE: Mutex<Option<fs::File>> = Mutex::new(None);
+
+/// How often somebody else may snatch the descriptor just freed, and how long
+/// to wait for it then.
+const SPARE_TRIES: u32 = 100;
+const SPARE_WAIT: Duration = Duration::from_millis(2);
+
+/// Puts a descriptor by, if one can be had.
+fn keep_spare(spare: &mut Option<fs::File>) {
+    if spare.is_none() {
+        *spare = fs::File::open("/").ok();
+    }
+}
+
+/// Whether a call failed for want of a descriptor.
+fn lacks_descriptor(result: &io::Result<fs::File>) -> bool {
+    let error = result.as_ref().err().and_then(io::Error::raw_os_error);
+    matches!(error, Some(libc::EMFILE | libc::ENFILE))
 }
 
 impl RealFile {
@@ -245,6 +300,21 @@ mod tests {
         assert!(RealFileSystem.lock(&path).unwrap().is_none());
         drop(held);
         assert!(RealFileSystem.lock(&path).unwrap().is_some());
+    }
+
+    /// The process harness, killing on two threads, was refused a store that the
+    /// same thread had just let go: the other thread was starting a process,
+    /// which held a copy of the lock's descriptor until it ran its program.
+    #[test]
+    fn a_dropped_lock_is_free_while_a_copy_of_its_descriptor_lives() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("LOCK");
+        let file = fs::File::create(&path).unwrap();
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let copy = file.try_clone().unwrap();
+        drop(RealLock(file));
+        assert!(RealFileSystem.lock(&path).unwrap().is_some());
+        drop(copy);
     }
 
     #[test]

@@ -28,7 +28,9 @@ use thermocline_model::version::Version;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{ClosingNote, closing_note as closing_note_of_log};
-use crate::store::{Access, Create, Environment, File, OpenHow, read_exact_at, write_all_at};
+use crate::store::{
+    Access, Create, Environment, File, OpenHow, parse_id, read_exact_at, write_all_at,
+};
 
 /// The name of the pointer file.
 pub(crate) const CURRENT: &str = "CURRENT";
@@ -128,9 +130,10 @@ pub(crate) fn file_name(number: u64) -> String {
     format!("MANIFEST-{number:06}")
 }
 
-/// The number in a manifest's file name.
+/// The number in a manifest's file name, which spells it as [`file_name`] does:
+/// any other file is somebody else's.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
-    name.strip_prefix("MANIFEST-")?.parse().ok()
+    parse_id(name.strip_prefix("MANIFEST-")?)
 }
 
 /// A manifest open for appending.

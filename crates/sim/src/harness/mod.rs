@@ -4,6 +4,7 @@
 
 pub mod crash;
 pub mod faults;
+pub mod process;
 
 use crate::Tally;
 
@@ -21,9 +22,17 @@ pub struct Harness {
 }
 
 /// All kinds.
-pub const ALL: &[Harness] = &[Harness {
-    name: "crash",
-    about: "random operations, crashes at random calls and in recovery, against the oracle",
-    weight: 1,
-    run: crash::run,
-}];
+pub const ALL: &[Harness] = &[
+    Harness {
+        name: "crash",
+        about: "random operations, crashes at random calls and in recovery, against the oracle",
+        weight: 1,
+        run: crash::run,
+    },
+    Harness {
+        name: "process",
+        about: "real processes, killed and stopped while they work on a real store",
+        weight: 1,
+        run: process::run,
+    },
+];
