@@ -46,6 +46,7 @@ pub use stats::{Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, Ti
 pub use thermocline_model::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use thermocline_model::table::Compression;
 pub use thermocline_model::tier::DeviceProfile;
+pub use thermocline_policy::{PresetEntry, presets};
 pub use verify::{Problem, VerifyReport, verify};
 pub use write::WriteOptions;
 

@@ -2,6 +2,9 @@
 //!
 //! - [`disk`]: a simulated disk, handed to the engine through its own seam,
 //!   that forgets what was not synced and fails when told to.
+//! - [`draw`]: options of every shape, from dice.
+//! - [`operation`]: what is done to a store, from dice, and the player that
+//!   does it and compares every answer.
 //! - [`oracle`]: what a store must hold, kept outside it.
 //! - [`harness`]: the kinds of proof, made of these.
 //!
@@ -15,7 +18,9 @@
 
 mod dice;
 pub mod disk;
+pub mod draw;
 pub mod harness;
+pub mod operation;
 pub mod oracle;
 mod tally;
 
