@@ -54,7 +54,7 @@ impl Keys {
         let fill = dice.one_of(&[0, b'p', 0xff]);
         Keys {
             kind: dice.one_of(&kinds),
-            count: dice.one_of(&[10, 40, 40, 100, 300]),
+            count: dice.one_of(&[10, 40, 40, 200, 1000, 3000]),
             skew: dice.one_of(&[0, 50, 90]),
             prefix: vec![fill; prefix_bytes],
             long_keys: dice.percent(15),
@@ -109,11 +109,16 @@ impl Keys {
         key[..keep].into()
     }
 
+    /// How many there are, long ones not counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
     /// Two keys, the first before the second: mostly near each other, so that a
     /// range delete leaves something.
     pub fn pair(&self, dice: &mut Dice) -> (Bytes, Bytes) {
         let start = self.key(dice);
-        let end = if dice.percent(75) {
+        let end = if dice.percent(90) {
             let mut near = start.to_vec();
             match dice.below(3) {
                 0 => near.push(0),

@@ -114,6 +114,8 @@ pub struct Generator {
     dice: Dice,
     keys: Keys,
     spaces: Vec<String>,
+    /// Whether the next operation fills the store.
+    fills: bool,
     /// Of a hundred operations, so many write.
     writes: u64,
     /// Of a hundred writes, so many are durable.
@@ -127,6 +129,7 @@ impl Generator {
         Generator {
             writes: dice.one_of(&[20, 40, 60, 85]),
             durable: dice.one_of(&[0, 10, 50]),
+            fills: dice.percent(60),
             dice,
             keys,
             spaces: vec![DEFAULT_KEYSPACE.to_string()],
@@ -140,18 +143,21 @@ impl Generator {
 
     /// The next one.
     pub fn draw(&mut self) -> Operation {
+        if std::mem::take(&mut self.fills) {
+            return self.load(self.keys.count());
+        }
         if self.dice.percent(self.writes) {
             return self.write();
         }
         match self.dice.below(100) {
-            0..=19 => Operation::Get(self.view(), self.key()),
-            20..=26 => {
-                let count = self.dice.below(20);
+            0..=13 => Operation::Get(self.view(), self.key()),
+            14..=21 => {
+                let count = self.dice.below(60);
                 Operation::MultiGet(self.view(), (0..count).map(|_| self.key()).collect())
             }
-            27..=33 => {
+            22..=33 => {
                 let direction = self.dice.one_of(&[Direction::Forward, Direction::Backward]);
-                let most = self.dice.one_of(&[3, 30, 1000]);
+                let most = self.dice.one_of(&[3, 30, 5000, 5000]);
                 Operation::Scan(self.view(), self.range(), direction, most)
             }
             34..=39 => Operation::Walk(self.view(), self.range(), self.moves()),
@@ -160,7 +166,11 @@ impl Generator {
             49 => Operation::Release(self.dice.next()),
             50..=52 => Operation::Snapshot,
             53 => Operation::Forget(self.dice.next()),
-            54..=56 => self.load(),
+            54..=56 => {
+                let most = self.dice.one_of(&[2, 30, 100]);
+                let count = self.dice.below(most);
+                self.load(count)
+            }
             57..=58 => self.create_or_drop(),
             59..=63 => Operation::Flush,
             64..=65 => {
@@ -259,9 +269,9 @@ impl Generator {
 
     fn effect(&mut self) -> Effect {
         let space = self.space();
-        match self.dice.below(20) {
-            0..=3 => Effect::Delete(space, self.key()),
-            4 => {
+        match self.dice.below(60) {
+            0..=9 => Effect::Delete(space, self.key()),
+            10 => {
                 let (start, end) = self.keys.pair(&mut self.dice);
                 Effect::DeleteRange(space, start, end)
             }
@@ -269,8 +279,7 @@ impl Generator {
         }
     }
 
-    fn load(&mut self) -> Operation {
-        let count = self.dice.below(30);
+    fn load(&mut self, count: u64) -> Operation {
         let mut keys: Vec<_> = (0..count).map(|_| self.key()).collect();
         keys.sort_unstable();
         keys.dedup();

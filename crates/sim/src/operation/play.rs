@@ -229,18 +229,8 @@ impl<'t> Player<'t> {
             Operation::Get(view, key) => self.get(view, key)?,
             Operation::MultiGet(view, keys) => self.multi_get(view, keys)?,
             Operation::Scan(view, range, direction, most) => {
-                let mut held = self.iterator(view, range)?;
-                let go = if *direction == Direction::Forward {
-                    [Move::First, Move::Next(1)]
-                } else {
-                    [Move::Last, Move::Prev(1)]
-                };
-                self.walk(&mut held, &go[..1])?;
-                let mut shown = 0;
-                while held.position.is_some() && shown < *most {
-                    self.walk(&mut held, &go[1..])?;
-                    shown += 1;
-                }
+                let held = self.iterator(view, range)?;
+                self.scan(held, *direction, *most)?;
             }
             Operation::Walk(view, range, moves) => {
                 let mut held = self.iterator(view, range)?;
@@ -414,6 +404,50 @@ impl<'t> Player<'t> {
             bounds,
             position: None,
         })
+    }
+
+    /// Reads on from one end, at most so many entries.
+    fn scan(&mut self, held: Held, direction: Direction, most: usize) -> thermocline::Result<()> {
+        let Held { mut iter, .. } = held;
+        let mut range = self
+            .oracle
+            .range(held.space, as_slices(&held.bounds), held.at);
+        let forward = direction == Direction::Forward;
+        if forward {
+            iter.seek_to_first()?;
+        } else {
+            iter.seek_to_last()?;
+        }
+        for _ in 0..most {
+            let wanted = if forward {
+                range.next()
+            } else {
+                range.next_back()
+            };
+            let wanted = wanted.map(|(key, value)| (&**key, &**value));
+            let found = iter.valid().then(|| (iter.key(), iter.value()));
+            self.tally.operations += 1;
+            assert!(
+                wanted == found,
+                "a scan at step {}, now {}: expected {} with {}, found {} with {}",
+                held.at,
+                self.oracle.now(),
+                show(wanted.map(|e| e.0)),
+                show(wanted.map(|e| e.1)),
+                show(found.map(|e| e.0)),
+                show(found.map(|e| e.1))
+            );
+            let Some((key, value)) = found else {
+                break;
+            };
+            self.answers = digest(digest(self.answers, key), value);
+            if forward {
+                iter.next()?;
+            } else {
+                iter.prev()?;
+            }
+        }
+        Ok(())
     }
 
     /// Moves an iterator, and checks each position that it takes.
