@@ -1,13 +1,16 @@
 //! Crash safety (I2, I3, I5, I9) on a simulated disk: drawn options, drawn
 //! operations, a crash at a random call, recovery that crashes too, and an
-//! oracle that knows every state the store went through.
+//! oracle that knows every state the store went through. And fixed operations,
+//! with a crash at every call in turn.
 
 use std::path::Path;
+
+use thermocline::Options;
 
 use crate::disk::{Disk, Down, Fault};
 use crate::draw::{self, Place};
 use crate::harness::seeded;
-use crate::operation::{Generator, Keys, Player, World};
+use crate::operation::{Generator, Keys, Operation, Player, World};
 use crate::{Dice, Tally};
 
 /// Crashes of one run: a store of its own every so often, so that a seed
@@ -89,4 +92,84 @@ fn fall(player: &mut Player<'_>, disk: &Disk, down: Down, worst: Down) -> Down {
     }
     player.oracle().lose_power();
     Down::Power
+}
+
+/// Fixed operations on a store with fixed options.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// Where the store lies.
+    pub place: Place,
+    /// Its options, with the tiers of that place.
+    pub options: Options,
+    /// What is done to it.
+    pub operations: Vec<Operation>,
+}
+
+impl Script {
+    /// Draws options and so many operations.
+    #[must_use]
+    pub fn draw(seed: u64, operations: usize) -> Script {
+        let mut dice = Dice(seed);
+        let keys = Keys::draw(&mut dice);
+        let place = Place::draw(&mut dice, Path::new("/mount/store"), false);
+        let options = draw::options(&mut dice, &place, &keys);
+        let mut generator = Generator::new(dice, keys);
+        Script {
+            place,
+            options,
+            operations: (0..operations).map(|_| generator.draw()).collect(),
+        }
+    }
+}
+
+/// Plays the script again and again: each time the machine goes down `down` at
+/// another call, from the first one of the first opening to the last one of the
+/// script, and what survives is judged. Gives the number of calls.
+///
+/// # Panics
+/// When the store breaks a promise; the message names the call.
+pub fn at_every_call(script: &Script, down: Down, tally: &mut Tally) -> u64 {
+    let mut call = 1;
+    while crashes_at(script, call, down, tally) {
+        call += 1;
+    }
+    call - 1
+}
+
+/// Says whether the script has so many calls.
+fn crashes_at(script: &Script, call: u64, down: Down, tally: &mut Tally) -> bool {
+    let disk = Disk::new(call);
+    let world = World::Simulated(disk.clone());
+    let keys = Keys::draw(&mut Dice(call));
+    let Script { place, options, .. } = script;
+    let mut player = Player::new(world, place.clone(), keys, options.clone(), tally);
+    let failed = |what: &str, reason: &dyn std::fmt::Display| -> ! {
+        panic!("{down:?} at call {call}, {what}: {reason}");
+    };
+    disk.fault_in(call, Fault::Crash);
+    let mut said = player.open();
+    for operation in &script.operations {
+        if said.is_err() || disk.is_crashed() {
+            break;
+        }
+        said = player.play(operation);
+    }
+    if !disk.is_crashed() {
+        said.unwrap_or_else(|e| failed("before the crash", &e));
+        return false;
+    }
+    player.leave();
+    fall(&mut player, &disk, down, Down::Kill);
+    player.check_checkpoint();
+    player.open().unwrap_or_else(|e| failed("opening", &e));
+    let found = player.read_all();
+    let found = found.unwrap_or_else(|e| failed("reading", &e));
+    let settled = player.oracle().settle(&found, down);
+    let compared = settled.unwrap_or_else(|e| failed("survivors", &e));
+    player.tally().operations += 2 * compared;
+    // And it goes on.
+    let on = player.play(&Operation::Settle);
+    let on = on.and_then(|()| player.check_all());
+    on.unwrap_or_else(|e| failed("going on", &e));
+    true
 }
