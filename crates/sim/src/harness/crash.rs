@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use thermocline::Options;
+use thermocline::{Event, Options};
 
 use crate::disk::{Disk, Down, Fault};
 use crate::draw::{self, Place};
@@ -124,20 +124,23 @@ impl Script {
 
 /// Plays the script again and again: each time the machine goes down `down` at
 /// another call, from the first one of the first opening to the last one of the
-/// script, and what survives is judged. Gives the number of calls.
+/// script, and what survives is judged. Gives the number of calls, and the jobs
+/// of the script played whole.
 ///
 /// # Panics
 /// When the store breaks a promise; the message names the call.
-pub fn at_every_call(script: &Script, down: Down, tally: &mut Tally) -> u64 {
+pub fn at_every_call(script: &Script, down: Down, tally: &mut Tally) -> (u64, Vec<Event>) {
     let mut call = 1;
-    while crashes_at(script, call, down, tally) {
+    loop {
+        if let Some(jobs) = crash_at(script, call, down, tally) {
+            return (call - 1, jobs);
+        }
         call += 1;
     }
-    call - 1
 }
 
-/// Says whether the script has so many calls.
-fn crashes_at(script: &Script, call: u64, down: Down, tally: &mut Tally) -> bool {
+/// Gives the jobs of the script if it has fewer calls.
+fn crash_at(script: &Script, call: u64, down: Down, tally: &mut Tally) -> Option<Vec<Event>> {
     let disk = Disk::new(call);
     let world = World::Simulated(disk.clone());
     let keys = Keys::draw(&mut Dice(call));
@@ -156,7 +159,7 @@ fn crashes_at(script: &Script, call: u64, down: Down, tally: &mut Tally) -> bool
     }
     if !disk.is_crashed() {
         said.unwrap_or_else(|e| failed("before the crash", &e));
-        return false;
+        return Some(player.db().events(usize::MAX));
     }
     player.leave();
     fall(&mut player, &disk, down, Down::Kill);
@@ -171,5 +174,5 @@ fn crashes_at(script: &Script, call: u64, down: Down, tally: &mut Tally) -> bool
     let on = player.play(&Operation::Settle);
     let on = on.and_then(|()| player.check_all());
     on.unwrap_or_else(|e| failed("going on", &e));
-    true
+    None
 }

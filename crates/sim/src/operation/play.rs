@@ -189,7 +189,12 @@ impl<'t> Player<'t> {
         Ok(())
     }
 
-    fn db(&self) -> &Db {
+    /// The store.
+    ///
+    /// # Panics
+    /// When it is not open.
+    #[must_use]
+    pub fn db(&self) -> &Db {
         self.db.as_ref().expect("it was opened")
     }
 
@@ -245,14 +250,14 @@ impl<'t> Player<'t> {
             }
             Operation::Resume(pick, moves) => {
                 if let Some(at) = pick.checked_rem(self.iterators.len() as u64) {
-                    let mut held = self.iterators.swap_remove(at as usize);
+                    let mut held = self.iterators.remove(at as usize);
                     self.walk(&mut held, moves)?;
                     self.iterators.push(held);
                 }
             }
             Operation::Release(pick) => {
                 if let Some(at) = pick.checked_rem(self.iterators.len() as u64) {
-                    self.iterators.swap_remove(at as usize);
+                    self.iterators.remove(at as usize);
                 }
             }
             Operation::Snapshot => {
