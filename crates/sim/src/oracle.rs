@@ -333,11 +333,21 @@ impl Oracle {
             return Err(self.explain(found, least));
         };
         self.roll_back(at);
-        let (compared, differences) = self.differences(found, at);
+        self.compare(found)
+    }
+
+    /// Whether `found` is what is there now, entry by entry. Says how many were
+    /// compared.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn compare(&self, found: &Found) -> Result<u64, String> {
+        let (compared, differences) = self.differences(found, self.now());
         if differences.is_empty() {
             return Ok(compared);
         }
-        Err(format!("after step {at}: {differences:#?}"))
+        let few = &differences[..differences.len().min(8)];
+        Err(format!("after step {}: {few:#?}", self.now()))
     }
 
     /// To the state after step `at`, which is durable now.

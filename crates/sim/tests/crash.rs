@@ -73,7 +73,7 @@ fn small(operations: Vec<Operation>) -> Script {
 
 fn put(space: &str, key: &str, fill: u8) -> Effect {
     // Longer than a block now and then.
-    let value = vec![fill; if fill % 3 == 0 { 900 } else { 90 }];
+    let value = vec![fill; if fill.is_multiple_of(3) { 900 } else { 90 }];
     Effect::Put(space.to_string(), key.as_bytes().into(), value.into())
 }
 

@@ -25,7 +25,9 @@ const CRASHES_IN_A_ROW_MAX: u64 = 3;
 /// # Panics
 /// When the store breaks a promise; the message begins with the seed.
 pub fn run(seed: u64, tally: &mut Tally) {
-    seeded("crash", seed, || cycles(seed, tally));
+    seeded(("crash", "crash_survivors_are_a_prefix_with"), seed, || {
+        cycles(seed, tally)
+    });
 }
 
 fn cycles(seed: u64, tally: &mut Tally) {

@@ -30,20 +30,27 @@ fn operations(seed: u64) -> (Keys, Vec<Operation>) {
 /// # Panics
 /// When an answer is wrong; the message begins with the seed.
 pub fn run(seed: u64, tally: &mut Tally) {
-    seeded("metamorphic", seed, || {
-        let (keys, operations) = operations(seed);
-        let mut dice = Dice(!seed);
-        let mut answers = None;
-        for preset in presets() {
-            for _ in 0..SETS_PER_PRESET {
-                let world = World::Simulated(Disk::new(dice.next()));
-                let mut place = Place::draw(&mut dice, Path::new("/mount/store"), false);
-                place.preset = Some(preset.name);
-                let now = play(&mut dice, &keys, &operations, world, place, tally);
-                assert_eq!(*answers.get_or_insert(now), now, "answers differ");
+    seeded(
+        (
+            "metamorphic",
+            "metamorphic_answers_are_the_same_under_every",
+        ),
+        seed,
+        || {
+            let (keys, operations) = operations(seed);
+            let mut dice = Dice(!seed);
+            let mut answers = None;
+            for preset in presets() {
+                for _ in 0..SETS_PER_PRESET {
+                    let world = World::Simulated(Disk::new(dice.next()));
+                    let mut place = Place::draw(&mut dice, Path::new("/mount/store"), false);
+                    place.preset = Some(preset.name);
+                    let now = play(&mut dice, &keys, &operations, world, place, tally);
+                    assert_eq!(*answers.get_or_insert(now), now, "answers differ");
+                }
             }
-        }
-    });
+        },
+    );
 }
 
 /// As [`run`], in a real directory, which must exist, and with background
@@ -53,7 +60,7 @@ pub fn run(seed: u64, tally: &mut Tally) {
 /// # Panics
 /// As [`run`].
 pub fn run_with_threads(seed: u64, directory: &Path, tally: &mut Tally) {
-    seeded("metamorphic_with_threads", seed, || {
+    seeded(("metamorphic", "metamorphic_with_threads"), seed, || {
         let (keys, operations) = operations(seed);
         let mut dice = Dice(!seed);
         let mut answers = None;
