@@ -95,6 +95,14 @@ pub use thermocline_model::table::Compression;
 /// assert!(block_mb_s < disk.sequential_mb_s / 100.0); // Seeks cost that much.
 /// ```
 pub use thermocline_model::tier::DeviceProfile;
+/// ```
+/// // Every preset can be named in the options.
+/// for preset in thermocline::presets() {
+///     let options = thermocline::Options::at("/x").preset(preset.name);
+///     assert!(options.to_toml().contains(preset.name));
+/// }
+/// ```
+pub use thermocline_policy::{PresetEntry, presets};
 pub use verify::{Phase, Problem, Progress, VerifyReport, verify, verify_with};
 pub use write::WriteOptions;
 

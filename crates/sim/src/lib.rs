@@ -2,6 +2,9 @@
 //!
 //! - [`disk`]: a simulated disk, handed to the engine through its own seam,
 //!   that forgets what was not synced and fails when told to.
+//! - [`draw`]: options of every shape, from dice.
+//! - [`operation`]: what is done to a store, from dice, and the player that
+//!   does it and compares every answer.
 //! - [`oracle`]: what a store must hold, kept outside it.
 //! - [`worker`]: the process that the process harness kills.
 //! - [`scratch`]: directories and mounts that are always cleaned up.
@@ -17,8 +20,10 @@
 
 mod dice;
 pub mod disk;
+pub mod draw;
 mod expected;
 pub mod harness;
+pub mod operation;
 pub mod oracle;
 pub mod scratch;
 mod tally;

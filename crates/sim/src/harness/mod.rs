@@ -2,8 +2,11 @@
 //! did, and panics with the seed when the store breaks a promise, as a test
 //! does.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 pub mod crash;
 pub mod faults;
+pub mod metamorphic;
 pub mod process;
 
 use crate::Tally;
@@ -26,8 +29,14 @@ pub const ALL: &[Harness] = &[
     Harness {
         name: "crash",
         about: "random operations, crashes at random calls and in recovery, against the oracle",
-        weight: 1,
+        weight: 4,
         run: crash::run,
+    },
+    Harness {
+        name: "metamorphic",
+        about: "one sequence of operations under drawn options and every preset: the same answers",
+        weight: 2,
+        run: metamorphic::run,
     },
     Harness {
         name: "process",
@@ -36,3 +45,19 @@ pub const ALL: &[Harness] = &[
         run: process::run,
     },
 ];
+
+/// Names the seed in front of whatever `run` panics with, and behind it the
+/// command that replays it: the test is given as file and name.
+fn seeded(test: (&str, &str), seed: u64, run: impl FnOnce()) {
+    let Err(reason) = catch_unwind(AssertUnwindSafe(run)) else {
+        return;
+    };
+    let text = reason.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| reason.downcast_ref::<&str>().copied());
+    let (file, name) = test;
+    panic!(
+        "seed {seed}: {}\nreplay: THERMOCLINE_SEED={seed} THERMOCLINE_COUNT=1 \
+         cargo test -p thermocline-sim --test {file} {name}",
+        text.unwrap_or("a panic without words"),
+    );
+}

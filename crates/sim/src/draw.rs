@@ -1,0 +1,162 @@
+//! Options from dice: every shape that a store may have, far beyond what
+//! anybody would choose.
+
+use std::path::{Path, PathBuf};
+
+use thermocline::{Compression, DeviceProfile, Durability, Options, Tier, presets};
+
+use crate::Dice;
+use crate::operation::Keys;
+
+/// Most tiers of a drawn store.
+const TIERS_MAX: usize = 4;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// What options drawn again must agree in: where the store is, and on how many
+/// tiers.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The tiers are directories below it, as in a checkpoint.
+    pub root: PathBuf,
+    /// How many.
+    pub tiers: usize,
+    /// Whether time and devices are real: then with background threads, and
+    /// without I/O budgets.
+    pub real: bool,
+    /// The preset; none draws one.
+    pub preset: Option<&'static str>,
+}
+
+impl Place {
+    /// Draws the number of tiers.
+    #[must_use]
+    pub fn draw(dice: &mut Dice, root: &Path, real: bool) -> Place {
+        Place {
+            root: root.to_path_buf(),
+            tiers: dice.below(TIERS_MAX as u64) as usize + 1,
+            real,
+            preset: None,
+        }
+    }
+
+    /// The same elsewhere.
+    #[must_use]
+    pub fn at(&self, root: &Path) -> Place {
+        Place {
+            root: root.to_path_buf(),
+            ..self.clone()
+        }
+    }
+
+    /// The same with one more tier, if there may be one.
+    #[must_use]
+    pub fn with_one_more_tier(mut self) -> Place {
+        self.tiers = (self.tiers + 1).min(TIERS_MAX);
+        self
+    }
+}
+
+/// From `low` to `high`, each power of two as likely as any other.
+fn spread(dice: &mut Dice, low: u64, high: u64) -> u64 {
+    let doublings = u64::from((high / low).ilog2());
+    let base = low << dice.below(doublings + 1);
+    (base + dice.below(base)).min(high)
+}
+
+fn tier(dice: &mut Dice, place: &Place, index: usize) -> Tier {
+    let name = format!("tier{index}");
+    let blocks = [512, 512, KIB, 4 * KIB, 16 * KIB, 64 * KIB, MIB, 4 * MIB];
+    let compressions = [Compression::None, Compression::Lz4, Compression::Zstd];
+    let mut tier = Tier::new(&name, place.root.join(&name))
+        .block_bytes(dice.one_of(&blocks))
+        .compression(dice.one_of(&compressions))
+        .direct_io(dice.percent(30))
+        .price_usd_gb_month(dice.below(100) as f64 / 100.0);
+    if dice.percent(30) {
+        tier = tier.profile(DeviceProfile {
+            random_read_iops: 100.0 + dice.below(1_000_000) as f64,
+            sequential_mb_s: 1.0 + dice.below(10_000) as f64,
+        });
+    }
+    let last = index + 1 == place.tiers;
+    if dice.percent(if last { 10 } else { 90 }) {
+        let capacity = if dice.percent(5) {
+            0
+        } else {
+            spread(dice, 6 * KIB, MIB)
+        };
+        tier = tier.capacity_bytes(capacity);
+    }
+    if !place.real && dice.percent(10) {
+        tier = tier.io_budget_bytes_per_second(spread(dice, MIB, 64 * MIB));
+    }
+    tier
+}
+
+/// Options of a store in that place. A new store takes cuts among `keys`.
+#[must_use]
+pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
+    let names: Vec<&str> = presets().iter().map(|p| p.name).collect();
+    let preset = place.preset.unwrap_or_else(|| dice.one_of(&names));
+    let write_buffer = dice.one_of(&[64 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, MIB, 16 * MIB]);
+    let runs_merge = dice.below(6) as usize + 1;
+    let segment = dice.one_of(&[16 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 256 * KIB]);
+    let parts = dice.one_of(&[0, 0, 2, 8, 40]);
+    let threads = if place.real {
+        dice.below(4) as usize + 1
+    } else {
+        0
+    };
+    let durabilities = [Durability::OperatingSystem, Durability::Device];
+    let mut options = Options::new()
+        .preset(preset)
+        .write_buffer_bytes(write_buffer)
+        .table_bytes(dice.one_of(&[4 * KIB, 4 * KIB, 8 * KIB, 32 * KIB, 256 * KIB, 8 * MIB]))
+        .first_level_bytes(dice.one_of(&[4 * KIB, 8 * KIB, 32 * KIB, MIB]))
+        .level_ratio(dice.one_of(&[2, 2, 3, 4, 10, 1000]))
+        .newest_runs_merge(runs_merge)
+        .newest_runs_stop(runs_merge + 1 + dice.below(12) as usize)
+        .log_segment_bytes(segment)
+        .log_bytes_max(segment * (dice.below(8) + 1))
+        .log_mapped(dice.percent(50))
+        .block_cache_bytes(dice.one_of(&[0, 0, 4 * KIB, 64 * KIB, MIB]))
+        .pinned_meta_bytes(dice.one_of(&[0, 4 * KIB, 64 * KIB, 1024 * MIB]))
+        .filter_bits_per_key(dice.one_of(&[0, 1, 5, 10, 30]))
+        .restart_interval(dice.one_of(&[1, 2, 4, 16, 255]))
+        .tier_fill_share(dice.one_of(&[0.1, 0.5, 0.95, 1.0]))
+        .reserve_bytes(dice.one_of(&[0, 0, 10 * KIB, 16 * MIB]))
+        .durability(dice.one_of(&durabilities))
+        .background_threads(threads)
+        .cuts(keys.cuts(dice, parts));
+    if dice.percent(80) {
+        options = options.memtable_bytes(spread(dice, 16 * KIB, write_buffer));
+    }
+    for index in 0..place.tiers {
+        options = options.tier(tier(dice, place, index));
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_drawn_options_are_lawful_and_differ() {
+        let disk = crate::disk::Disk::new(1);
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..300 {
+            let mut dice = Dice(seed);
+            let keys = Keys::draw(&mut dice);
+            let place = Place::draw(&mut dice, Path::new("/store"), seed % 2 == 0);
+            let drawn = options(&mut dice, &place, &keys).background_threads(0);
+            seen.insert(drawn.to_toml());
+            let opened = thermocline::Db::open_in(drawn, &disk.environment());
+            drop(opened.unwrap_or_else(|e| panic!("seed {seed}: {e}")));
+            disk.remove_all(Path::new("/store"));
+        }
+        assert!(seen.len() > 290);
+    }
+}

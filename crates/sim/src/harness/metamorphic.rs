@@ -1,0 +1,104 @@
+//! The same operations under many option sets and every preset: the same
+//! answers, and the oracle's.
+
+use std::path::Path;
+
+use thermocline::presets;
+
+use crate::disk::Disk;
+use crate::draw::{self, Place};
+use crate::harness::seeded;
+use crate::operation::{Generator, Keys, Operation, Player, World};
+use crate::{Dice, Tally};
+
+/// Operations of one run.
+const OPERATIONS: usize = 400;
+/// Option sets drawn for each preset.
+const SETS_PER_PRESET: u64 = 3;
+
+fn operations(seed: u64) -> (Keys, Vec<Operation>) {
+    let mut dice = Dice(seed);
+    let keys = Keys::draw(&mut dice);
+    let mut generator = Generator::new(Dice(dice.next()), keys.clone());
+    let operations = (0..OPERATIONS).map(|_| generator.draw()).collect();
+    (keys, operations)
+}
+
+/// One sequence of operations on a simulated disk, under several drawn option
+/// sets of every registered preset.
+///
+/// # Panics
+/// When an answer is wrong; the message begins with the seed.
+pub fn run(seed: u64, tally: &mut Tally) {
+    seeded(
+        (
+            "metamorphic",
+            "metamorphic_answers_are_the_same_under_every",
+        ),
+        seed,
+        || {
+            let (keys, operations) = operations(seed);
+            let mut dice = Dice(!seed);
+            let mut answers = None;
+            for preset in presets() {
+                for _ in 0..SETS_PER_PRESET {
+                    let world = World::Simulated(Disk::new(dice.next()));
+                    let mut place = Place::draw(&mut dice, Path::new("/mount/store"), false);
+                    place.preset = Some(preset.name);
+                    let now = play(&mut dice, &keys, &operations, world, place, tally);
+                    assert_eq!(*answers.get_or_insert(now), now, "answers differ");
+                }
+            }
+        },
+    );
+}
+
+/// As [`run`], in a real directory, which must exist, and with background
+/// threads: the operations replay exactly, what the threads do meanwhile does
+/// not.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_with_threads(seed: u64, directory: &Path, tally: &mut Tally) {
+    seeded(("metamorphic", "metamorphic_with_threads"), seed, || {
+        let (keys, operations) = operations(seed);
+        let mut dice = Dice(!seed);
+        let mut answers = None;
+        for preset in presets() {
+            let below = directory.join(format!("{seed}-{}", preset.name));
+            std::fs::create_dir_all(&below).expect("the directory can be written");
+            let mut place = Place::draw(&mut dice, &below.join("store"), true);
+            place.preset = Some(preset.name);
+            let now = play(&mut dice, &keys, &operations, World::Real, place, tally);
+            assert_eq!(*answers.get_or_insert(now), now, "answers differ");
+            std::fs::remove_dir_all(&below).expect("it was made above");
+        }
+    });
+}
+
+/// Gives the digest of all answers.
+fn play(
+    dice: &mut Dice,
+    keys: &Keys,
+    operations: &[Operation],
+    world: World,
+    place: Place,
+    tally: &mut Tally,
+) -> u64 {
+    let options = draw::options(dice, &place, keys);
+    let text = options.to_toml();
+    let mut player = Player::new(world, place, keys.clone(), options, tally);
+    let failed = |at: usize, e: thermocline::Error| -> ! {
+        panic!("operation {at}, {:?}: {e}\n{text}", operations.get(at));
+    };
+    player.open().unwrap_or_else(|e| failed(0, e));
+    for (at, operation) in operations.iter().enumerate() {
+        player.play(operation).unwrap_or_else(|e| failed(at, e));
+        player.check_checkpoint();
+    }
+    player
+        .check_all()
+        .unwrap_or_else(|e| failed(operations.len(), e));
+    player.leave();
+    player.answers()
+}
