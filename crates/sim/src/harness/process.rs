@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use thermocline::{Db, Options, Tier};
 
 use crate::expected::{self, Expected, Field, LOADER, Model, Phase, WRITERS};
-use crate::oracle::contents;
+use crate::oracle::{Contents, Found};
 use crate::scratch::Scratch;
 use crate::{Dice, Tally};
 
@@ -323,7 +323,7 @@ impl Parent<'_> {
     }
 
     fn compare(&self, db: &Db, models: &[Model], tally: &mut Tally) {
-        let found = contents(db).unwrap();
+        let found: Contents = Found::read(db).unwrap().into();
         let wanted = expected::whole(models, &db.keyspaces());
         for (space, entries) in &wanted {
             let here = &found[space];
