@@ -47,7 +47,20 @@ pub struct DumpOptions {
 /// [`crate::ErrorKind::Corruption`] when damage was found, after all has been
 /// printed; [`crate::ErrorKind::Io`] from the file or from `out`.
 pub fn dump(path: &Path, out: &mut dyn Write, options: &DumpOptions) -> Result<()> {
-    let bytes = manifest::read_file(&Environment::real(), path)?;
+    dump_in(path, out, options, &Environment::real())
+}
+
+/// Like [`dump`], on `environment`.
+///
+/// # Errors
+/// As [`dump`].
+pub fn dump_in(
+    path: &Path,
+    out: &mut dyn Write,
+    options: &DumpOptions,
+    environment: &Environment,
+) -> Result<()> {
+    let bytes = manifest::read_file(environment, path)?;
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
     let mut page = Page {
         out,

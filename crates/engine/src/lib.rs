@@ -33,20 +33,20 @@ mod write;
 pub use batch::{BATCH_BYTES_MAX, WriteBatch};
 pub use bulk::BulkLoad;
 pub use db::{Db, Keyspace, KeyspaceOptions, Snapshot};
-pub use dump::{DumpOptions, dump};
+pub use dump::{DumpOptions, dump, dump_in};
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Explanation, Place};
 pub use lock::StoreLock;
 pub use open::DEFAULT_KEYSPACE;
 pub use options::{Durability, OPTIONS_FILE, Options, Tier};
-pub use repair::{LostRange, LostTable, RepairReport, repair};
+pub use repair::{LostRange, LostTable, RepairReport, repair, repair_in};
 pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use stats::{Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats};
 pub use thermocline_model::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use thermocline_model::table::Compression;
 pub use thermocline_model::tier::DeviceProfile;
-pub use verify::{Problem, VerifyReport, verify};
+pub use verify::{Problem, VerifyReport, verify, verify_in};
 pub use write::WriteOptions;
 
 /// The example of the README compiles.

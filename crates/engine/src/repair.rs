@@ -41,7 +41,7 @@ use thermocline_model::key::SeqNo;
 use crate::error::{Error, Result};
 use crate::lock::StoreLock;
 use crate::options::Options;
-use crate::store::{Environment, ObjectName};
+use crate::store::{Environment, ObjectName, is_given_id};
 use crate::verify::{Examined, Problem, check_directories, examine, home};
 use crate::version::manifest;
 use crate::version::tree::TableHome;
@@ -64,7 +64,7 @@ pub struct LostTable {
 /// Keys of which entries were lost.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LostRange {
-    /// In which keyspace.
+    /// In which keyspace; empty where that is not known.
     pub keyspace: String,
     /// In which table.
     pub table: u64,
@@ -139,11 +139,18 @@ pub struct RepairReport {
 /// [`ErrorKind::NoSpace`]: crate::ErrorKind::NoSpace
 /// [`ErrorKind::Io`]: crate::ErrorKind::Io
 pub fn repair(options: Options) -> Result<RepairReport> {
-    let environment = Environment::real();
+    repair_in(options, &Environment::real())
+}
+
+/// Like [`repair`], on `environment`.
+///
+/// # Errors
+/// As [`repair`].
+pub fn repair_in(options: Options, environment: &Environment) -> Result<RepairReport> {
     options.check()?;
-    check_directories(&options, &environment)?;
-    let _lock = StoreLock::take_in(&options, &environment)?;
-    let examined = examine(&options, &environment)?;
+    check_directories(&options, environment)?;
+    let _lock = StoreLock::take_in(&options, environment)?;
+    let examined = examine(&options, environment)?;
     if examined.report.problems.is_empty() {
         return Ok(RepairReport {
             was_sound: true,
@@ -152,13 +159,13 @@ pub fn repair(options: Options) -> Result<RepairReport> {
             ..RepairReport::default()
         });
     }
-    let mut repair = Repair::new(&options, &environment, &examined)?;
+    let mut repair = Repair::new(&options, environment, &examined)?;
     let mut version = match repair.remains() {
         Some(remains) if remains.gap.is_none() => repair.keep_places(&remains, &examined)?,
         remains => repair.rebuild(remains.unwrap_or_default())?,
     };
     repair.finish(&mut version)?;
-    let again = examine(&options, &environment)?;
+    let again = examine(&options, environment)?;
     for problem in again.report.problems {
         let words = format!("still wrong after the repair: {problem}");
         repair.report.lost.push(words);
@@ -211,7 +218,8 @@ impl<'a> Repair<'a> {
             for entry in list.map_err(|e| Error::io("listing", tier.path(), e))? {
                 let name = entry.name.to_string_lossy();
                 let object = ObjectName::parse(&name).map(|o| o.id);
-                let number = object.or_else(|| manifest::number_of(&name)).unwrap_or(0);
+                let number = object.or_else(|| manifest::number_of(&name));
+                let number = number.filter(|&n| is_given_id(n)).unwrap_or(0);
                 repair.next_id = repair.next_id.max(number + 1);
             }
         }

@@ -170,11 +170,18 @@ impl fmt::Display for VerifyReport {
 /// missing, [`ErrorKind::Locked`] when the store is open,
 /// [`ErrorKind::InvalidArgument`] for an option out of range.
 pub fn verify(options: Options) -> Result<VerifyReport> {
-    let environment = Environment::real();
+    verify_in(options, &Environment::real())
+}
+
+/// Like [`verify`], on `environment`.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_in(options: Options, environment: &Environment) -> Result<VerifyReport> {
     options.check()?;
-    check_directories(&options, &environment)?;
-    let _lock = StoreLock::take_in(&options, &environment)?;
-    Ok(examine(&options, &environment)?.report)
+    check_directories(&options, environment)?;
+    let _lock = StoreLock::take_in(&options, environment)?;
+    Ok(examine(&options, environment)?.report)
 }
 
 /// Requires that every tier has its directory.

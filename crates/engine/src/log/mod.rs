@@ -44,6 +44,7 @@ pub(crate) use local::list_segments;
 pub use local::{LocalLog, LogOptions};
 pub use replay::{ReplayReport, ReplayedFrame, Torn, replay, truncate_torn};
 pub use scan::{Found, scan_frames};
+pub(crate) use replay::replay_without;
 pub(crate) use scan::{claimed_segment, scan_bytes};
 pub use syncer::LogSyncer;
 

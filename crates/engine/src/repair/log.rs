@@ -29,7 +29,9 @@ impl Repair<'_> {
     pub(super) fn read_log(&mut self, floor: u64, wanted: bool) -> Result<LogRemains> {
         let mut log = LogRemains::default();
         let directory = self.directory();
-        let replayed = log::replay(
+        let strangers = self.strangers(floor)?;
+        let replayed = log::replay_without(
+            &strangers,
             self.environment,
             directory,
             self.store_id,
@@ -78,7 +80,28 @@ impl Repair<'_> {
         if log.is_damaged {
             self.report_log_loss(floor, log.last)?;
         }
+        self.segments = strangers;
         Ok(log)
+    }
+
+    /// Segments that are another's by name, or another store's. Nobody knows
+    /// how they came here; the log may well be whole without them.
+    fn strangers(&self, floor: u64) -> Result<Vec<u64>> {
+        let mut strangers = Vec::new();
+        for (segment, _) in log::list_segments(&*self.environment.file_system, self.directory())? {
+            let path = log::segment_path(self.directory(), segment);
+            let scan = |_: Found<'_>| Ok(());
+            let scanned =
+                log::scan_frames(self.environment, &path, Some(self.store_id), &mut { scan });
+            match scanned {
+                Err(error) if error.kind() == ErrorKind::Corruption && segment >= floor => {
+                    strangers.push(segment);
+                }
+                Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(strangers)
     }
 
     /// Says which numbers behind `last` the log had.
@@ -118,8 +141,10 @@ impl Repair<'_> {
     pub(super) fn cut_log(&mut self, log: &LogRemains) -> Result<()> {
         let kept = log.end.map_or(0, |(segment, _)| segment);
         let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
-        self.segments
-            .extend(segments.iter().map(|s| s.0).filter(|&s| s > kept));
+        let behind = segments.iter().map(|s| s.0).filter(|&s| s > kept);
+        self.segments.extend(behind);
+        self.segments.sort_unstable();
+        self.segments.dedup();
         self.cut = log.end;
         Ok(())
     }

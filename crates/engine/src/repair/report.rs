@@ -85,9 +85,13 @@ impl Repair<'_> {
             .iter()
             .filter(|r| !whole.contains(&r.table))
         {
+            let keyspace = match &r.keyspace[..] {
+                "" => "a keyspace that is not known".to_string(),
+                name => format!("keyspace {name:?}"),
+            };
             report.lost.push(format!(
-                "entries of table {:06} of keyspace {:?}, keys {} to {}: {}",
-                r.table, r.keyspace, r.first, r.last, r.why
+                "entries of table {:06} of {keyspace}, keys {} to {}: {}",
+                r.table, r.first, r.last, r.why
             ));
         }
         if let Some((first, last)) = report.log_numbers_lost {

@@ -52,11 +52,24 @@ impl ObjectName {
     }
 }
 
+/// The largest number that a file name of a store can have.
+const ID_MAX: u64 = u64::MAX >> 1;
+
+/// New numbers are given above those of the files there are, but for files
+/// numbered above this, which no store has come to: somebody put them there.
+/// There is always room for numbers above.
+const GIVEN_ID_MAX: u64 = u64::MAX >> 2;
+
 /// The number that `digits` spell in the way file names of a store spell it:
 /// at least six digits, zeros in front only to get there.
 pub(crate) fn parse_id(digits: &str) -> Option<u64> {
     let id: u64 = digits.parse().ok()?;
-    (format!("{id:06}") == digits).then_some(id)
+    (id <= ID_MAX && format!("{id:06}") == digits).then_some(id)
+}
+
+/// Whether new numbers have to be above `id`, which a file has.
+pub(crate) fn is_given_id(id: u64) -> bool {
+    id <= GIVEN_ID_MAX
 }
 
 impl fmt::Display for ObjectName {

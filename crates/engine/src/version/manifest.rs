@@ -27,7 +27,9 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Version;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Access, Create, Environment, File, OpenHow, read_exact_at, write_all_at};
+use crate::store::{
+    Access, Create, Environment, File, OpenHow, parse_id, read_exact_at, write_all_at,
+};
 
 /// The name of the pointer file.
 pub(crate) const CURRENT: &str = "CURRENT";
@@ -129,7 +131,7 @@ pub(crate) fn file_name(number: u64) -> String {
 
 /// The number in a manifest's file name.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
-    name.strip_prefix("MANIFEST-")?.parse().ok()
+    parse_id(name.strip_prefix("MANIFEST-")?)
 }
 
 /// A manifest open for appending.
@@ -386,6 +388,11 @@ pub(crate) struct ReadBack {
 /// Reads manifest `number`.
 pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> Result<ReadBack> {
     let path = directory.join(file_name(number));
+    let metadata = environment.file_system.metadata(&path);
+    let metadata = metadata.map_err(|e| Error::io("looking for manifest", &path, e))?;
+    if metadata.is_none_or(|m| m.is_directory) {
+        return Err(Error::corruption("the manifest in force is missing").at(&path));
+    }
     let bytes = read_file(environment, &path)?;
     let mut header = None;
     let mut version = Version::empty();

@@ -1,5 +1,6 @@
 //! The kinds of proof, one a file. Each takes a seed, runs, and panics with the
 //! seed when the store breaks a promise, as a test does.
 
+pub mod corruption;
 pub mod crash;
 pub mod faults;
