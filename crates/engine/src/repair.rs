@@ -101,6 +101,9 @@ pub struct RepairReport {
     pub log_entries_kept: u64,
     /// The first and the last number of the log entries that were lost.
     pub log_numbers_lost: Option<(u64, u64)>,
+    /// Whether later ones may have been lost as well: the log ends with damage
+    /// in which nothing can be read.
+    pub log_numbers_lost_or_later: bool,
     /// Files put into the directory `lost` of their tier.
     pub moved_aside: Vec<PathBuf>,
     /// What should be known besides.

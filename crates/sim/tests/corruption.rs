@@ -58,6 +58,6 @@ fn random() {
     let mut tally = Tally::default();
     let first = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0);
     let mut bad = 0;
-    for seed in first..first + 40 { if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &mut tally))).is_err() { bad += 1; if bad == 3 { break; } } }
+    for seed in first..first + 400 { if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &mut tally))).is_err() { bad += 1; if bad == 3 { break; } } }
     println!("{tally}");
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use thermocline_model::KeyRange;
 use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
 use thermocline_model::tier::TierId;
 
@@ -37,7 +38,7 @@ pub(super) struct FoundTable {
 /// A meta object whose data was not found.
 pub(super) struct WithoutData {
     pub(super) id: TableId,
-    pub(super) range: String,
+    pub(super) range: KeyRange,
     pub(super) entries: u64,
 }
 
@@ -94,7 +95,7 @@ pub(super) fn table(
         let Some((_, extent)) = best else {
             return Ok(Some(Err(WithoutData {
                 id: decoded.id,
-                range: decoded.range.to_string(),
+                range: decoded.range.clone(),
                 entries: decoded.entries,
             })));
         };

@@ -107,6 +107,7 @@ impl Repair<'_> {
     /// Says which numbers behind `last` the log had.
     fn report_log_loss(&mut self, floor: u64, last: SeqNo) -> Result<()> {
         let mut highest = last;
+        let mut is_open_ended = false;
         for (segment, _) in log::list_segments(&*self.environment.file_system, self.directory())? {
             if segment < floor {
                 continue;
@@ -123,16 +124,20 @@ impl Repair<'_> {
                     } => {
                         let end = (first_seq.0 + u64::from(count)).saturating_sub(1);
                         highest = highest.max(SeqNo(end)).max(durable_seq);
+                        is_open_ended = false;
                     }
+                    Found::Damaged { .. } => is_open_ended = true,
                     Found::Header(header) => highest = highest.max(SeqNo(header.durable_seq)),
-                    _ => {}
+                    Found::Zeros { .. } => {}
                 }
                 Ok(())
             });
         }
         self.last_seq = self.last_seq.max(highest);
-        if highest > last {
-            self.report.log_numbers_lost = Some((last.0 + 1, highest.0));
+        if highest > last || is_open_ended {
+            let first = last.0 + 1;
+            self.report.log_numbers_lost = Some((first, highest.0.max(first)));
+            self.report.log_numbers_lost_or_later = is_open_ended;
         }
         Ok(())
     }

@@ -136,13 +136,16 @@ impl Repair<'_> {
                     if !known.tables.contains_key(&without.id)
                         && !known.removed.contains(&without.id)
                     {
+                        let why = "its data is not to be found";
                         self.report.tables_lost.push(LostTable {
                             table: without.id.0,
                             keyspace: String::new(),
-                            range: without.range,
+                            range: without.range.to_string(),
                             entries: without.entries,
-                            why: "its data is not to be found".to_string(),
+                            why: why.to_string(),
                         });
+                        let (first, last) = (&without.range.start, &without.range.end);
+                        self.lose_range(without.id.0, first, last, why);
                     }
                 }
                 Some(Ok(table)) => {
@@ -203,6 +206,19 @@ impl Repair<'_> {
         Ok(found.into_values().collect())
     }
 
+    /// Says that entries of a keyspace that is not known were lost.
+    fn lose_range(&mut self, table: u64, first: &[u8], last: &[u8], why: &str) {
+        self.report.key_ranges_lost.push(LostRange {
+            keyspace: String::new(),
+            table,
+            first: first.escape_ascii().to_string(),
+            last: last.escape_ascii().to_string(),
+            first_key: first.to_vec(),
+            last_key: last.to_vec(),
+            why: why.to_string(),
+        });
+    }
+
     /// Says what is in a data object whose meta is not to be found.
     fn report_nameless(&mut self, object: &find::OnDisk) -> Result<()> {
         let bytes = find::read(self, object)?;
@@ -217,15 +233,7 @@ impl Repair<'_> {
         }
         if let (Some(first), Some(last)) = (keys.iter().min(), keys.iter().max()) {
             let why = format!("{} is of no table that is known", object.name);
-            self.report.key_ranges_lost.push(LostRange {
-                keyspace: String::new(),
-                table: object.name.id,
-                first: first.escape_ascii().to_string(),
-                last: last.escape_ascii().to_string(),
-                first_key: first.clone(),
-                last_key: last.clone(),
-                why,
-            });
+            self.lose_range(object.name.id, first, last, &why);
         }
         Ok(())
     }
@@ -233,15 +241,8 @@ impl Repair<'_> {
     /// Says that a table may be in a keyspace that is not its own.
     fn report_stranger(&mut self, record: &TableMeta) {
         let why = "the edit that says in which keyspace it is cannot be read: it is in the default one now";
-        self.report.key_ranges_lost.push(LostRange {
-            keyspace: String::new(),
-            table: record.id.0,
-            first: record.range.start.escape_ascii().to_string(),
-            last: record.range.end.escape_ascii().to_string(),
-            first_key: record.range.start.to_vec(),
-            last_key: record.range.end.to_vec(),
-            why: why.to_string(),
-        });
+        let (first, last) = (&record.range.start, &record.range.end);
+        self.lose_range(record.id.0, first, last, why);
     }
 
     /// Bulk-loaded tables whose number is not known are taken to be newer than

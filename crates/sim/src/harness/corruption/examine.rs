@@ -258,7 +258,10 @@ impl Excuses {
             ranges: ranges
                 .map(|r| (r.keyspace.clone(), r.first_key.clone(), r.last_key.clone()))
                 .collect(),
-            numbers: report.log_numbers_lost,
+            numbers: match report.log_numbers_lost {
+                Some((first, _)) if report.log_numbers_lost_or_later => Some((first, u64::MAX)),
+                lost => lost,
+            },
             since: match allowed {
                 Allowed::Right => u64::MAX,
                 Allowed::Since(durable) => durable,
