@@ -99,7 +99,9 @@ impl Repair<'_> {
             }
             for piece in salvage::pieces(&bytes) {
                 if let Piece::Block { stored, .. } = piece
-                    && listed.as_ref().is_none_or(|l| l.contains(&checksum(stored)))
+                    && listed
+                        .as_ref()
+                        .is_none_or(|l| l.contains(&checksum(stored)))
                     && let Ok(entries) = salvage::entries(stored)
                 {
                     blocks.push(entries);

@@ -15,6 +15,7 @@ pub mod truth;
 use damage::Damage;
 use examine::{Outcome, examine};
 use store::Small;
+use truth::Fit;
 
 use crate::{Dice, Tally};
 
@@ -27,8 +28,11 @@ pub struct Count {
     pub refused: u64,
     /// Of these, found by `verify`.
     pub noticed: u64,
-    /// Of these, opened as after a crash that lost something.
+    /// Of these, opened as they were at an earlier time: as after a crash, or
+    /// with an earlier manifest.
     pub shortened: u64,
+    /// Of these, opened with different parts as they were at different times.
+    pub holed: u64,
     /// Of these, repaired with something lost.
     pub lost: u64,
 }
@@ -38,7 +42,8 @@ impl Count {
         self.cases += 1;
         self.refused += u64::from(outcome.refused);
         self.noticed += u64::from(outcome.noticed);
-        self.shortened += u64::from(outcome.shortened);
+        self.shortened += u64::from(matches!(outcome.fit, Fit::Prefix | Fit::Earlier));
+        self.holed += u64::from(outcome.fit == Fit::Hole);
         self.lost += u64::from(outcome.lost);
     }
 }

@@ -81,7 +81,10 @@ pub fn whole_files(image: &Image, seed: u64) -> Vec<Damage> {
         for length in [1, 7, 8, 64, 512, 5000] {
             let garbage = (0..length).map(|_| dice.next() as u8);
             let longer = bytes.iter().copied().chain(garbage).collect();
-            push(&format!("with {length} bytes of garbage behind"), Some(longer));
+            push(
+                &format!("with {length} bytes of garbage behind"),
+                Some(longer),
+            );
             let zeros = std::iter::repeat_n(0, length);
             let longer = bytes.iter().copied().chain(zeros).collect();
             push(&format!("with {length} zeros behind"), Some(longer));
@@ -156,11 +159,20 @@ pub(super) fn kind(path: &Path) -> String {
 fn other_names(name: &str) -> Vec<String> {
     let digits: String = name.chars().filter(char::is_ascii_digit).collect();
     let Ok(number) = digits.parse::<u64>() else {
-        return [".new", ".tmp", ".bak"].map(|e| format!("{name}{e}")).into();
+        return [".new", ".tmp", ".bak"]
+            .map(|e| format!("{name}{e}"))
+            .into();
     };
-    [0, 1, number.saturating_sub(1), number + 1, number + 1000, u64::MAX]
-        .map(|n| name.replace(&digits, &format!("{n:06}")))
-        .into()
+    [
+        0,
+        1,
+        number.saturating_sub(1),
+        number + 1,
+        number + 1000,
+        u64::MAX,
+    ]
+    .map(|n| name.replace(&digits, &format!("{n:06}")))
+    .into()
 }
 
 /// Damage of several kinds at once, drawn.
@@ -236,9 +248,15 @@ fn draw_one(
             None => ("removed".to_string(), None),
         },
         8 => {
-            let like: Vec<_> = image.iter().filter(|(p, _)| kind(p) == kind(path)).collect();
+            let like: Vec<_> = image
+                .iter()
+                .filter(|(p, _)| kind(p) == kind(path))
+                .collect();
             let (other, theirs) = like[dice.below(like.len() as u64) as usize];
-            (format!("replaced by {}", other.display()), Some(theirs.to_vec()))
+            (
+                format!("replaced by {}", other.display()),
+                Some(theirs.to_vec()),
+            )
         }
         _ => {
             bytes.extend((0..dice.below(700)).map(|_| dice.next() as u8));

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use thermocline::{DEFAULT_KEYSPACE, Db, Error, ErrorKind, Options, RepairReport, repair_in, verify_in};
+use thermocline::{
+    DEFAULT_KEYSPACE, Db, Error, ErrorKind, Options, RepairReport, repair_in, verify_in,
+};
 
 use super::damage::Damage;
 use super::store::{Small, disk_of};
-use super::truth::{Allowed, Answers, Image, Place, allowed};
+use super::truth::{Allowed, Answers, Fit, Image, Place, allowed};
 use crate::Tally;
 use crate::disk::Disk;
 
@@ -21,8 +23,8 @@ pub struct Outcome {
     pub refused: bool,
     /// `verify` found something.
     pub noticed: bool,
-    /// Entries were not there any more that only a crash could excuse.
-    pub shortened: bool,
+    /// How it answered, where it opened.
+    pub fit: Fit,
     /// `repair` said that something was lost.
     pub lost: bool,
 }
@@ -106,7 +108,9 @@ impl Case<'_> {
                 self.outcome.refused = true;
                 named(&error).map_err(|e| format!("open: {e}"))?;
                 if !self.outcome.noticed {
-                    return Err(format!("verify finds it sound, and it does not open: {error}"));
+                    return Err(format!(
+                        "verify finds it sound, and it does not open: {error}"
+                    ));
                 }
                 return self.undo(&disk, &error);
             }
@@ -120,11 +124,9 @@ impl Case<'_> {
             }
         }
         let history = &self.store.history;
-        answers
+        self.outcome.fit = answers
             .check_allowed(history, self.allowed, self.backward)
             .map_err(|e| format!("{:?}: {e}", self.allowed))?;
-        let right = answers.check_allowed(history, Allowed::Right, self.backward);
-        self.outcome.shortened = right.is_err();
         ended(&disk, "read")
     }
 
@@ -141,8 +143,8 @@ impl Case<'_> {
             }
         }
         let context = |e| format!("refused ({refusal}), and with the damage undone: {e}");
-        let db = Db::open_in(self.options(), &disk.environment())
-            .map_err(|e| context(e.to_string()))?;
+        let db =
+            Db::open_in(self.options(), &disk.environment()).map_err(|e| context(e.to_string()))?;
         let answers = Answers::of(&db, &self.store.history, self.backward);
         if let Some(error) = answers.errors.first() {
             return Err(context(error.to_string()));
@@ -150,6 +152,7 @@ impl Case<'_> {
         answers
             .check_allowed(&self.store.history, Allowed::Right, self.backward)
             .map_err(context)
+            .map(drop)
     }
 
     /// Locks and directories may be made; nothing else changes.
@@ -160,9 +163,9 @@ impl Case<'_> {
                 return Err(format!("{who} changed {}", path.display()));
             }
         }
-        let new = files.keys().find(|p| {
-            !self.damaged.contains_key(*p) && p.file_name().is_some_and(|n| n != "LOCK")
-        });
+        let new = files
+            .keys()
+            .find(|p| !self.damaged.contains_key(*p) && p.file_name().is_some_and(|n| n != "LOCK"));
         match new {
             Some(path) => Err(format!("{who} made {}", path.display())),
             None => Ok(()),
@@ -185,13 +188,13 @@ impl Case<'_> {
         };
         self.outcome.lost = !report.lost.is_empty();
         let told = |e: String| format!("repaired: {e}\n{report}");
-        let sound = verify_in(self.options(), &disk.environment())
-            .map_err(|e| told(e.to_string()))?;
+        let sound =
+            verify_in(self.options(), &disk.environment()).map_err(|e| told(e.to_string()))?;
         if !sound.problems.is_empty() {
             return Err(told(format!("not sound: {sound}")));
         }
-        let db = Db::open_in(self.options(), &disk.environment())
-            .map_err(|e| told(e.to_string()))?;
+        let db =
+            Db::open_in(self.options(), &disk.environment()).map_err(|e| told(e.to_string()))?;
         let answers = Answers::of(&db, &self.store.history, self.backward);
         self.tally.operations += answers.count;
         if let Some(error) = answers.errors.first() {
@@ -275,10 +278,14 @@ impl Excuses {
             (name == keyspace || name.is_empty()) && (first..=last).contains(&key)
         };
         let (first, last) = self.numbers.unwrap_or((1, 0));
-        let numbered = || ever.iter().any(|(n, _)| (first..=last).contains(n) || *n > self.since);
+        let numbered = || {
+            ever.iter()
+                .any(|(n, _)| (first..=last).contains(n) || *n > self.since)
+        };
         self.all
             || self.names && keyspace != DEFAULT_KEYSPACE
-            || self.ranges.iter().any(inside) || numbered()
+            || self.ranges.iter().any(inside)
+            || numbered()
     }
 }
 
@@ -293,10 +300,7 @@ fn ended(disk: &Disk, who: &str) -> Result<(), String> {
 fn named(error: &Error) -> Result<(), String> {
     let lawful = matches!(
         error.kind(),
-        ErrorKind::Corruption
-            | ErrorKind::WrongTier
-            | ErrorKind::Unsupported
-            | ErrorKind::NotFound
+        ErrorKind::Corruption | ErrorKind::WrongTier | ErrorKind::Unsupported | ErrorKind::NotFound
     );
     let path: Option<PathBuf> = error.path().map(Path::to_path_buf);
     if !lawful || path.is_none() {

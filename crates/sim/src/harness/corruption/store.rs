@@ -36,6 +36,9 @@ struct Filling {
     earlier: Image,
 }
 
+/// A key of a keyspace, and what it was given.
+type Changed<'a> = (&'a str, Vec<u8>, Option<Vec<u8>>);
+
 const DEFAULT: &str = "default";
 
 fn options(tiers: Vec<Tier>) -> Options {
@@ -62,8 +65,12 @@ impl Filling {
     fn new(seed: u64, options: Options) -> Filling {
         let mut history = History::default();
         let itself = (DEFAULT.to_string(), Vec::new());
-        history.ever.insert(itself.clone(), vec![(0, Some(Vec::new()))]);
-        history.states.insert(0, State::from([(itself, Vec::new())]));
+        history
+            .ever
+            .insert(itself.clone(), vec![(0, Some(Vec::new()))]);
+        history
+            .states
+            .insert(0, State::from([(itself, Vec::new())]));
         let mut filling = Filling {
             disk: Disk::new(seed),
             options,
@@ -98,7 +105,7 @@ impl Filling {
         self.open();
     }
 
-    fn note(&mut self, changes: Vec<(&str, Vec<u8>, Option<Vec<u8>>)>, numbers: u64) {
+    fn note(&mut self, changes: Vec<Changed<'_>>, numbers: u64) {
         let mut state = self.history.last().1.clone();
         self.seq += numbers;
         for (keyspace, key, value) in changes {
@@ -144,7 +151,9 @@ impl Filling {
 
     fn delete_range(&mut self, keyspace: &str, start: &str, end: &str) {
         let space = self.db().keyspace(keyspace).unwrap();
-        space.delete_range(start.as_bytes(), end.as_bytes()).unwrap();
+        space
+            .delete_range(start.as_bytes(), end.as_bytes())
+            .unwrap();
         let inside = start.as_bytes().to_vec()..end.as_bytes().to_vec();
         let places = self.history.ever.keys();
         let gone = places.filter(|p| p.0 == keyspace && inside.contains(&p.1));
@@ -172,7 +181,9 @@ impl Filling {
         self.db().create_keyspace(name, options).unwrap();
         // No number is given to it.
         let place = (name.to_string(), Vec::new());
-        self.history.ever.insert(place.clone(), vec![(self.seq, Some(Vec::new()))]);
+        self.history
+            .ever
+            .insert(place.clone(), vec![(self.seq, Some(Vec::new()))]);
         for state in self.history.states.values_mut() {
             state.insert(place.clone(), Vec::new());
         }
@@ -189,7 +200,9 @@ impl Filling {
 
     fn image(&self) -> Image {
         let files = self.disk.files().into_iter();
-        files.map(|(path, bytes)| (path, Arc::from(bytes))).collect()
+        files
+            .map(|(path, bytes)| (path, Arc::from(bytes)))
+            .collect()
     }
 
     fn remember(&mut self) {
@@ -270,7 +283,11 @@ fn two_tiers() -> Small {
     store.put("key000", "in the log alone");
     store.write(
         DEFAULT,
-        &[("key001", None), ("key002", Some("of a batch")), ("new", Some(""))],
+        &[
+            ("key001", None),
+            ("key002", Some("of a batch")),
+            ("new", Some("")),
+        ],
         Durability::Device,
     );
     store.closed("two tiers")
@@ -301,7 +318,11 @@ fn parts() -> Small {
     store.remember();
     store.delete_range(DEFAULT, "key018", "key023");
     store.put("key021", "put back, in the log");
-    store.write("other", &[("z1", None), ("a0", Some("late"))], Durability::Device);
+    store.write(
+        "other",
+        &[("z1", None), ("a0", Some("late"))],
+        Durability::Device,
+    );
     store.closed("parts and keyspaces")
 }
 
@@ -311,7 +332,11 @@ fn log() -> Small {
     let mut store = Filling::new(4, options(vec![tier("only")]));
     store.keyspace("other", &[]);
     for i in 0..12 {
-        let how = if i % 4 == 3 { Durability::Device } else { Durability::OperatingSystem };
+        let how = if i % 4 == 3 {
+            Durability::Device
+        } else {
+            Durability::OperatingSystem
+        };
         store.write(DEFAULT, &[(&format!("key{i:03}"), Some(&words(i, 0)))], how);
     }
     store.reopen();
@@ -324,7 +349,11 @@ fn log() -> Small {
     store.remember();
     store.kill();
     for i in 0..10 {
-        let how = if i == 5 { Durability::Device } else { Durability::OperatingSystem };
+        let how = if i == 5 {
+            Durability::Device
+        } else {
+            Durability::OperatingSystem
+        };
         store.write(DEFAULT, &[(&format!("key{i:03}"), Some(&words(i, 1)))], how);
     }
     store.killed("log of several segments")

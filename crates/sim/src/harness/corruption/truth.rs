@@ -8,9 +8,12 @@
 //!   up to which number everything was durable when they were written, and the
 //!   manifest says it of what is in tables. With *D* the highest number that
 //!   any undamaged claim names, a store whose log is damaged may answer as it
-//!   did after any operation from *D* on: a prefix, never a hole. A log that
-//!   was closed ends with a seal that claims all of it, so a single flip never
-//!   gets this far.
+//!   did after any operation from *D* on. A log that was closed ends with a
+//!   seal that claims all of it, so a single flip never gets this far. Where
+//!   parts or keyspaces were flushed at different times, what is in tables
+//!   stays while older entries of other parts are gone with the log: no key is
+//!   older than at *D*, but together they are no prefix. Such a *hole* takes
+//!   a log cut by something else than a crash; it is counted.
 //! - **The tail of the manifest**, with nothing sound left behind it. It then
 //!   reads as an earlier manifest (`docs/formats/manifest.md`, "What this
 //!   cannot tell"). Every value must still be one that the key once had.
@@ -113,8 +116,7 @@ impl Answers {
             self.count += 1;
             match keyspace.get(&place.1) {
                 Ok(value) => {
-                    self.gets
-                        .insert(place.clone(), value.map(|v| v.to_vec()));
+                    self.gets.insert(place.clone(), value.map(|v| v.to_vec()));
                 }
                 Err(error) => self.errors.push(error),
             }
@@ -179,20 +181,35 @@ impl Answers {
         history: &History,
         allowed: Allowed,
         backward: bool,
-    ) -> Result<(), String> {
+    ) -> Result<Fit, String> {
         let (last, state) = history.last();
         let right = self.check(state, backward);
         match allowed {
-            Allowed::Right => right,
+            Allowed::Right => right.map(|()| Fit::Right),
             Allowed::Since(durable) => {
-                let before = history.states.range(durable.min(last)..);
-                let mut before = before.map(|(_, state)| self.check(state, backward));
-                if right.is_err() && before.all(|r| r.is_err()) {
-                    return right.map_err(|e| format!("{e}, and no state since {durable} fits"));
+                let since = || history.states.range(durable.min(last)..).map(|(_, s)| s);
+                if right.is_ok() {
+                    return Ok(Fit::Right);
                 }
-                Ok(())
+                if since().any(|state| self.check(state, backward).is_ok()) {
+                    return Ok(Fit::Prefix);
+                }
+                for (place, value) in &self.gets {
+                    if since().all(|state| state.get(place) != value.as_ref()) {
+                        let wrong = differs(place, state.get(place), value.as_ref());
+                        return Err(format!("{wrong}, as in no state since {durable}"));
+                    }
+                }
+                self.check_kept(history, false, &|_, _| false)?;
+                Ok(Fit::Hole)
             }
-            Allowed::Ever => self.check_kept(history, false, &|_, _| false),
+            Allowed::Ever => {
+                self.check_kept(history, false, &|_, _| false)?;
+                Ok(match right {
+                    Ok(()) => Fit::Right,
+                    Err(_) => Fit::Earlier,
+                })
+            }
         }
     }
 
@@ -264,6 +281,20 @@ fn differs(place: &Place, wanted: Option<&Vec<u8>>, found: Option<&Vec<u8>>) -> 
         short(wanted),
         short(found)
     )
+}
+
+/// How answers are allowed.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Fit {
+    /// They are right.
+    #[default]
+    Right,
+    /// They are those of an earlier time.
+    Prefix,
+    /// They are those of several earlier times, of each part its own.
+    Hole,
+    /// They are those of an earlier manifest.
+    Earlier,
 }
 
 /// See the module.
