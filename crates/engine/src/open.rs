@@ -466,6 +466,7 @@ fn check_objects(version: &Version, tiers: &[TierInUse]) -> Result<()> {
                     "table {} names a tier that does not exist",
                     table.id
                 ))
+                .at(tiers[0].spec.path())
                 .expected(format!("below {}", tiers.len()), extent.tier));
             };
             let name = ObjectName {
@@ -482,14 +483,17 @@ fn check_objects(version: &Version, tiers: &[TierInUse]) -> Result<()> {
                     ))
                     .at(&path));
                 }
-                Some(&size) if size < extent.offset + extent.length => {
+                Some(&size) if size < extent.offset.saturating_add(extent.length) => {
                     return Err(Error::corruption(format!(
                         "object of table {} is too short",
                         table.id
                     ))
                     .at(&path)
                     .expected(
-                        format!("at least {} bytes", extent.offset + extent.length),
+                        format!(
+                            "at least {} bytes",
+                            extent.offset.saturating_add(extent.length)
+                        ),
                         size,
                     ));
                 }

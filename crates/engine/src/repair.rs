@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use thermocline_model::key::SeqNo;
+use thermocline_model::tier::TierId;
 
 use crate::error::{Error, Result};
 use crate::lock::StoreLock;
@@ -231,6 +232,14 @@ impl<'a> Repair<'a> {
 
     fn directory(&self) -> &'a Path {
         self.options.tiers[0].path()
+    }
+
+    /// The tier, or the first one where what names it names none there is.
+    fn tier_there(&self, tier: TierId) -> TierId {
+        match self.options.tiers.get(tier.0 as usize) {
+            Some(_) => tier,
+            None => TierId(0),
+        }
     }
 
     fn new_id(&mut self) -> u64 {

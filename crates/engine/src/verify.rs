@@ -375,13 +375,18 @@ fn read_log(environment: &Environment, directory: &Path, read: &ReadBack, examin
         version.log_floor,
         &mut |frame| {
             let count = Operations::new(frame.payload).filter(Result::is_ok).count() as u64;
+            let is_whole = Operations::new(frame.payload).all(|o| o.is_ok());
             entries += count;
             last = last.max(SeqNo(frame.first_seq.0 + u64::from(frame.count) - 1));
-            if count != u64::from(frame.count) {
+            if count != u64::from(frame.count) || !is_whole {
                 undecoded.push(Problem {
                     path: log::segment_path(directory, frame.segment),
                     offset: Some(frame.offset),
-                    what: format!("frame has {count} of {} operations", frame.count),
+                    what: format!(
+                        "frame has {count} of {} operations{}",
+                        frame.count,
+                        if is_whole { "" } else { ", and bytes that are none" }
+                    ),
                 });
             }
             Ok(())

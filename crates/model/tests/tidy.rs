@@ -50,6 +50,7 @@ const CRATE_RANKS: &[(&str, u32)] = &[
     ("thermocline-sim", 3),
     ("thermocline-cli", 3),
     ("thermocline-bench", 3),
+    ("thermocline-fuzz", 4),
 ];
 
 /// Modules of the engine that each of its folders may name, besides itself and

@@ -164,6 +164,11 @@ impl SegmentHeader {
                 .offset(32)
                 .expected(segment, header.segment));
         }
+        if header.durable_seq > header.previous_last_seq {
+            let (last, found) = (header.previous_last_seq, header.durable_seq);
+            let what = "segment header that calls durable what is not before it";
+            return Ok(Err(Damage::new(what, last, found)));
+        }
         Ok(Ok(header))
     }
 }

@@ -38,7 +38,8 @@ impl Repair<'_> {
             floor,
             &mut |frame| {
                 let count = Operations::new(frame.payload).filter(Result::is_ok).count();
-                if count as u64 != u64::from(frame.count) {
+                let is_whole = Operations::new(frame.payload).all(|o| o.is_ok());
+                if count as u64 != u64::from(frame.count) || !is_whole {
                     return Err(Error::corruption("log record"));
                 }
                 let mut seq = frame.first_seq;

@@ -183,8 +183,8 @@ impl Repair<'_> {
                     Plan {
                         sources: vec![Merged::entries(entries)],
                         cover: Cover::default(),
-                        meta_tier: record.meta.tier,
-                        data_tier: record.tier(),
+                        meta_tier: self.tier_there(record.meta.tier),
+                        data_tier: self.tier_there(record.tier()),
                         table_bytes: u64::MAX,
                     },
                 )?,
@@ -339,8 +339,8 @@ impl Repair<'_> {
         let plan = Plan {
             sources,
             cover: Cover::merge(&covers),
-            meta_tier: largest.meta.tier,
-            data_tier: largest.tier(),
+            meta_tier: self.tier_there(largest.meta.tier),
+            data_tier: self.tier_there(largest.tier()),
             table_bytes: self.options.table_size(),
         };
         rewrite::write(self, plan)

@@ -52,8 +52,8 @@ impl Repair<'_> {
         let plan = Plan {
             sources: vec![source],
             cover,
-            meta_tier: meta.meta.tier,
-            data_tier: meta.tier(),
+            meta_tier: self.tier_there(meta.meta.tier),
+            data_tier: self.tier_there(meta.tier()),
             table_bytes: u64::MAX,
         };
         let tables = rewrite::write(self, plan)?;
@@ -83,7 +83,7 @@ impl Repair<'_> {
                 id: extent.object.0,
                 kind: ObjectKind::Data,
             };
-            let Ok(reader) = self.home.store(extent)?.open(name) else {
+            let Ok(reader) = self.home.store(extent).and_then(|s| s.open(name)) else {
                 return Ok(None);
             };
             let end = reader

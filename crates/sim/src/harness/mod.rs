@@ -3,4 +3,5 @@
 
 pub mod corruption;
 pub mod crash;
+pub mod decode;
 pub mod faults;
