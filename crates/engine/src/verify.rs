@@ -385,7 +385,11 @@ fn read_log(environment: &Environment, directory: &Path, read: &ReadBack, examin
                     what: format!(
                         "frame has {count} of {} operations{}",
                         frame.count,
-                        if is_whole { "" } else { ", and bytes that are none" }
+                        if is_whole {
+                            ""
+                        } else {
+                            ", and bytes that are none"
+                        }
                     ),
                 });
             }

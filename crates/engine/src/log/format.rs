@@ -169,6 +169,11 @@ impl SegmentHeader {
             let what = "segment header that calls durable what is not before it";
             return Ok(Err(Damage::new(what, last, found)));
         }
+        if header.first_seq <= header.previous_last_seq {
+            let (last, found) = (header.previous_last_seq, header.first_seq);
+            let what = "segment header that goes back behind its last number";
+            return Ok(Err(Damage::new(what, last.saturating_add(1), found)));
+        }
         Ok(Ok(header))
     }
 }

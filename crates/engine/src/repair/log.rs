@@ -1,6 +1,6 @@
 //! Reading the log as far as it is sound, and planning where to cut it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thermocline_model::cover::RangeDelete;
 use thermocline_model::key::{Kind, SeqNo};
@@ -19,6 +19,8 @@ pub(super) struct LogRemains {
     pub(super) range_deletes: BTreeMap<KeyspaceId, Vec<RangeDelete>>,
     /// The last frame: its segment, and where it ends.
     end: Option<(u64, u64)>,
+    /// The segments with frames that are kept.
+    segments: BTreeSet<u64>,
     pub(super) last: SeqNo,
     pub(super) is_damaged: bool,
 }
@@ -68,6 +70,7 @@ impl Repair<'_> {
                 }
                 self.report.log_entries_kept += u64::from(frame.count);
                 let end = frame.offset as usize + FRAME_HEADER_BYTES + frame.payload.len();
+                log.segments.insert(frame.segment);
                 log.end = Some((frame.segment, end.next_multiple_of(8) as u64));
                 log.last = SeqNo(frame.first_seq.0 + u64::from(frame.count) - 1);
                 Ok(())
@@ -144,11 +147,13 @@ impl Repair<'_> {
     }
 
     /// Plans to keep the log up to its damage.
-    pub(super) fn cut_log(&mut self, log: &LogRemains) -> Result<()> {
-        let kept = log.end.map_or(0, |(segment, _)| segment);
+    pub(super) fn cut_log(&mut self, floor: u64, log: &LogRemains) -> Result<()> {
         let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
-        let behind = segments.iter().map(|s| s.0).filter(|&s| s > kept);
-        self.segments.extend(behind);
+        // Those that were passed over as well: what they claim would make the
+        // rest look damaged again.
+        let others = segments.iter().map(|s| s.0);
+        self.segments
+            .extend(others.filter(|&s| s >= floor && !log.segments.contains(&s)));
         self.segments.sort_unstable();
         self.segments.dedup();
         self.cut = log.end;

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thermocline::store::Environment;
-use thermocline::{Db, DumpOptions, Error, ErrorKind, Options, dump_in, repair_in, verify_in};
+use thermocline::{
+    Db, DumpOptions, Error, ErrorKind, Options, RepairReport, dump_in, repair_in, verify_in,
+};
 use thermocline_model::edit::Edit;
 use thermocline_model::version::Version;
 
@@ -255,15 +257,15 @@ fn use_store(image: &Image, options: &Options) {
     let disk = disk_of(image, options, 1);
     let environment = disk.environment();
     match repair_in(options.clone(), &environment) {
-        Ok(_) => open_repaired(options, &environment),
+        Ok(report) => open_repaired(options, &environment, &report),
         Err(error) => named(&error),
     }
 }
 
-fn open_repaired(options: &Options, environment: &Environment) {
+fn open_repaired(options: &Options, environment: &Environment, report: &RepairReport) {
     let opened = Db::open_in(options.clone(), environment).and_then(|db| read_all(&db));
     if let Err(error) = opened {
-        panic!("repaired, and then: {error}");
+        panic!("repaired, and then: {error}\n{report}");
     }
 }
 
@@ -311,6 +313,13 @@ fn options(bytes: &[u8]) {
         let again = Options::from_toml(&written).map(|o| o.to_toml());
         assert_eq!(again.ok().as_ref(), Some(&written));
     }
+}
+
+/// The files of a store with one of them, which is named, written in another
+/// format, and sound but for that.
+#[must_use]
+pub fn crossed_formats(whole: &Image, format: u8) -> Vec<(PathBuf, Image)> {
+    seal::crossed(format, whole)
 }
 
 /// A drawn change of `bytes`: bits, bytes, stretches copied, cut or put in.

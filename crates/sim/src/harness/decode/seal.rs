@@ -76,10 +76,15 @@ fn with(image: &mut Image, path: &Path, act: impl FnOnce(&mut Vec<u8>)) {
 }
 
 pub(super) fn log(image: &mut Image, path: &Path) {
+    log_as(1, image, path);
+}
+
+fn log_as(format: u8, image: &mut Image, path: &Path) {
     let store = store_id(image);
     let segment = number(path).to_le_bytes();
     with(image, path, |bytes| {
-        put(bytes, 0, b"THC_LOG\n\x01\0\0\0");
+        put(bytes, 0, b"THC_LOG\n");
+        put(bytes, 8, &[format, 0, 0, 0]);
         put(bytes, 16, &store);
         put(bytes, 32, &segment);
         if bytes.len() >= 96 {
@@ -128,8 +133,13 @@ pub(super) fn manifest(image: &mut Image, path: &Path) {
 }
 
 pub(super) fn tier(image: &mut Image, path: &Path) {
+    tier_as(1, image, path);
+}
+
+fn tier_as(format: u8, image: &mut Image, path: &Path) {
     with(image, path, |bytes| {
-        put(bytes, 0, b"THCTIER\n\x01\0\0\0");
+        put(bytes, 0, b"THCTIER\n");
+        put(bytes, 8, &[format, 0, 0, 0]);
         if bytes.len() >= 16 {
             let sum = crc(&[&bytes[..12], &bytes[16..]]);
             put(bytes, 12, &sum.to_le_bytes());
@@ -146,8 +156,9 @@ pub(super) fn current(image: &mut Image, path: &Path) {
     });
 }
 
-fn seal_meta(bytes: &mut [u8], table: Option<&TableMeta>) {
-    put(bytes, 0, b"tclmeta\n\x01\0\0\0");
+fn seal_meta(format: u8, bytes: &mut [u8], table: Option<&TableMeta>) {
+    put(bytes, 0, b"tclmeta\n");
+    put(bytes, 8, &[format, 0, 0, 0]);
     if let Some(table) = table {
         put(bytes, 16, &table.id.0.to_le_bytes());
     }
@@ -158,10 +169,14 @@ fn seal_meta(bytes: &mut [u8], table: Option<&TableMeta>) {
 }
 
 pub(super) fn meta(image: &mut Image, path: &Path) {
+    meta_as(1, image, path);
+}
+
+fn meta_as(format: u8, image: &mut Image, path: &Path) {
     let tables = tables(image);
     let object = number(path);
     let table = tables.iter().find(|t| t.meta.object.0 == object);
-    with(image, path, |bytes| seal_meta(bytes, table));
+    with(image, path, |bytes| seal_meta(format, bytes, table));
     rebind(image);
 }
 
@@ -208,10 +223,35 @@ pub(super) fn block(image: &mut Image, path: &Path) {
                     put(bytes, at, new);
                 }
             }
-            seal_meta(bytes, Some(table));
+            seal_meta(1, bytes, Some(table));
         });
     }
     rebind(image);
+}
+
+/// The first file of each kind as one of format `format` that is sound as far
+/// as it can be understood.
+pub(super) fn crossed(format: u8, whole: &Image) -> Vec<(PathBuf, Image)> {
+    type Seal = fn(u8, &mut Image, &Path);
+    let kinds: [(&str, Seal); 4] = [
+        ("TIER", tier_as),
+        (".log", log_as),
+        (".meta", meta_as),
+        ("MANIFEST", |format, image, path| {
+            // The format follows the header's magic, one byte long.
+            with(image, path, |bytes| put(bytes, 24, &[format]));
+            manifest(image, path);
+        }),
+    ];
+    let mut images = Vec::new();
+    for (kind, seal) in kinds {
+        if let Some(path) = whole.keys().rfind(|p| name(p).contains(kind)) {
+            let mut image = whole.clone();
+            seal(format, &mut image, path);
+            images.push((path.clone(), image));
+        }
+    }
+    images
 }
 
 fn manifest_of(image: &Image) -> Option<PathBuf> {
