@@ -9,9 +9,8 @@
 //! carry exactly its generation, so a tier that was missing for a while or
 //! comes back from a backup is recognised.
 //!
-//! Everything is looked at before the new manifest is in force: objects that
-//! are missing or a log that is damaged refuse the store as it was, so that it
-//! opens when what was wrong is put right.
+//! Objects and log are looked at before that: a store that is refused stays as
+//! it was, and opens when what was wrong is put right.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -629,7 +628,7 @@ impl Engine {
     ) {
         let mut view = space.view.load_full();
         if view.parts.iter().any(|p| p.active.is_full()) {
-            self.seal(&mut self.commit_for_replay(), space, |p| p.active.is_full());
+            self.seal(&mut self.commit.lock(), space, |p| p.active.is_full());
             view = space.view.load_full();
         }
         let wanted = |part: usize| keyspace.parts.get(part).is_some_and(|p| seq > p.flushed);
@@ -649,10 +648,6 @@ impl Engine {
                 wanted
             },
         );
-    }
-
-    fn commit_for_replay(&self) -> parking_lot::MutexGuard<'_, Commit> {
-        self.commit.lock()
     }
 
     /// The store's own number, from its manifest.

@@ -8,7 +8,7 @@ use thermocline::{
 
 use super::damage::Damage;
 use super::store::{Small, disk_of};
-use super::truth::{Allowed, Answers, Fit, Image, Place, allowed};
+use super::truth::{Allowed, Answers, Fit, Given, Image, Place, allowed};
 use crate::Tally;
 use crate::disk::Disk;
 
@@ -38,7 +38,7 @@ pub fn examine(store: &Small, damage: &Damage, tally: &mut Tally) -> Result<Outc
         store,
         damage,
         damaged: damage.to(&store.image),
-        backward: damage.what.len() % 2 == 0,
+        backward: damage.what.len().is_multiple_of(2),
         allowed: Allowed::Right,
         outcome: Outcome::default(),
         tally,
@@ -209,7 +209,7 @@ impl Case<'_> {
                 .check_kept(&self.store.history, excuses.mixed, &must)
                 .map_err(told)?;
         }
-        if self.damage.what.len() % 16 == 0 {
+        if self.damage.what.len().is_multiple_of(16) {
             self.goes_on(db, &disk).map_err(told)?;
         }
         ended(&disk, "repaired")
@@ -273,7 +273,7 @@ impl Excuses {
         }
     }
 
-    fn excuses(&self, (keyspace, key): &Place, ever: &[(u64, Option<Vec<u8>>)]) -> bool {
+    fn excuses(&self, (keyspace, key): &Place, ever: &[Given]) -> bool {
         let inside = |(name, first, last): &(String, Vec<u8>, Vec<u8>)| {
             (name == keyspace || name.is_empty()) && (first..=last).contains(&key)
         };

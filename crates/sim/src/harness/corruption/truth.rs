@@ -33,6 +33,9 @@ pub type Image = BTreeMap<PathBuf, Arc<[u8]>>;
 /// A keyspace and a key. The empty key stands for the keyspace itself.
 pub type Place = (String, Vec<u8>);
 
+/// What a key was given, and by which number; none is a delete.
+pub type Given = (u64, Option<Vec<u8>>);
+
 /// What a store holds.
 pub type State = BTreeMap<Place, Vec<u8>>;
 
@@ -41,8 +44,8 @@ pub type State = BTreeMap<Place, Vec<u8>>;
 pub struct History {
     /// What it held after each operation, by the operation's last number.
     pub states: BTreeMap<u64, State>,
-    /// What each key was ever given, and by which number; none is a delete.
-    pub ever: BTreeMap<Place, Vec<(u64, Option<Vec<u8>>)>>,
+    /// What each key was ever given.
+    pub ever: BTreeMap<Place, Vec<Given>>,
     /// Up to which number everything is in tables.
     pub flushed: u64,
 }
@@ -223,7 +226,7 @@ impl Answers {
         &self,
         history: &History,
         mixed: bool,
-        must: &dyn Fn(&Place, &[(u64, Option<Vec<u8>>)]) -> bool,
+        must: &dyn Fn(&Place, &[Given]) -> bool,
     ) -> Result<(), String> {
         let state = history.last().1;
         let elsewhere = |place: &Place, value: &Vec<u8>| {
