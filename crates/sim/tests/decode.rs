@@ -9,8 +9,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use thermocline_sim::Dice;
-use thermocline_sim::harness::decode::{Target, mutate, target};
+use thermocline_sim::harness::decode::{Target, mutate, run, target};
+use thermocline_sim::{Dice, Tally};
 
 fn corpus(target: &Target) -> Vec<Vec<u8>> {
     let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
@@ -92,4 +92,13 @@ fn any_options_are_read_or_refused() {
 #[test]
 fn any_operations_answer_as_a_map_does() {
     decode("operations");
+}
+
+#[test]
+fn drawn_inputs_of_drawn_decoders_are_read_or_refused() {
+    let mut tally = Tally::default();
+    for seed in 0..20 {
+        run(seed, &mut tally);
+    }
+    println!("{tally}");
 }
