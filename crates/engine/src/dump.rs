@@ -61,7 +61,30 @@ pub struct DumpOptions {
 /// [`crate::ErrorKind::Corruption`] when damage was found, after all has been
 /// printed; [`crate::ErrorKind::Io`] from the file or from `out`.
 pub fn dump(path: &Path, out: &mut dyn Write, options: &DumpOptions) -> Result<()> {
-    let bytes = manifest::read_file(&Environment::real(), path)?;
+    dump_in(path, out, options, &Environment::real())
+}
+
+/// As [`dump`], in an environment of the caller's, such as a simulated one.
+///
+/// ```
+/// # use thermocline::{Db, DumpOptions, Options, store::Environment};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()))?.close()?;
+/// let (pointer, mut text) = (directory.path().join("CURRENT"), Vec::new());
+/// thermocline::dump_in(&pointer, &mut text, &DumpOptions::default(), &Environment::real())?;
+/// assert!(String::from_utf8_lossy(&text).contains("MANIFEST-"));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`dump`].
+pub fn dump_in(
+    path: &Path,
+    out: &mut dyn Write,
+    options: &DumpOptions,
+    environment: &Environment,
+) -> Result<()> {
+    let bytes = manifest::read_file(environment, path)?;
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
     let mut page = Page {
         out,

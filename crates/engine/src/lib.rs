@@ -56,14 +56,14 @@ mod write;
 pub use batch::{BATCH_BYTES_MAX, WriteBatch};
 pub use bulk::BulkLoad;
 pub use db::Db;
-pub use dump::{DumpOptions, dump};
+pub use dump::{DumpOptions, dump, dump_in};
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Explanation, Place};
 pub use keyspace::{Keyspace, KeyspaceOptions};
 pub use lock::StoreLock;
 pub use open::DEFAULT_KEYSPACE;
 pub use options::{Durability, OPTIONS_FILE, Options, Tier};
-pub use repair::{LostRange, LostTable, RepairReport, repair, repair_with};
+pub use repair::{LostRange, LostTable, RepairReport, repair, repair_in, repair_with};
 pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use snapshot::Snapshot;
@@ -103,7 +103,7 @@ pub use thermocline_model::tier::DeviceProfile;
 /// }
 /// ```
 pub use thermocline_policy::{PresetEntry, presets};
-pub use verify::{Phase, Problem, Progress, VerifyReport, verify, verify_with};
+pub use verify::{Phase, Problem, Progress, VerifyReport, verify, verify_in, verify_with};
 pub use write::WriteOptions;
 
 /// The example of the README compiles.

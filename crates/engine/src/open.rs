@@ -8,6 +8,9 @@
 //! which an unsettled manifest accepts; in a settled store every tier must
 //! carry exactly its generation, so a tier that was missing for a while or
 //! comes back from a backup is recognised.
+//!
+//! Objects and log are looked at before that: a store that is refused stays as
+//! it was, and opens when what was wrong is put right.
 
 mod look;
 
@@ -27,14 +30,14 @@ use crate::cache::BlockCache;
 use crate::engine::{Commit, Engine, LiveMemtable, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::{lock, lock_if_there};
-use crate::log::{self, LocalLog, LogOptions};
+use crate::log::{self, LocalLog, LogOptions, ReplayReport};
 use crate::memory::ArenaPool;
 use crate::options::{OPTIONS_FILE, Options};
 use crate::stats::{Counters, Recovery};
 use crate::step::Scheduler;
 use crate::store::{
     Environment, IoBudget, LocalStore, LocalStoreOptions, ObjectKind, ObjectName, Store,
-    TierIdentity, create_directory, replace_file,
+    TierIdentity, create_directory, is_given_id, replace_file,
 };
 use crate::table::TableContext;
 use crate::version::manifest::{self, Header, Manifest};
@@ -70,17 +73,13 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         ),
         graveyard: Arc::new(Graveyard::default()),
     });
-    let versions = if options.read_only {
-        Versions {
-            store_id: found.header.store_id,
-            manifest: None,
-            current: Arc::new(found.version),
-            tables: HashMap::new(),
-        }
-    } else {
-        begin_generation(&options, environment, &tiers, found)?
+    check_objects(&found.version, &tiers)?;
+    let versions = Versions {
+        store_id: found.header.store_id,
+        manifest: None,
+        current: Arc::new(found.version.clone()),
+        tables: HashMap::new(),
     };
-    check_objects(&versions.current, &tiers)?;
 
     // A memtable takes two chunks.
     let memtables = options.write_buffer_bytes as usize / options.memtable_capacity().max(1) + 1;
@@ -118,8 +117,10 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         options,
     };
     engine.build_spaces()?;
-    engine.recover_log()?;
+    let replayed = engine.replay_log()?;
     if !engine.options.read_only {
+        engine.begin_generation(found)?;
+        engine.start_log(&replayed)?;
         engine.sweep_orphans()?;
         engine.update_full();
     }
@@ -242,7 +243,7 @@ fn begin_generation(
     environment: &Environment,
     tiers: &[TierInUse],
     found: Found,
-) -> Result<Versions> {
+) -> Result<(Manifest, Version)> {
     let directory = options.tiers[0].path();
     let mut version = found.version;
     let old_number = (!found.fresh).then_some(found.header.number);
@@ -259,8 +260,9 @@ fn begin_generation(
             let name = entry.name.to_string_lossy();
             let number = ObjectName::parse(&name)
                 .map(|o| o.id)
-                .or_else(|| manifest::number_of(&name));
-            highest = highest.max(number.or_else(|| log::parse_segment(&name)).unwrap_or(0));
+                .or_else(|| manifest::number_of(&name))
+                .or_else(|| log::parse_segment(&name));
+            highest = highest.max(number.filter(|&n| is_given_id(n)).unwrap_or(0));
         }
     }
     let known = if found.fresh {
@@ -303,12 +305,7 @@ fn begin_generation(
         OPTIONS_FILE,
         options.to_toml_in_first_tier().as_bytes(),
     )?;
-    Ok(Versions {
-        store_id: found.header.store_id,
-        manifest: Some(manifest),
-        current: Arc::new(version),
-        tables: HashMap::new(),
-    })
+    Ok((manifest, version))
 }
 
 fn write_identities(environment: &Environment, tiers: &[TierInUse], header: &Header) -> Result<()> {
@@ -339,6 +336,7 @@ fn check_objects(version: &Version, tiers: &[TierInUse]) -> Result<()> {
                     "table {} names a tier that does not exist",
                     table.id
                 ))
+                .at(tiers[0].spec.path())
                 .expected(format!("below {}", tiers.len()), extent.tier));
             };
             let name = ObjectName {
@@ -355,14 +353,17 @@ fn check_objects(version: &Version, tiers: &[TierInUse]) -> Result<()> {
                     ))
                     .at(&path));
                 }
-                Some(&size) if size < extent.offset + extent.length => {
+                Some(&size) if size < extent.offset.saturating_add(extent.length) => {
                     return Err(Error::corruption(format!(
                         "object of table {} is too short",
                         table.id
                     ))
                     .at(&path)
                     .expected(
-                        format!("at least {} bytes", extent.offset + extent.length),
+                        format!(
+                            "at least {} bytes",
+                            extent.offset.saturating_add(extent.length)
+                        ),
                         size,
                     ));
                 }
@@ -388,8 +389,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Replays the log into memtables and gets it ready for appends.
-    fn recover_log(&mut self) -> Result<()> {
+    /// Puts a new manifest in force.
+    fn begin_generation(&mut self, found: Found) -> Result<()> {
+        let (manifest, version) =
+            begin_generation(&self.options, &self.environment, &self.tiers, found)?;
+        let versions = self.versions.get_mut();
+        self.next_id = AtomicU64::new(version.next_id);
+        versions.manifest = Some(manifest);
+        versions.current = Arc::new(version);
+        Ok(())
+    }
+
+    /// Replays the log into memtables. Changes nothing on the devices.
+    fn replay_log(&mut self) -> Result<ReplayReport> {
         let directory = self.directory();
         let version = Arc::clone(&self.versions.lock().current);
         let store_id = self.store_id;
@@ -441,12 +453,17 @@ impl Engine {
         self.recovery.bytes = report.bytes;
         self.recovery.torn_bytes = report.torn.as_ref().map_or(0, |t| t.bytes_dropped);
         self.published.store(last.0, Ordering::Release);
+        self.commit.get_mut().next_seq = last.next();
+        Ok(report)
+    }
+
+    /// Cuts off the log's torn tail and gets it ready for appends.
+    fn start_log(&mut self, report: &ReplayReport) -> Result<()> {
+        let directory = self.directory();
+        let version = Arc::clone(&self.versions.lock().current);
+        let store_id = self.store_id;
         let commit = self.commit.get_mut();
-        commit.next_seq = last.next();
-        if self.options.read_only {
-            return Ok(());
-        }
-        log::truncate_torn(&self.environment, &directory, &report)?;
+        log::truncate_torn(&self.environment, &directory, report)?;
         // The log goes on behind its own last entry, which may lie before the
         // last number: a bulk load's is in no log, and numbers that a power
         // failure took back are not given again.
@@ -482,7 +499,7 @@ impl Engine {
     ) {
         let mut view = space.view.load_full();
         if view.parts.iter().any(|p| p.active.is_full()) {
-            self.seal(&mut self.commit_for_replay(), space, |p| p.active.is_full());
+            self.seal(&mut self.commit.lock(), space, |p| p.active.is_full());
             view = space.view.load_full();
         }
         let wanted = |part: usize| keyspace.parts.get(part).is_some_and(|p| seq > p.flushed);
@@ -502,10 +519,6 @@ impl Engine {
                 wanted
             },
         );
-    }
-
-    fn commit_for_replay(&self) -> parking_lot::MutexGuard<'_, Commit> {
-        self.commit.lock()
     }
 
     /// Deletes objects, manifests and temporary files that nothing names: what

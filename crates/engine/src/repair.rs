@@ -36,11 +36,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use thermocline_model::key::SeqNo;
+use thermocline_model::tier::TierId;
 
 use crate::error::{Error, Result};
 use crate::lock::StoreLock;
 use crate::options::Options;
-use crate::store::{Environment, ObjectName};
+use crate::store::{Environment, ObjectName, is_given_id};
 use crate::verify::{Examined, Meter, Phase, Problem, Progress, check_directories, examine, home};
 use crate::version::manifest;
 use crate::version::tree::TableHome;
@@ -101,7 +102,7 @@ pub struct LostTable {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LostRange {
-    /// In which keyspace.
+    /// In which keyspace; empty where that is not known.
     pub keyspace: String,
     /// In which table.
     pub table: u64,
@@ -148,6 +149,9 @@ pub struct RepairReport {
     pub log_entries_kept: u64,
     /// The first and the last number of the log entries that were lost.
     pub log_numbers_lost: Option<(u64, u64)>,
+    /// Whether later ones may have been lost as well: the log ends with damage
+    /// in which nothing can be read.
+    pub log_numbers_lost_or_later: bool,
     /// Files put into the directory `lost` of their tier.
     pub moved_aside: Vec<PathBuf>,
     /// What should be known besides.
@@ -209,12 +213,36 @@ pub fn repair(options: Options) -> Result<RepairReport> {
 /// # Ok::<(), thermocline::Error>(())
 /// ```
 pub fn repair_with(options: Options, observer: &mut dyn FnMut(Progress)) -> Result<RepairReport> {
-    let environment = Environment::real();
+    repair_on(options, &Environment::real(), observer)
+}
+
+/// As [`repair`], in an environment of the caller's, such as a simulated one.
+///
+/// # Errors
+/// As [`repair`].
+///
+/// ```
+/// # use thermocline::{Db, Options, store::Environment};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()))?.close()?;
+/// let report = thermocline::repair_in(Options::at(directory.path()), &Environment::real())?;
+/// assert!(report.was_sound);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+pub fn repair_in(options: Options, environment: &Environment) -> Result<RepairReport> {
+    repair_on(options, environment, &mut |_| {})
+}
+
+fn repair_on(
+    options: Options,
+    environment: &Environment,
+    observer: &mut dyn FnMut(Progress),
+) -> Result<RepairReport> {
     options.check()?;
-    check_directories(&options, &environment)?;
-    let _lock = StoreLock::take_in(&options, &environment)?;
+    check_directories(&options, environment)?;
+    let _lock = StoreLock::take_in(&options, environment)?;
     let mut meter = Meter::new(observer);
-    let examined = examine(&options, &environment, &mut meter)?;
+    let examined = examine(&options, environment, &mut meter)?;
     if examined.report.problems.is_empty() {
         return Ok(RepairReport {
             was_sound: true,
@@ -223,7 +251,7 @@ pub fn repair_with(options: Options, observer: &mut dyn FnMut(Progress)) -> Resu
             ..RepairReport::default()
         });
     }
-    let mut repair = Repair::new(&options, &environment, &examined, meter)?;
+    let mut repair = Repair::new(&options, environment, &examined, meter)?;
     let mut version = match repair.remains() {
         Some(remains) if remains.gap.is_none() => repair.keep_places(&remains, &examined)?,
         remains => repair.rebuild(remains.unwrap_or_default())?,
@@ -232,7 +260,7 @@ pub fn repair_with(options: Options, observer: &mut dyn FnMut(Progress)) -> Resu
     repair.meter.end();
     let mut meter = repair.meter;
     meter.begin(Phase::CheckAgain, 0);
-    let again = examine(&options, &environment, &mut meter)?;
+    let again = examine(&options, environment, &mut meter)?;
     for problem in again.report.problems {
         let words = format!("still wrong after the repair: {problem}");
         repair.report.lost.push(words);
@@ -290,7 +318,8 @@ impl<'a> Repair<'a> {
                 let name = entry.name.to_string_lossy();
                 let object = ObjectName::parse(&name).map(|o| o.id);
                 object_bytes += object.map_or(0, |_| entry.size_bytes);
-                let number = object.or_else(|| manifest::number_of(&name)).unwrap_or(0);
+                let number = object.or_else(|| manifest::number_of(&name));
+                let number = number.filter(|&n| is_given_id(n)).unwrap_or(0);
                 repair.next_id = repair.next_id.max(number + 1);
             }
         }
@@ -300,6 +329,14 @@ impl<'a> Repair<'a> {
 
     fn directory(&self) -> &'a Path {
         self.options.tiers[0].path()
+    }
+
+    /// The tier, or the first one where what names it names none there is.
+    fn tier_there(&self, tier: TierId) -> TierId {
+        match self.options.tiers.get(tier.0 as usize) {
+            Some(_) => tier,
+            None => TierId(0),
+        }
     }
 
     fn new_id(&mut self) -> u64 {

@@ -80,11 +80,35 @@ pub fn verify(options: Options) -> Result<VerifyReport> {
 /// # Ok::<(), thermocline::Error>(())
 /// ```
 pub fn verify_with(options: Options, observer: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
-    let environment = Environment::real();
+    verify_on(options, &Environment::real(), observer)
+}
+
+/// As [`verify`], in an environment of the caller's, such as a simulated one.
+///
+/// # Errors
+/// As [`verify`].
+///
+/// ```
+/// # use thermocline::{Db, Options, store::Environment};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()))?.close()?;
+/// let report = thermocline::verify_in(Options::at(directory.path()), &Environment::real())?;
+/// assert!(report.problems.is_empty());
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+pub fn verify_in(options: Options, environment: &Environment) -> Result<VerifyReport> {
+    verify_on(options, environment, &mut |_| {})
+}
+
+fn verify_on(
+    options: Options,
+    environment: &Environment,
+    observer: &mut dyn FnMut(Progress),
+) -> Result<VerifyReport> {
     options.check()?;
-    let _lock = StoreLock::take_in(&options, &environment)?;
+    let _lock = StoreLock::take_in(&options, environment)?;
     let mut meter = Meter::new(observer);
-    Ok(examine(&options, &environment, &mut meter)?.report)
+    Ok(examine(&options, environment, &mut meter)?.report)
 }
 
 /// Requires that every tier has its directory.

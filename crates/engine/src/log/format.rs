@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use thermocline_model::SeqNo;
 
-use crate::store::parse_id;
+use crate::store::{is_given_id, parse_id};
 use crate::{Error, ErrorKind, Result};
 
 /// Bytes of a segment's header; the first frame follows.
@@ -78,7 +78,7 @@ pub(crate) fn segment_path(directory: &Path, segment: u64) -> PathBuf {
 
 /// The segment whose file has this name.
 pub(crate) fn parse_segment(file_name: &str) -> Option<u64> {
-    parse_id(file_name.strip_suffix(".log")?)
+    parse_id(file_name.strip_suffix(".log")?).filter(|&id| id > 0 && is_given_id(id))
 }
 
 impl SegmentHeader {
@@ -163,6 +163,16 @@ impl SegmentHeader {
                 .at(path)
                 .offset(32)
                 .expected(segment, header.segment));
+        }
+        if header.durable_seq > header.previous_last_seq {
+            let (last, found) = (header.previous_last_seq, header.durable_seq);
+            let what = "segment header that calls durable what is not before it";
+            return Ok(Err(Damage::new(what, last, found)));
+        }
+        if header.first_seq <= header.previous_last_seq {
+            let (last, found) = (header.previous_last_seq, header.first_seq);
+            let what = "segment header that goes back behind its last number";
+            return Ok(Err(Damage::new(what, last.saturating_add(1), found)));
         }
         Ok(Ok(header))
     }

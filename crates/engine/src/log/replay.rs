@@ -101,8 +101,22 @@ pub fn replay(
     first_segment: u64,
     visit: &mut dyn FnMut(ReplayedFrame<'_>) -> Result<()>,
 ) -> Result<ReplayReport> {
+    replay_without(&[], environment, directory, store_id, first_segment, visit)
+}
+
+/// As [`replay`], as if the segments `without` were not there.
+pub(crate) fn replay_without(
+    without: &[u64],
+    environment: &Environment,
+    directory: &Path,
+    store_id: u128,
+    first_segment: u64,
+    visit: &mut dyn FnMut(ReplayedFrame<'_>) -> Result<()>,
+) -> Result<ReplayReport> {
     let file_system = &*environment.file_system;
-    let segments = read_heads(file_system, directory, store_id, first_segment)?;
+    let ids = list_segments(file_system, directory)?.into_iter();
+    let ids = ids.map(|(id, _)| id).filter(|id| !without.contains(id));
+    let segments = read_heads(file_system, directory, store_id, first_segment, ids)?;
     let chain = Chain::of(&segments, first_segment);
     let mut replay = Replay {
         file_system,
@@ -185,15 +199,16 @@ struct Segment {
     head: Result<SegmentHeader, Damage>,
 }
 
-/// Syncs every segment from `first_segment` on and reads its header.
+/// Syncs every segment of `ids` from `first_segment` on and reads its header.
 fn read_heads(
     file_system: &dyn FileSystem,
     directory: &Path,
     store_id: u128,
     first_segment: u64,
+    ids: impl Iterator<Item = u64>,
 ) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
-    for (id, _) in list_segments(file_system, directory)? {
+    for id in ids {
         if id < first_segment {
             continue;
         }

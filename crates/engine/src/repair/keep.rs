@@ -55,7 +55,7 @@ impl Repair<'_> {
         let log = self.read_log(version.log_floor, false)?;
         self.last_seq = self.last_seq.max(log.last);
         if log.is_damaged {
-            self.cut_log(&log)?;
+            self.cut_log(version.log_floor, &log)?;
         }
         Ok(version)
     }

@@ -1,6 +1,6 @@
 //! Reading the log as far as it is sound, and planning where to cut it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thermocline_model::cover::RangeDelete;
 use thermocline_model::key::{Kind, SeqNo};
@@ -19,6 +19,8 @@ pub(super) struct LogRemains {
     pub(super) range_deletes: BTreeMap<KeyspaceId, Vec<RangeDelete>>,
     /// The last frame: its segment, and where it ends.
     end: Option<(u64, u64)>,
+    /// The segments with frames that are kept.
+    segments: BTreeSet<u64>,
     pub(super) last: SeqNo,
     pub(super) is_damaged: bool,
 }
@@ -29,14 +31,17 @@ impl Repair<'_> {
     pub(super) fn read_log(&mut self, floor: u64, wanted: bool) -> Result<LogRemains> {
         let mut log = LogRemains::default();
         let directory = self.directory();
-        let replayed = log::replay(
+        let strangers = self.strangers(floor)?;
+        let replayed = log::replay_without(
+            &strangers,
             self.environment,
             directory,
             self.store_id,
             floor,
             &mut |frame| {
                 let count = Operations::new(frame.payload).filter(Result::is_ok).count();
-                if count as u64 != u64::from(frame.count) {
+                let is_whole = Operations::new(frame.payload).all(|o| o.is_ok());
+                if count as u64 != u64::from(frame.count) || !is_whole {
                     return Err(Error::corruption("log record"));
                 }
                 let mut seq = frame.first_seq;
@@ -65,6 +70,7 @@ impl Repair<'_> {
                 }
                 self.report.log_entries_kept += u64::from(frame.count);
                 let end = frame.offset as usize + FRAME_HEADER_BYTES + frame.payload.len();
+                log.segments.insert(frame.segment);
                 log.end = Some((frame.segment, end.next_multiple_of(8) as u64));
                 log.last = SeqNo(frame.first_seq.0 + u64::from(frame.count) - 1);
                 Ok(())
@@ -78,12 +84,34 @@ impl Repair<'_> {
         if log.is_damaged {
             self.report_log_loss(floor, log.last)?;
         }
+        self.segments = strangers;
         Ok(log)
+    }
+
+    /// Segments that are another's by name, or another store's. Nobody knows
+    /// how they came here; the log may well be whole without them.
+    fn strangers(&self, floor: u64) -> Result<Vec<u64>> {
+        let mut strangers = Vec::new();
+        for (segment, _) in log::list_segments(&*self.environment.file_system, self.directory())? {
+            let path = log::segment_path(self.directory(), segment);
+            let scan = |_: Found<'_>| Ok(());
+            let scanned =
+                log::scan_frames(self.environment, &path, Some(self.store_id), &mut { scan });
+            match scanned {
+                Err(error) if error.kind() == ErrorKind::Corruption && segment >= floor => {
+                    strangers.push(segment);
+                }
+                Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(strangers)
     }
 
     /// Says which numbers behind `last` the log had.
     fn report_log_loss(&mut self, floor: u64, last: SeqNo) -> Result<()> {
         let mut highest = last;
+        let mut is_open_ended = false;
         for (segment, _) in log::list_segments(&*self.environment.file_system, self.directory())? {
             if segment < floor {
                 continue;
@@ -100,26 +128,34 @@ impl Repair<'_> {
                     } => {
                         let end = (first_seq.0 + u64::from(count)).saturating_sub(1);
                         highest = highest.max(SeqNo(end)).max(durable_seq);
+                        is_open_ended = false;
                     }
+                    Found::Damaged { .. } => is_open_ended = true,
                     Found::Header(header) => highest = highest.max(SeqNo(header.durable_seq)),
-                    _ => {}
+                    Found::Zeros { .. } => {}
                 }
                 Ok(())
             });
         }
         self.last_seq = self.last_seq.max(highest);
-        if highest > last {
-            self.report.log_numbers_lost = Some((last.0 + 1, highest.0));
+        if highest > last || is_open_ended {
+            let first = last.0 + 1;
+            self.report.log_numbers_lost = Some((first, highest.0.max(first)));
+            self.report.log_numbers_lost_or_later = is_open_ended;
         }
         Ok(())
     }
 
     /// Plans to keep the log up to its damage.
-    pub(super) fn cut_log(&mut self, log: &LogRemains) -> Result<()> {
-        let kept = log.end.map_or(0, |(segment, _)| segment);
+    pub(super) fn cut_log(&mut self, floor: u64, log: &LogRemains) -> Result<()> {
         let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
+        // Those that were passed over as well: what they claim would make the
+        // rest look damaged again.
+        let others = segments.iter().map(|s| s.0);
         self.segments
-            .extend(segments.iter().map(|s| s.0).filter(|&s| s > kept));
+            .extend(others.filter(|&s| s >= floor && !log.segments.contains(&s)));
+        self.segments.sort_unstable();
+        self.segments.dedup();
         self.cut = log.end;
         Ok(())
     }

@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use thermocline_model::cover::{Cover, RangeDelete};
 use thermocline_model::key::SeqNo;
-use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::table::{Extent, TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, KeyspaceId, Level, Run, RunId, Version};
 
 use super::known::Known;
 use super::rewrite::{self, Merged, Plan};
-use super::{LostTable, Repair};
+use super::{LostRange, LostTable, Repair};
 use crate::error::Result;
 use crate::log;
 use crate::open::DEFAULT_KEYSPACE;
 use crate::store::ObjectKind;
-use crate::table::salvage::Entry;
+use crate::table::salvage::{self, Entry, Piece};
 use crate::verify::find::{self, Found};
 use crate::version::manifest::Remains;
 
@@ -53,22 +53,27 @@ impl Repair<'_> {
         }
         let mut ids: Vec<KeyspaceId> = known.keyspaces.keys().copied().collect();
         ids.push(KeyspaceId::DEFAULT);
+        // One that is not known and was not dropped.
         ids.extend(
             log.entries
                 .keys()
                 .chain(log.range_deletes.keys())
-                .filter(|id| {
-                    // One that is not known and was not dropped.
-                    id.0 >= known.next_keyspace_before
-                }),
+                .filter(|id| id.0 >= known.next_keyspace_before),
         );
+        ids.extend(tables.iter().map(|(id, _)| *id));
         ids.sort_unstable();
         ids.dedup();
         for id in ids.into_iter().filter(|id| !known.dropped.contains(id)) {
             let name = match known.keyspaces.get(&id) {
                 Some((name, _)) => name.clone(),
                 None if id == KeyspaceId::DEFAULT => DEFAULT_KEYSPACE.to_string(),
-                None => format!("recovered-{id}"),
+                None => {
+                    let name = format!("recovered-{id}");
+                    self.report.lost.push(format!(
+                        "the name of keyspace {id}, which is {name:?} now, and where it was cut"
+                    ));
+                    name
+                }
             };
             let cuts = match known.keyspaces.get(&id) {
                 Some((_, cuts)) => cuts.clone(),
@@ -130,13 +135,16 @@ impl Repair<'_> {
                     if !known.tables.contains_key(&without.id)
                         && !known.removed.contains(&without.id)
                     {
+                        let why = "its data is not to be found";
                         self.report.tables_lost.push(LostTable {
                             table: without.id.0,
                             keyspace: String::new(),
-                            range: without.range,
+                            range: without.range.to_string(),
                             entries: without.entries,
-                            why: "its data is not to be found".to_string(),
+                            why: why.to_string(),
                         });
+                        let (first, last) = (&without.range.start, &without.range.end);
+                        self.lose_range(without.id.0, first, last, why);
                     }
                 }
                 Found::Table(table) => {
@@ -146,6 +154,9 @@ impl Repair<'_> {
                     }
                     let record = known.tables.get(&id);
                     let keyspace = record.map_or(KeyspaceId::DEFAULT, |(k, _)| *k);
+                    if record.is_none() && known.next_keyspace > 1 {
+                        self.report_stranger(&table.record);
+                    }
                     let mut meta = table.record;
                     match record {
                         // Written before its number was known.
@@ -173,8 +184,8 @@ impl Repair<'_> {
                     Plan {
                         sources: vec![Merged::entries(entries)],
                         cover: Cover::default(),
-                        meta_tier: record.meta.tier,
-                        data_tier: record.tier(),
+                        meta_tier: self.tier_there(record.meta.tier),
+                        data_tier: self.tier_there(record.tier()),
                         table_bytes: u64::MAX,
                     },
                 )?,
@@ -185,7 +196,54 @@ impl Repair<'_> {
             };
             found.extend(tables.into_iter().map(|t| (t.id, (*keyspace, t))));
         }
+        let data = objects.iter().filter(|o| o.name.kind == ObjectKind::Data);
+        for object in data {
+            let is_here = |e: &Extent| (e.tier, e.object.0) == (object.tier, object.name.id);
+            let known = known.tables.values().chain(found.values());
+            if !known.flat_map(|(_, t)| &t.data).any(is_here) {
+                self.report_nameless(object)?;
+            }
+        }
         Ok(found.into_values().collect())
+    }
+
+    /// Says that entries of a keyspace that is not known were lost.
+    fn lose_range(&mut self, table: u64, first: &[u8], last: &[u8], why: &str) {
+        self.report.key_ranges_lost.push(LostRange {
+            keyspace: String::new(),
+            table,
+            first: first.escape_ascii().to_string(),
+            last: last.escape_ascii().to_string(),
+            first_key: first.to_vec(),
+            last_key: last.to_vec(),
+            why: why.to_string(),
+        });
+    }
+
+    /// Says what is in a data object whose meta is not to be found.
+    fn report_nameless(&mut self, object: &find::OnDisk) -> Result<()> {
+        let bytes = find::read(&self.home, object)?;
+        let mut keys = Vec::new();
+        for piece in salvage::pieces(&bytes) {
+            if let Piece::Block { stored, .. } = piece
+                && let Ok(entries) = salvage::entries(stored)
+            {
+                keys.extend(entries.first().map(|e| e.0.clone()));
+                keys.extend(entries.last().map(|e| e.0.clone()));
+            }
+        }
+        if let (Some(first), Some(last)) = (keys.iter().min(), keys.iter().max()) {
+            let why = format!("{} is of no table that is known", object.name);
+            self.lose_range(object.name.id, first, last, &why);
+        }
+        Ok(())
+    }
+
+    /// Says that a table may be in a keyspace that is not its own.
+    fn report_stranger(&mut self, record: &TableMeta) {
+        let why = "the edit that says in which keyspace it is cannot be read: it is in the default one now";
+        let (first, last) = (&record.range.start, &record.range.end);
+        self.lose_range(record.id.0, first, last, why);
     }
 
     /// Bulk-loaded tables whose number is not known are taken to be newer than
@@ -284,8 +342,8 @@ impl Repair<'_> {
         let plan = Plan {
             sources,
             cover: Cover::merge(&covers),
-            meta_tier: largest.meta.tier,
-            data_tier: largest.tier(),
+            meta_tier: self.tier_there(largest.meta.tier),
+            data_tier: self.tier_there(largest.tier()),
             table_bytes: self.options.table_size(),
         };
         let written = rewrite::write(self, plan)?;

@@ -8,6 +8,9 @@ use thermocline_model::table::TableMeta;
 
 use super::{LostRange, LostTable, Repair, RepairReport};
 
+/// Added to the numbers of lost log entries, if there may be more.
+const LATER: [&str; 2] = ["", " and maybe later ones"];
+
 impl fmt::Display for RepairReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.was_sound {
@@ -27,7 +30,8 @@ impl fmt::Display for RepairReport {
         )?;
         write!(f, "log      {} entries kept", self.log_entries_kept)?;
         if let Some((first, last)) = self.log_numbers_lost {
-            write!(f, ", numbers {first} to {last} lost")?;
+            let later = LATER[usize::from(self.log_numbers_lost_or_later)];
+            write!(f, ", numbers {first} to {last}{later} lost")?;
         }
         let mut places: BTreeMap<&Path, u64> = BTreeMap::new();
         for place in self.moved_aside.iter().filter_map(|file| file.parent()) {
@@ -85,14 +89,19 @@ impl Repair<'_> {
             .iter()
             .filter(|r| !whole.contains(&r.table))
         {
+            let keyspace = match &r.keyspace[..] {
+                "" => "a keyspace that is not known".to_string(),
+                name => format!("keyspace {name:?}"),
+            };
             report.lost.push(format!(
-                "entries of table {:06} of keyspace {:?}, keys {} to {}: {}",
-                r.table, r.keyspace, r.first, r.last, r.why
+                "entries of table {:06} of {keyspace}, keys {} to {}: {}",
+                r.table, r.first, r.last, r.why
             ));
         }
         if let Some((first, last)) = report.log_numbers_lost {
+            let later = LATER[usize::from(report.log_numbers_lost_or_later)];
             report.lost.push(format!(
-                "log entries numbered {first} to {last}, but for those in tables"
+                "log entries numbered {first} to {last}{later}, but for those in tables"
             ));
         }
         if !report.key_ranges_lost.is_empty() || report.log_numbers_lost.is_some() {

@@ -1,5 +1,6 @@
 //! Saving what can be read of one damaged table, with its meta or without it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use thermocline_model::cover::Cover;
@@ -51,8 +52,8 @@ impl Repair<'_> {
         let plan = Plan {
             sources: vec![source],
             cover,
-            meta_tier: meta.meta.tier,
-            data_tier: meta.tier(),
+            meta_tier: self.tier_there(meta.meta.tier),
+            data_tier: self.tier_there(meta.tier()),
             table_bytes: u64::MAX,
         };
         let tables = rewrite::write(self, plan)?;
@@ -75,24 +76,32 @@ impl Repair<'_> {
             return Ok(None);
         }
         let is_loaded = meta.seq_min == meta.seq_max;
+        let listed = self.listed_blocks(meta);
         let mut blocks: Vec<Vec<Entry>> = Vec::new();
         for extent in &meta.data {
             let name = ObjectName {
                 id: extent.object.0,
                 kind: ObjectKind::Data,
             };
-            let Ok(reader) = self.home.store(extent)?.open(name) else {
+            let Ok(reader) = self.home.store(extent).and_then(|s| s.open(name)) else {
                 return Ok(None);
             };
             let end = reader
                 .size_bytes()
                 .min(extent.offset.saturating_add(extent.length));
             let mut bytes = vec![0; end.saturating_sub(extent.offset) as usize];
-            if reader.read_at(extent.offset, &mut bytes).is_err() {
+            // A block says nothing of its table. Without the list that names
+            // its checksum, it is taken for one of this table's only where the
+            // object may still be the one that was written.
+            let maybe_another = listed.is_none() && bytes.len() as u64 != extent.length;
+            if maybe_another || reader.read_at(extent.offset, &mut bytes).is_err() {
                 return Ok(None);
             }
             for piece in salvage::pieces(&bytes) {
                 if let Piece::Block { stored, .. } = piece
+                    && listed
+                        .as_ref()
+                        .is_none_or(|l| l.contains(&checksum(stored)))
                     && let Ok(entries) = salvage::entries(stored)
                 {
                     blocks.push(entries);
@@ -132,4 +141,28 @@ impl Repair<'_> {
         }
         Ok(Some(entries))
     }
+
+    /// The checksums of a table's blocks, if its meta can be read.
+    fn listed_blocks(&self, meta: &TableMeta) -> Option<HashSet<u32>> {
+        let name = ObjectName {
+            id: meta.meta.object.0,
+            kind: ObjectKind::Meta,
+        };
+        let reader = self.home.store(&meta.meta).ok()?.open(name).ok()?;
+        if meta.meta.offset.checked_add(meta.meta.length)? > reader.size_bytes() {
+            return None;
+        }
+        let mut bytes = vec![0; meta.meta.length as usize];
+        reader.read_at(meta.meta.offset, &mut bytes).ok()?;
+        let decoded = salvage::meta(&bytes).ok()?;
+        let is_it = crc32c::crc32c(&bytes) == meta.meta.checksum;
+        is_it.then(|| decoded.blocks.entries.iter().map(|b| b.checksum).collect())
+    }
+}
+
+/// What stands at the end of a block, which its table's meta repeats.
+fn checksum(stored: &[u8]) -> u32 {
+    stored
+        .last_chunk()
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }

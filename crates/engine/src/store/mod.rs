@@ -45,8 +45,8 @@ pub use file_system::{
 pub(crate) use identity::MAGIC as TIER_MAGIC;
 pub use identity::{TIER_FILE_NAME, TierIdentity};
 pub use local::{LocalStore, LocalStoreOptions};
-pub(crate) use object::parse_id;
 pub use object::{ObjectKind, ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
+pub(crate) use object::{is_given_id, parse_id};
 pub use readers::{IN_FLIGHT_BYTES_MAX, PendingRead, Readers, WAITING_MAX};
 pub use real::RealFileSystem;
 

@@ -52,6 +52,15 @@ impl ObjectName {
     }
 }
 
+/// The largest number that a file name of a store can have: more files than can
+/// be made one after another.
+const ID_MAX: u64 = 1 << 56;
+
+/// New numbers are given above those of the files there are, but for files
+/// numbered above this, which no store has come to: somebody put them there.
+/// There is always room for numbers above.
+const GIVEN_ID_MAX: u64 = ID_MAX / 2;
+
 /// The number that `digits` spell in the way file names of a store spell it:
 /// at least six digits, zeros in front only to get there. A number that no store
 /// can come to is part of somebody else's name.
@@ -60,8 +69,10 @@ pub(crate) fn parse_id(digits: &str) -> Option<u64> {
     (id <= ID_MAX && format!("{id:06}") == digits).then_some(id)
 }
 
-/// More files than can be made one after another: there is always a next one.
-const ID_MAX: u64 = 1 << 56;
+/// Whether new numbers have to be above `id`, which a file has.
+pub(crate) fn is_given_id(id: u64) -> bool {
+    id <= GIVEN_ID_MAX
+}
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

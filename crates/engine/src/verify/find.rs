@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use thermocline_model::KeyRange;
 use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
 use thermocline_model::tier::TierId;
 
@@ -54,7 +55,7 @@ pub(crate) enum Found {
 /// A meta object whose data was not found.
 pub(crate) struct WithoutData {
     pub(crate) id: TableId,
-    pub(crate) range: String,
+    pub(crate) range: KeyRange,
     pub(crate) entries: u64,
     /// The length of the first data extent that is nowhere.
     pub(crate) data_bytes: u64,
@@ -115,7 +116,7 @@ pub(crate) fn table(home: &TableHome, meta: &OnDisk, all: &[OnDisk]) -> Result<F
         let Some((_, extent)) = best else {
             return Ok(Found::WithoutData(WithoutData {
                 id: decoded.id,
-                range: decoded.range.to_string(),
+                range: decoded.range.clone(),
                 entries: decoded.entries,
                 data_bytes: length,
             }));

@@ -162,11 +162,18 @@ impl Verify<'_, '_> {
 /// What is wrong with a sound frame whose operations are not as many as it says.
 fn miscounted(path: &Path, offset: u64, count: u32, payload: &[u8]) -> Option<Problem> {
     let found = Operations::new(payload).filter(Result::is_ok).count() as u64;
-    (found != u64::from(count)).then(|| {
+    // The seal of a closed log has none, and a note of its own.
+    let is_whole = count == 0 || Operations::new(payload).all(|operation| operation.is_ok());
+    (found != u64::from(count) || !is_whole).then(|| {
+        let rest = if is_whole {
+            ""
+        } else {
+            ", and bytes that are none"
+        };
         let error = Error::corruption("frame does not have its operations")
             .at(path)
             .offset(offset)
-            .expected(count, found);
+            .expected(count, format!("{found}{rest}"));
         Problem::of(&error, path)
     })
 }

@@ -451,6 +451,11 @@ pub(crate) struct ReadBack {
 /// Reads manifest `number`.
 pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> Result<ReadBack> {
     let path = directory.join(file_name(number));
+    let metadata = environment.file_system.metadata(&path);
+    let metadata = metadata.map_err(|e| Error::io("looking for manifest", &path, e))?;
+    if metadata.is_none_or(|m| m.is_directory) {
+        return Err(Error::corruption("the manifest in force is missing").at(&path));
+    }
     let bytes = read_file(environment, &path)?;
     let mut header = None;
     let mut version = Version::empty();

@@ -92,8 +92,13 @@ pub(crate) struct TableHome {
 impl TableHome {
     pub(crate) fn store(&self, extent: &Extent) -> Result<&Arc<dyn Store>> {
         self.stores.get(extent.tier.0 as usize).ok_or_else(|| {
-            crate::Error::corruption("extent names a tier that does not exist")
-                .expected(format!("below {}", self.stores.len()), extent.tier)
+            let error = crate::Error::corruption("extent names a tier that does not exist")
+                .expected(format!("below {}", self.stores.len()), extent.tier);
+            // It is the manifest that says so.
+            match self.stores.first() {
+                Some(first) => error.at(first.directory()),
+                None => error,
+            }
         })
     }
 }

@@ -10,6 +10,7 @@
 //! Every call is counted, so a test can let the n-th call crash or fail.
 
 mod file_system;
+mod image;
 mod inode;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

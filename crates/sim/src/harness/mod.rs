@@ -4,7 +4,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub mod corruption;
 pub mod crash;
+pub mod decode;
 pub mod faults;
 pub mod metamorphic;
 pub mod process;

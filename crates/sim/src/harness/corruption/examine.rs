@@ -1,0 +1,310 @@
+//! One damaged store: opened, read, verified, repaired.
+
+use std::path::{Path, PathBuf};
+
+use thermocline::{
+    DEFAULT_KEYSPACE, Db, Error, ErrorKind, Options, RepairReport, repair_in, verify_in,
+};
+
+use super::damage::Damage;
+use super::store::{Small, disk_of};
+use super::truth::{Allowed, Answers, Fit, Given, Image, Place, allowed};
+use crate::Tally;
+use crate::disk::Disk;
+
+/// I/O calls that anything done to a small store takes at the most: what takes
+/// more does not end.
+const CALLS_MAX: u64 = 200_000;
+
+/// What became of a damaged store, for counts.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// It was not opened.
+    pub refused: bool,
+    /// `verify` found something.
+    pub noticed: bool,
+    /// How it answered, where it opened.
+    pub fit: Fit,
+    /// `repair` said that something was lost.
+    pub lost: bool,
+}
+
+/// Does `damage` to the store and looks at it from all sides.
+///
+/// # Errors
+/// What the store did that it must not do.
+pub fn examine(store: &Small, damage: &Damage, tally: &mut Tally) -> Result<Outcome, String> {
+    let mut case = Case {
+        store,
+        damage,
+        damaged: damage.to(&store.image),
+        backward: damage.what.len().is_multiple_of(2),
+        allowed: Allowed::Right,
+        outcome: Outcome::default(),
+        tally,
+    };
+    case.allowed = allowed(&store.image, &case.damaged, &store.history);
+    case.tally.corruptions += 1;
+    case.verify()?;
+    case.open()?;
+    if case.outcome.noticed {
+        case.repair()?;
+    }
+    Ok(case.outcome)
+}
+
+struct Case<'a> {
+    store: &'a Small,
+    damage: &'a Damage,
+    damaged: Image,
+    backward: bool,
+    allowed: Allowed,
+    outcome: Outcome,
+    tally: &'a mut Tally,
+}
+
+impl Case<'_> {
+    fn options(&self) -> Options {
+        self.store.options.clone()
+    }
+
+    fn disk(&self) -> Disk {
+        disk_of(&self.damaged, &self.store.options, 1)
+    }
+
+    fn verify(&mut self) -> Result<(), String> {
+        let disk = self.disk();
+        match verify_in(self.options(), &disk.environment()) {
+            Ok(report) => {
+                self.outcome.noticed = !report.problems.is_empty();
+                for problem in &report.problems {
+                    let inside = self.has_path(&problem.path);
+                    if !inside || problem.what.is_empty() {
+                        return Err(format!("verify: a problem without a place: {problem}"));
+                    }
+                }
+            }
+            Err(error) => {
+                self.outcome.noticed = true;
+                named(&error).map_err(|e| format!("verify: {e}"))?;
+            }
+        }
+        self.same_files(&disk, "verify")?;
+        ended(&disk, "verify")
+    }
+
+    fn has_path(&self, path: &Path) -> bool {
+        let tiers = self.store.options.tier_list();
+        tiers.iter().any(|tier| path.starts_with(tier.path()))
+    }
+
+    fn open(&mut self) -> Result<(), String> {
+        let disk = self.disk();
+        let opened = Db::open_in(self.options(), &disk.environment());
+        ended(&disk, "open")?;
+        let db = match opened {
+            Ok(db) => db,
+            Err(error) => {
+                self.outcome.refused = true;
+                named(&error).map_err(|e| format!("open: {e}"))?;
+                if !self.outcome.noticed {
+                    return Err(format!(
+                        "verify finds it sound, and it does not open: {error}"
+                    ));
+                }
+                return self.undo(&disk, &error);
+            }
+        };
+        let answers = Answers::of(&db, &self.store.history, self.backward);
+        self.tally.operations += answers.count;
+        for error in &answers.errors {
+            named(error).map_err(|e| format!("read: {e}"))?;
+            if !self.outcome.noticed {
+                return Err(format!("verify finds it sound, and a read fails: {error}"));
+            }
+        }
+        let history = &self.store.history;
+        self.outcome.fit = answers
+            .check_allowed(history, self.allowed, self.backward)
+            .map_err(|e| format!("{:?}: {e}", self.allowed))?;
+        ended(&disk, "read")
+    }
+
+    /// A refused store is none the worse: with the damage undone it opens.
+    fn undo(&mut self, disk: &Disk, refusal: &Error) -> Result<(), String> {
+        if self.same_files(disk, "open").is_ok() {
+            return Ok(());
+        }
+        for (path, _) in &self.damage.changes {
+            match self.store.image.get(path) {
+                same if same == self.damaged.get(path) => {}
+                Some(bytes) => disk.put_file(path, bytes),
+                None => disk.remove_all(path),
+            }
+        }
+        let context = |e| format!("refused ({refusal}), and with the damage undone: {e}");
+        let db =
+            Db::open_in(self.options(), &disk.environment()).map_err(|e| context(e.to_string()))?;
+        let answers = Answers::of(&db, &self.store.history, self.backward);
+        if let Some(error) = answers.errors.first() {
+            return Err(context(error.to_string()));
+        }
+        answers
+            .check_allowed(&self.store.history, Allowed::Right, self.backward)
+            .map_err(context)
+            .map(drop)
+    }
+
+    /// Locks and directories may be made; nothing else changes.
+    fn same_files(&self, disk: &Disk, who: &str) -> Result<(), String> {
+        let files = disk.files();
+        for (path, bytes) in &self.damaged {
+            if files.get(path).map(|b| &b[..]) != Some(&bytes[..]) {
+                return Err(format!("{who} changed {}", path.display()));
+            }
+        }
+        let new = files
+            .keys()
+            .find(|p| !self.damaged.contains_key(*p) && p.file_name().is_some_and(|n| n != "LOCK"));
+        match new {
+            Some(path) => Err(format!("{who} made {}", path.display())),
+            None => Ok(()),
+        }
+    }
+
+    fn repair(&mut self) -> Result<(), String> {
+        let disk = self.disk();
+        let repaired = repair_in(self.options(), &disk.environment());
+        ended(&disk, "repair")?;
+        let report = match repaired {
+            Ok(report) => report,
+            Err(error) => {
+                named(&error).map_err(|e| format!("repair: {e}"))?;
+                return match error.kind() {
+                    ErrorKind::WrongTier | ErrorKind::NotFound => self.undo(&disk, &error),
+                    _ => Err(format!("repair gives up: {error}")),
+                };
+            }
+        };
+        self.outcome.lost = !report.lost.is_empty();
+        let told = |e: String| format!("repaired: {e}\n{report}");
+        let sound =
+            verify_in(self.options(), &disk.environment()).map_err(|e| told(e.to_string()))?;
+        if !sound.problems.is_empty() {
+            return Err(told(format!("not sound: {sound}")));
+        }
+        let db =
+            Db::open_in(self.options(), &disk.environment()).map_err(|e| told(e.to_string()))?;
+        let answers = Answers::of(&db, &self.store.history, self.backward);
+        self.tally.operations += answers.count;
+        if let Some(error) = answers.errors.first() {
+            return Err(told(error.to_string()));
+        }
+        // What a crash excuses needs no report; the rest does.
+        let right = answers.check_allowed(&self.store.history, self.allowed, self.backward);
+        if right.is_err() {
+            let excuses = Excuses::of(&report, self.allowed);
+            let must = |place: &Place, ever: &[_]| !excuses.excuses(place, ever);
+            answers
+                .check_kept(&self.store.history, excuses.mixed, &must)
+                .map_err(told)?;
+        }
+        if self.damage.what.len().is_multiple_of(16) {
+            self.goes_on(db, &disk).map_err(told)?;
+        }
+        ended(&disk, "repaired")
+    }
+
+    /// A repaired store goes on as a store.
+    fn goes_on(&self, db: Db, disk: &Disk) -> Result<(), String> {
+        let words = |e: Error| format!("afterwards: {e}");
+        db.put(b"after", b"repair").map_err(words)?;
+        db.flush().map_err(words)?;
+        db.settle().map_err(words)?;
+        db.put(b"after", b"all").map_err(words)?;
+        db.close().map_err(words)?;
+        let sound = verify_in(self.options(), &disk.environment()).map_err(words)?;
+        if !sound.problems.is_empty() {
+            return Err(format!("afterwards: {sound}"));
+        }
+        let db = Db::open_in(self.options(), &disk.environment()).map_err(words)?;
+        let found = db.get(b"after").map_err(words)?;
+        match found.as_deref() {
+            Some(b"all") => Ok(()),
+            other => Err(format!("afterwards: {other:?}")),
+        }
+    }
+}
+
+/// What a report says may be lost, or older than it was.
+struct Excuses {
+    /// Everything: the report says so in words.
+    all: bool,
+    /// Keyspaces may have another name.
+    names: bool,
+    /// What was of one keyspace may be in another.
+    mixed: bool,
+    ranges: Vec<(String, Vec<u8>, Vec<u8>)>,
+    numbers: Option<(u64, u64)>,
+    /// What came after this number a crash may have taken.
+    since: u64,
+}
+
+impl Excuses {
+    fn of(report: &RepairReport, allowed: Allowed) -> Excuses {
+        let says = |words: &str| report.lost.iter().any(|l| l.contains(words));
+        let ranges = report.key_ranges_lost.iter();
+        Excuses {
+            all: says("the meta of a table cannot be read") || says("no manifest can be read"),
+            names: says("the name of keyspace"),
+            mixed: says("no manifest can be read") || says("it is in the default one now"),
+            ranges: ranges
+                .map(|r| (r.keyspace.clone(), r.first_key.clone(), r.last_key.clone()))
+                .collect(),
+            numbers: match report.log_numbers_lost {
+                Some((first, _)) if report.log_numbers_lost_or_later => Some((first, u64::MAX)),
+                lost => lost,
+            },
+            since: match allowed {
+                Allowed::Right => u64::MAX,
+                Allowed::Since(durable) => durable,
+                Allowed::Ever => 0,
+            },
+        }
+    }
+
+    fn excuses(&self, (keyspace, key): &Place, ever: &[Given]) -> bool {
+        let inside = |(name, first, last): &(String, Vec<u8>, Vec<u8>)| {
+            (name == keyspace || name.is_empty()) && (first..=last).contains(&key)
+        };
+        let (first, last) = self.numbers.unwrap_or((1, 0));
+        let numbered = || {
+            ever.iter()
+                .any(|(n, _)| (first..=last).contains(n) || *n > self.since)
+        };
+        self.all
+            || self.names && keyspace != DEFAULT_KEYSPACE
+            || self.ranges.iter().any(inside)
+            || numbered()
+    }
+}
+
+fn ended(disk: &Disk, who: &str) -> Result<(), String> {
+    match disk.calls() {
+        calls if calls > CALLS_MAX => Err(format!("{who} took {calls} I/O calls")),
+        _ => Ok(()),
+    }
+}
+
+/// Requires that the error says what is wrong and where.
+fn named(error: &Error) -> Result<(), String> {
+    let lawful = matches!(
+        error.kind(),
+        ErrorKind::Corruption | ErrorKind::WrongTier | ErrorKind::Unsupported | ErrorKind::NotFound
+    );
+    let path: Option<PathBuf> = error.path().map(Path::to_path_buf);
+    if !lawful || path.is_none() {
+        return Err(format!("no error for damage: {:?}: {error}", error.kind()));
+    }
+    Ok(())
+}

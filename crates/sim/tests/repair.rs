@@ -1,0 +1,356 @@
+//! What damage did to stores that it must not do: one test for each bug that
+//! the corruption sweep and the fuzz targets found, and the cases of damage
+//! that have a name.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thermocline::{Db, ErrorKind, RepairReport, repair_in, verify_in};
+use thermocline_sim::Tally;
+use thermocline_sim::harness::corruption::damage::Damage;
+use thermocline_sim::harness::corruption::examine::examine;
+use thermocline_sim::harness::corruption::store::{self, Small, disk_of};
+use thermocline_sim::harness::corruption::truth::{Answers, Image};
+use thermocline_sim::harness::decode::{crossed_formats, target};
+
+fn small(name: &str) -> Small {
+    store::all().into_iter().find(|s| s.name == name).unwrap()
+}
+
+fn file(image: &Image, kind: &str) -> PathBuf {
+    let mut paths = image.keys();
+    paths
+        .rfind(|p| p.to_str().unwrap().contains(kind))
+        .unwrap()
+        .clone()
+}
+
+fn set(image: &mut Image, path: &Path, bytes: &[u8]) {
+    image.insert(path.to_path_buf(), Arc::from(bytes));
+}
+
+fn kind_of_refusal(store: &Small, image: &Image) -> ErrorKind {
+    let disk = disk_of(image, &store.options, 1);
+    let error = Db::open_in(store.options.clone(), &disk.environment()).unwrap_err();
+    println!("{error}");
+    assert!(error.path().is_some(), "{error}");
+    let same = |(path, bytes): (&PathBuf, &Arc<[u8]>)| disk.files()[path] == **bytes;
+    assert!(image.iter().all(same), "a refused opening changes nothing");
+    error.kind()
+}
+
+fn repaired(store: &Small, image: &Image) -> (RepairReport, Db) {
+    let disk = disk_of(image, &store.options, 1);
+    let report = repair_in(store.options.clone(), &disk.environment()).unwrap();
+    println!("{report}");
+    let sound = verify_in(store.options.clone(), &disk.environment()).unwrap();
+    assert!(sound.problems.is_empty(), "{sound}");
+    let db = Db::open_in(store.options.clone(), &disk.environment()).unwrap();
+    (report, db)
+}
+
+fn damage(store: &Small, path: &Path, bytes: Vec<u8>) -> Damage {
+    assert!(store.image.contains_key(path));
+    Damage {
+        what: path.display().to_string(),
+        changes: vec![(path.to_path_buf(), Some(Arc::from(bytes)))],
+    }
+}
+
+/// A manifest that had been cut read as an earlier one, whose tables were gone.
+/// The opening found that out only after it had put a new manifest in force,
+/// made of the earlier one, and had deleted the one that was cut: the store was
+/// refused for good, even with the lost bytes put back.
+#[test]
+fn a_refused_opening_leaves_the_manifest_as_it_was() {
+    let store = small("two tiers");
+    let path = file(&store.image, "MANIFEST");
+    let mut image = store.image.clone();
+    set(&mut image, &path, &store.image[&path][..400]);
+    assert_eq!(kind_of_refusal(&store, &image), ErrorKind::Corruption);
+}
+
+/// The same with a log that is damaged in its middle.
+#[test]
+fn an_opening_refused_for_its_log_changes_nothing() {
+    let store = small("log of several segments");
+    let path = file(&store.image, "000001.log");
+    let mut bytes = store.image[&path].to_vec();
+    bytes[150] ^= 1;
+    let mut image = store.image.clone();
+    set(&mut image, &path, &bytes);
+    assert_eq!(kind_of_refusal(&store, &image), ErrorKind::Corruption);
+}
+
+/// A file that somebody had named with the largest number there is made the
+/// opening add one to it: a panic, or without overflow checks the numbers began
+/// again at 0.
+#[test]
+fn files_with_the_largest_numbers_are_not_counted_on_from() {
+    let store = small("one tier");
+    for name in ["18446744073709551615", "9223372036854775807", "000000"] {
+        for (kind, made) in [
+            (".log", ""),
+            (".data", ""),
+            (".meta", ""),
+            ("", "MANIFEST-"),
+        ] {
+            let mut image = store.image.clone();
+            let path = PathBuf::from(format!("/only/{made}{name}{kind}"));
+            set(&mut image, &path, &[7; 100]);
+            let disk = disk_of(&image, &store.options, 1);
+            for _ in 0..2 {
+                let db = Db::open_in(store.options.clone(), &disk.environment()).unwrap();
+                let answers = Answers::of(&db, &store.history, false);
+                assert!(answers.errors.is_empty(), "{:?}", answers.errors);
+            }
+        }
+    }
+}
+
+/// A copy of a log segment under another name made repair drop the whole log,
+/// of which nothing was damaged, and the store was not sound afterwards either.
+#[test]
+fn a_stray_log_segment_does_not_cost_the_log() {
+    let store = small("log of several segments");
+    let path = file(&store.image, "000002.log");
+    for twin in ["000000.log", "000009.log"] {
+        let mut image = store.image.clone();
+        set(&mut image, &path.with_file_name(twin), &store.image[&path]);
+        let (report, db) = repaired(&store, &image);
+        assert!(report.lost.is_empty(), "{report}");
+        let answers = Answers::of(&db, &store.history, false);
+        let allowed = thermocline_sim::harness::corruption::truth::Allowed::Right;
+        answers
+            .check_allowed(&store.history, allowed, false)
+            .unwrap();
+    }
+}
+
+/// The data object of a table was replaced by another table's. It was too short
+/// to be opened, so repair went by its blocks alone, which were in range, and
+/// gave the keys of one keyspace the values of the other.
+#[test]
+fn blocks_of_another_table_are_not_taken_for_a_tables_own() {
+    let store = small("parts and keyspaces");
+    let data: Vec<&PathBuf> = store
+        .image
+        .keys()
+        .filter(|p| p.extension().is_some_and(|e| e == "data"))
+        .collect();
+    let mut tally = Tally::default();
+    for path in &data {
+        for other in &data {
+            let one = damage(&store, path, store.image[*other].to_vec());
+            examine(&store, &one, &mut tally).unwrap();
+            let meta = Damage {
+                changes: one
+                    .changes
+                    .iter()
+                    .cloned()
+                    .chain([(file(&store.image, ".meta"), None)])
+                    .collect(),
+                ..one
+            };
+            examine(&store, &meta, &mut tally).unwrap();
+        }
+    }
+}
+
+/// The edit that made a keyspace could not be read. Repair found its tables and
+/// log entries by number, gave it another name, and said that nothing was lost.
+#[test]
+fn a_keyspace_whose_name_is_lost_is_reported() {
+    let store = small("parts and keyspaces");
+    let path = file(&store.image, "MANIFEST");
+    let mut bytes = store.image[&path].to_vec();
+    bytes[140] ^= 4;
+    let mut image = store.image.clone();
+    set(&mut image, &path, &bytes);
+    let (report, db) = repaired(&store, &image);
+    assert!(
+        report
+            .lost
+            .iter()
+            .any(|l| l.contains("the name of keyspace 1")),
+        "{report}"
+    );
+    let space = db.keyspace("recovered-1").unwrap();
+    assert_eq!(space.get(b"a0").unwrap().as_deref(), Some(&b"late"[..]));
+}
+
+/// The end of the log was damaged, its last frames too. Repair named as lost
+/// only the numbers it could still read.
+#[test]
+fn a_log_that_ends_in_damage_may_have_lost_more_than_can_be_counted() {
+    let store = small("two tiers");
+    let path = file(&store.image, "000002.log");
+    let mut bytes = store.image[&path].to_vec();
+    // The frames, but not the seal that says that they were durable.
+    let end = bytes.len() - 32;
+    bytes[100..end].fill(0xaa);
+    let mut image = store.image.clone();
+    set(&mut image, &path, &bytes);
+    let (report, _) = repaired(&store, &image);
+    assert!(report.log_numbers_lost.is_some(), "{report}");
+}
+
+/// A frame with as many operations as it says and bytes behind them that are
+/// none was sound to verify, and refused by the opening.
+#[test]
+fn a_frame_with_bytes_behind_its_operations_is_found_by_verify() {
+    let store = small("log of several segments");
+    let path = file(&store.image, ".log");
+    let mut bytes = store.image[&path].to_vec();
+    let length = u32::from_le_bytes(bytes[104..108].try_into().unwrap());
+    bytes[104..108].copy_from_slice(&(length + 8).to_le_bytes());
+    let end = 128 + length as usize;
+    bytes.splice(end..end, [0xff; 8]);
+    // The fourth store; odd, so that checksums are put right.
+    (target("log").run)(&[&[7], &bytes[..]].concat());
+}
+
+/// A manifest that named a tier there is not made repair panic.
+#[test]
+fn a_table_on_a_tier_that_is_not_there_is_refused_and_repaired() {
+    let store = small("one tier");
+    let path = file(&store.image, "MANIFEST");
+    let bytes = &store.image[&path];
+    for at in 16..bytes.len() {
+        let mut bytes = bytes.to_vec();
+        bytes[at] = 5;
+        (target("manifest").run)(&[&[1], &bytes[..]].concat());
+    }
+}
+
+/// The header of a segment called durable what was not even before it: no log
+/// that begins so can be sound, and repair left it so.
+#[test]
+fn a_segment_header_that_contradicts_itself_is_damage() {
+    let store = small("log of several segments");
+    let path = file(&store.image, ".log");
+    for field in [40, 48, 56, 64, 72] {
+        for value in [0, 1, 5, 1 << 51, u64::MAX] {
+            let mut bytes = store.image[&path].to_vec();
+            bytes[field..field + 8].copy_from_slice(&value.to_le_bytes());
+            (target("log").run)(&[&[7], &bytes[..]].concat());
+        }
+    }
+}
+
+#[test]
+fn a_flip_in_the_middle_of_the_log_is_reported_and_never_skipped() {
+    let store = small("log of several segments");
+    let path = file(&store.image, "000001.log");
+    for at in 0..store.image[&path].len() {
+        let mut bytes = store.image[&path].to_vec();
+        bytes[at] ^= 1 << (at % 8);
+        let outcome =
+            examine(&store, &damage(&store, &path, bytes), &mut Tally::default()).unwrap();
+        let is_seal = at + 32 >= store.image[&path].len();
+        assert!(
+            outcome.refused && outcome.noticed || is_seal,
+            "byte {at}: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn a_log_tail_torn_zeroed_garbled_or_recycled_ends_the_log_before_it() {
+    let store = small("log of several segments");
+    let path = file(&store.image, "000003.log");
+    let whole = store.image[&path].to_vec();
+    let old = store.image[&file(&store.image, "000001.log")].to_vec();
+    let garbage = |i: usize| (i as u8).wrapping_mul(151) ^ 0x5a;
+    for at in 0..whole.len() {
+        let tails: [Vec<u8>; 4] = [
+            Vec::new(),
+            vec![0; whole.len() - at],
+            (at..whole.len()).map(garbage).collect(),
+            old.iter().copied().skip(at).collect(),
+        ];
+        for tail in tails {
+            let bytes = [&whole[..at], &tail[..]].concat();
+            examine(&store, &damage(&store, &path, bytes), &mut Tally::default())
+                .unwrap_or_else(|e| panic!("from {at}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn a_pointer_to_a_missing_or_damaged_manifest_is_refused_with_an_older_one_beside_it() {
+    let store = small("large values");
+    let path = file(&store.image, "MANIFEST");
+    let older = path.with_file_name("MANIFEST-000001");
+    for damaged in [None, Some(0), Some(20), Some(60)] {
+        let mut image = store.image.clone();
+        set(&mut image, &older, &store.image[&path]);
+        match damaged {
+            None => drop(image.remove(&path)),
+            Some(at) => {
+                let mut bytes = store.image[&path].to_vec();
+                bytes[at] ^= 0x10;
+                set(&mut image, &path, &bytes);
+            }
+        }
+        assert_eq!(kind_of_refusal(&store, &image), ErrorKind::Corruption);
+    }
+}
+
+#[test]
+fn a_sound_block_in_the_wrong_place_is_refused() {
+    let mut tally = Tally::default();
+    for store in store::all() {
+        let mut blocks = Vec::new();
+        for (path, bytes) in &store.image {
+            let mut start = 0;
+            for end in 48..=bytes.len() {
+                if path.extension().is_some_and(|e| e == "data")
+                    && bytes[end - 8..end - 4] == *b"blk\x01"
+                {
+                    blocks.push((path, start, end));
+                    start = end;
+                }
+            }
+        }
+        for &(path, start, end) in &blocks {
+            for &(other, from, to) in &blocks {
+                if (path, start) != (other, from) {
+                    let length = (end - start).min(to - from);
+                    let mut bytes = store.image[path].to_vec();
+                    // Their ends, where the checksums are, in one place.
+                    bytes[end - length..end].copy_from_slice(&store.image[other][to - length..to]);
+                    let outcome = examine(&store, &damage(&store, path, bytes), &mut tally);
+                    assert!(outcome.unwrap().noticed, "{}", store.name);
+                }
+            }
+        }
+    }
+    println!("{tally}");
+    assert!(tally.corruptions > 20);
+}
+
+#[test]
+fn files_of_a_newer_format_are_refused_as_such_and_left_alone() {
+    for store in store::all() {
+        for format in [0, 2, 200] {
+            for (path, image) in crossed_formats(&store.image, format) {
+                let disk = disk_of(&image, &store.options, 1);
+                let found = verify_in(store.options.clone(), &disk.environment()).unwrap();
+                assert!(!found.problems.is_empty(), "{}", path.display());
+                let opened = Db::open_in(store.options.clone(), &disk.environment());
+                let error = match opened {
+                    Err(error) => error,
+                    Ok(db) => {
+                        let mut answers = Answers::of(&db, &store.history, false);
+                        assert!(!answers.errors.is_empty(), "{}", path.display());
+                        answers.errors.remove(0)
+                    }
+                };
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            }
+        }
+    }
+}
