@@ -404,7 +404,7 @@ impl File for Handle {
             let mut copy = state.copy();
             copy.inode(self.inode)
                 .write(offset as usize, &bytes[..part]);
-            let calls = state.calls;
+            let calls = state.calls - 1;
             if let Some(recorded) = &mut state.recorded {
                 recorded.push((calls, copy));
             }

@@ -3,3 +3,4 @@
 
 pub mod crash;
 pub mod faults;
+pub mod workload;
