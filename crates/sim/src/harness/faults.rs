@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use thermocline::{Db, Error, ErrorKind};
 
-use super::workload::{History, Workload};
+use super::history::History;
+use super::workload::Workload;
 use crate::disk::{Crashed, Disk, Down, Fault};
 use crate::oracle::{contents, hash};
 use crate::{Dice, Tally};

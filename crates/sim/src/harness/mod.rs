@@ -3,4 +3,5 @@
 
 pub mod crash;
 pub mod faults;
+pub mod history;
 pub mod workload;
