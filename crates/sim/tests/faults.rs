@@ -1,7 +1,9 @@
 //! A fault at every call; see `thermocline_sim::harness::faults`.
 
 use thermocline_sim::disk::{Down, Fault};
-use thermocline_sim::harness::faults::{every_call_crashes, every_call_fails};
+use thermocline_sim::harness::faults::{
+    every_byte_is_the_last, every_call_crashes, every_call_fails,
+};
 use thermocline_sim::harness::workload::Workload;
 
 #[test]
@@ -45,6 +47,12 @@ fn a_device_that_is_full_for_a_moment_is_named_and_writing_resumes() {
 #[test]
 fn a_device_that_is_full_for_long_is_named_and_writing_resumes() {
     every_call_fails(Fault::Full(60));
+}
+
+// cases 7, 8 and 21
+#[test]
+fn a_device_whose_room_ends_at_any_byte_is_named_and_writing_resumes() {
+    assert!(every_byte_is_the_last(97) > 500);
 }
 
 // case 6

@@ -13,7 +13,9 @@
 //! (I8).
 //!
 //! `THERMOCLINE_FAULT_STRIDE` takes one call in so many;
-//! `THERMOCLINE_RECOVERY_STRIDE` does so for the crashes in recoveries.
+//! `THERMOCLINE_RECOVERY_STRIDE` does so for the crashes in recoveries, and
+//! `THERMOCLINE_CAPACITY_STEP` is the distance in bytes of the places where the
+//! room on a device ends.
 
 use std::time::Duration;
 
@@ -239,6 +241,54 @@ pub fn every_call_fails(fault: Fault) -> u64 {
     sites
 }
 
+/// Runs the workload on a device with room for so many bytes and not one more,
+/// until it gets more.
+fn fill(workload: &Workload, mount: &'static str, bytes: u64, tally: &mut Tally) {
+    let context = format!("{workload}, {mount} holds {bytes} bytes");
+    let disk = workload.disk(bytes);
+    let device = disk.device(mount);
+    let mut history = workload.history();
+    device.set_capacity_bytes(Some(device.used_bytes() + bytes));
+    // If it does not even open, that is the end of it.
+    let db = workload.play(&disk, &mut history);
+    history.errors.iter().for_each(|e| named(e, &context));
+    tally.fault("full-device");
+    device.set_capacity_bytes(None);
+    let db = db.unwrap_or_else(|| {
+        let room = history.room_at(u64::MAX);
+        Db::open_in(workload.options(room), &disk.environment())
+            .unwrap_or_else(|e| panic!("{context}: with more room: {e}"))
+    });
+    after(workload, &disk, db, &history, &context, tally);
+}
+
+/// Lets the room on each device end at every so many bytes: a write is cut at
+/// that very byte. Prints and returns the number of sites.
+///
+/// # Panics
+/// When the store breaks a promise; the message names workload and bytes.
+pub fn every_byte_is_the_last(step: u64) -> u64 {
+    let step = stride("THERMOCLINE_CAPACITY_STEP", step);
+    let mut tally = Tally::default();
+    let mut sites = 0;
+    for workload in Workload::all(0) {
+        for mount in ["/fast", "/slow"] {
+            let disk = workload.disk(0);
+            let before = disk.device(mount).used_bytes();
+            drop(workload.play(&disk, &mut workload.history()));
+            let grown = disk.device(mount).used_bytes().saturating_sub(before);
+            let most = (2 * grown).max(30_000);
+            for bytes in (0..most).step_by(step as usize) {
+                fill(&workload, mount, bytes, &mut tally);
+                sites += 1;
+            }
+        }
+        println!("room: {sites} sites up to {workload}");
+    }
+    println!("{tally}");
+    sites
+}
+
 /// A workload that was run once, and what a crash at each call would leave.
 struct Recorded<'a> {
     workload: &'a Workload,
@@ -370,6 +420,10 @@ pub fn run(seed: u64, tally: &mut Tally) {
         let fault = dice.one_of(&ERRORS);
         // Beyond the last call nothing happens.
         fail_at(&workload, 1 + dice.below(600), fault, tally);
+    }
+    for _ in 0..5 {
+        let mount = dice.one_of(&["/fast", "/slow"]);
+        fill(&workload, mount, dice.below(60_000), tally);
     }
     for _ in 0..5 {
         lie_at(&workload, 1 + dice.below(300), dice.one_of(&LIES), tally);

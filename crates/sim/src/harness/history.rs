@@ -224,8 +224,6 @@ impl History {
         let mut now = self.before.clone();
         for (at, tried) in self.tried.iter().enumerate() {
             let happened = tried.acknowledged.is_some() && (at >= sure || at < last_durable);
-            let before = now.clone();
-            take_if_possible(&mut now, &tried.step);
             let mut note = |space: &str, key: &[u8], value: Option<Vec<u8>>| {
                 let place = (space.to_string(), key.to_vec());
                 let states: &mut States =
@@ -244,12 +242,14 @@ impl History {
                             }
                             Effect::Delete(space, key) => note(space, key, None),
                             Effect::DeleteRange(space, start, end) => {
-                                let all = before.get(space).into_iter().flatten();
+                                let all = now.get(space).into_iter().flatten();
                                 for (key, _) in all.filter(|(k, _)| *k >= start && *k < end) {
                                     note(space, key, None);
                                 }
                             }
                         }
+                        // A range delete covers what its own batch has put.
+                        take_if_possible(&mut now, &Step::Batch(vec![effect.clone()]));
                     }
                 }
                 Step::Load(space, entries) => {
@@ -267,6 +267,9 @@ impl History {
                     }
                     there.insert(made);
                 }
+            }
+            if !matches!(tried.step, Step::Batch(_)) {
+                take_if_possible(&mut now, &tried.step);
             }
         }
         (keys, spaces)
