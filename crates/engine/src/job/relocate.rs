@@ -106,7 +106,6 @@ impl Copied<'_> {
         source.advise(extent.offset, extent.length, Advice::Sequential);
         pieces(&*source, extent, |piece| writer.append(piece))?;
         writer.persist()?;
-        drop(writer);
         let copy = Extent {
             tier: to,
             object: ObjectId(object),
@@ -139,16 +138,16 @@ fn pieces(
         take(&buffer[..n])?;
         done += n as u64;
     }
-    if checksum == extent.checksum {
-        return Ok(());
+    if checksum != extent.checksum {
+        return Err(Error::corruption("data extent")
+            .at(object.path())
+            .offset(extent.offset)
+            .expected(
+                format!("checksum {:08x}", extent.checksum),
+                format!("{checksum:08x}"),
+            ));
     }
-    Err(Error::corruption("data extent")
-        .at(object.path())
-        .offset(extent.offset)
-        .expected(
-            format!("checksum {:08x}", extent.checksum),
-            format!("{checksum:08x}"),
-        ))
+    Ok(())
 }
 
 impl Drop for Copied<'_> {
