@@ -129,6 +129,9 @@ impl Workload {
         let mut acts = vec![Act::Open(Room::Little)];
         writes(&mut dice, 10, &mut acts);
         acts.push(Act::Flush);
+        // Only in the log, and older than what is durable at once.
+        let last = |n| Act::Write(vec![put(key(n), vec![9; 90])], Durability::OperatingSystem);
+        acts.push(last(5));
         // An edit so long that the manifest is rewritten.
         acts.push(Act::Create("other".into(), 9000));
         let loaded = |n: u8| (format!("x{n}").into_bytes(), vec![n; 1000]);
@@ -139,7 +142,13 @@ impl Workload {
         ];
         acts.push(Act::Write(crossing, Durability::OperatingSystem));
         writes(&mut dice, 6, &mut acts);
-        acts.extend([Act::Flush, Act::Step, Act::Drop("other".into()), Act::Step]);
+        acts.extend([
+            Act::Flush,
+            Act::Step,
+            last(6),
+            Act::Drop("other".into()),
+            Act::Step,
+        ]);
         writes(&mut dice, 3, &mut acts);
         acts.extend([
             Act::Compact,
