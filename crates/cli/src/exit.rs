@@ -17,7 +17,8 @@ pub(crate) const TABLE: &str = "\
      problems, repair could not save everything, replay read a wrong value
   5  the store is open elsewhere (get, scan, stat and explain can read it even
      so with --read-only)
-  6  a tier's directory is missing, swapped, stale or of another store
+  6  a tier's directory is missing, swapped, stale or of another store (verify
+     reads what is there even so, reports it, and exits with 4)
 130  interrupted; temporary stores were removed
 
 A closed standard output (as in `thermocline scan | head`) ends a command early

@@ -3,23 +3,7 @@
 
 use std::time::Duration;
 
-const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-
-/// `1536` as `1.5 KiB`.
-pub(crate) fn bytes(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    // The limit is where three digits would round up to 1024.
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
-}
+pub(crate) use crate::engine::human_bytes as bytes;
 
 /// `914145` as `914,145`.
 pub(crate) fn count(count: u64) -> String {

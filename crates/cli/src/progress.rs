@@ -33,6 +33,11 @@ pub(crate) fn of_unknown_length(doing: &'static str) -> ProgressBar {
     bar
 }
 
+/// No bar: for output that a program reads.
+pub(crate) fn none() -> ProgressBar {
+    ProgressBar::hidden()
+}
+
 fn bar(doing: &'static str, template: &str, length: Option<u64>) -> ProgressBar {
     let style = ProgressStyle::with_template(template)
         .expect("the templates of this file are well formed")

@@ -154,6 +154,21 @@ fn tiers_are_remembered_and_a_missing_one_exits_with_6() {
     assert_eq!(stat["stats"]["tiers"].as_array().unwrap().len(), 2);
     fs::rename(&cheap, scratch.path("elsewhere")).unwrap();
     exits(6, &["get", "--db", &fast, "k"]);
+    // Nothing is made in its place, and what is there is verified all the same.
+    let report = exits(4, &["verify", "--db", &fast, "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["problems"][0]["path"], cheap);
+    assert_eq!(report["log_entries"], 1);
+    exits(6, &["repair", "--db", &fast]);
+    assert!(!Path::new(&cheap).exists());
+}
+
+#[test]
+fn a_tier_name_that_leaves_the_directory_is_refused() {
+    let scratch = Scratch::new();
+    let spec = format!("../x={}", scratch.path("db"));
+    exits(2, &["put", "--tier", &spec, "k", "v"]);
+    assert!(!Path::new(&scratch.path("db")).exists());
 }
 
 #[test]
@@ -256,6 +271,8 @@ fn damage_is_found_with_4_and_repair_tells_of_it() {
     let scratch = Scratch::new();
     let db = store(&scratch);
     exits(0, &["verify", "--db", &db]);
+    // No bar where nobody looks.
+    assert!(run(&["verify", "--db", &db]).stderr.is_empty());
     let sound = json(&["verify", "--db", &db, "--json"]);
     assert_eq!(sound["problems"].as_array().unwrap().len(), 0);
     let table = files(Path::new(&db))

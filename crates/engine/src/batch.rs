@@ -9,10 +9,19 @@
 use thermocline_model::key::{KEY_BYTES_MAX, Kind, VALUE_BYTES_MAX};
 use thermocline_model::version::KeyspaceId;
 
-use crate::db::Keyspace;
 use crate::error::{Error, Result};
+use crate::keyspace::Keyspace;
 
 /// Most bytes one batch may take in the log.
+///
+/// ```
+/// # use thermocline::{BATCH_BYTES_MAX, WriteBatch};
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"key", b"value")?;
+/// // Write what has been gathered while there is room for more.
+/// assert!(batch.size_bytes() < BATCH_BYTES_MAX / 2);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
 const HAS_KEYSPACE: u8 = 0x80;
@@ -32,16 +41,38 @@ const HAS_KEYSPACE: u8 = 0x80;
 pub struct WriteBatch {
     bytes: Vec<u8>,
     count: u32,
+    /// The store whose keyspaces it names. They are encoded as numbers, which
+    /// another store gave to keyspaces of its own.
+    store: Option<u128>,
 }
 
 impl WriteBatch {
     /// An empty batch.
+    ///
+    /// ```
+    /// let batch = thermocline::WriteBatch::new();
+    /// assert!(batch.is_empty());
+    /// ```
     #[must_use]
     pub fn new() -> WriteBatch {
         WriteBatch::default()
     }
 
     /// Sets `key` to `value` in the default keyspace.
+    ///
+    /// ```
+    /// # use thermocline::WriteBatch;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"key", b"old")?;
+    /// batch.put(b"key", b"new")?; // Of two, the later one counts.
+    /// db.write(&batch)?;
+    /// assert_eq!(db.get(b"key")?.as_deref(), Some(&b"new"[..]));
+    /// assert!(batch.put(&[0; 100_000], b"too long a key").is_err());
+    /// assert_eq!(batch.len(), 2);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`crate::ErrorKind::InvalidArgument`] when the key is empty or longer
@@ -53,6 +84,19 @@ impl WriteBatch {
 
     /// Deletes `key` from the default keyspace.
     ///
+    /// ```
+    /// # use thermocline::WriteBatch;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"from", b"value")?;
+    /// let mut rename = WriteBatch::new();
+    /// rename.delete(b"from")?;
+    /// rename.put(b"to", b"value")?;
+    /// db.write(&rename)?;
+    /// assert!(db.get(b"from")?.is_none() && db.get(b"to")?.is_some());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`WriteBatch::put`].
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
@@ -62,6 +106,20 @@ impl WriteBatch {
     /// Deletes every key from `start` (inclusive) to `end` (exclusive) from the
     /// default keyspace.
     ///
+    /// ```
+    /// # use thermocline::WriteBatch;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"user:1", b"")?;
+    /// let mut replace = WriteBatch::new();
+    /// replace.delete_range(b"user:", b"user;")?;
+    /// replace.put(b"user:2", b"")?; // Later than the delete, so it stays.
+    /// db.write(&replace)?;
+    /// assert!(db.get(b"user:1")?.is_none() && db.get(b"user:2")?.is_some());
+    /// assert!(replace.delete_range(b"b", b"a").is_err());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`WriteBatch::put`], and when `start` is not before `end`.
     pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
@@ -70,51 +128,151 @@ impl WriteBatch {
 
     /// Sets `key` to `value` in `keyspace`.
     ///
+    /// ```
+    /// # use thermocline::{KeyspaceOptions, WriteBatch};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let users = db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put_in(&users, b"ada", b"lovelace")?;
+    /// batch.put(b"users", b"1")?; // The default keyspace, at the same moment.
+    /// db.write(&batch)?;
+    /// assert!(users.get(b"ada")?.is_some() && db.get(b"ada")?.is_none());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As [`WriteBatch::put`].
+    /// As [`WriteBatch::put`], and when the batch names a keyspace of another
+    /// store already.
     pub fn put_in(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
-        self.push(keyspace.id(), Kind::Put, key, value)
+        self.push_in(keyspace, Kind::Put, key, value)
     }
 
     /// Deletes `key` from `keyspace`.
     ///
+    /// ```
+    /// # use thermocline::{KeyspaceOptions, WriteBatch};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let users = db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// users.put(b"ada", b"lovelace")?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.delete_in(&users, b"ada")?;
+    /// db.write(&batch)?;
+    /// assert!(users.get(b"ada")?.is_none());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As [`WriteBatch::put`].
+    /// As [`WriteBatch::put_in`].
     pub fn delete_in(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
-        self.push(keyspace.id(), Kind::Delete, key, b"")
+        self.push_in(keyspace, Kind::Delete, key, b"")
     }
 
     /// Deletes every key from `start` (inclusive) to `end` (exclusive) from
     /// `keyspace`.
     ///
+    /// ```
+    /// # use thermocline::{KeyspaceOptions, WriteBatch};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let users = db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// users.put(b"ada", b"")?;
+    /// users.put(b"grace", b"")?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.delete_range_in(&users, b"a", b"b")?;
+    /// db.write(&batch)?;
+    /// assert!(users.get(b"ada")?.is_none() && users.get(b"grace")?.is_some());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As [`WriteBatch::delete_range`].
+    /// As [`WriteBatch::put_in`], and when `start` is not before `end`.
     pub fn delete_range_in(&mut self, keyspace: &Keyspace, start: &[u8], end: &[u8]) -> Result<()> {
-        self.push(keyspace.id(), Kind::RangeDelete, start, end)
+        self.push_in(keyspace, Kind::RangeDelete, start, end)
     }
 
     /// The number of operations.
+    ///
+    /// ```
+    /// let mut batch = thermocline::WriteBatch::new();
+    /// batch.put(b"key", b"value")?;
+    /// batch.delete(b"key")?;
+    /// assert_eq!(batch.len(), 2); // Operations, not keys.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
     /// Whether there are none.
+    ///
+    /// ```
+    /// let mut batch = thermocline::WriteBatch::new();
+    /// assert!(batch.is_empty());
+    /// batch.delete(b"key")?;
+    /// assert!(!batch.is_empty());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Bytes it takes in the log.
+    ///
+    /// ```
+    /// let mut batch = thermocline::WriteBatch::new();
+    /// batch.put(b"key", b"value")?;
+    /// assert_eq!(batch.size_bytes(), 1 + (1 + 3) + (1 + 5)); // Kind, key, value.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.bytes.len()
     }
 
     /// Removes all operations, keeping the memory.
+    ///
+    /// ```
+    /// # use thermocline::WriteBatch;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let mut batch = WriteBatch::new();
+    /// for i in 0..1000u32 {
+    ///     batch.put(&i.to_be_bytes(), b"value")?;
+    ///     if batch.len() == 100 {
+    ///         db.write(&batch)?;
+    ///         batch.clear();
+    ///     }
+    /// }
+    /// assert!(batch.is_empty());
+    /// assert_eq!(db.stats().writes, 1000);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
+        self.store = None;
+    }
+
+    /// Refuses a batch that names a keyspace of another store than `store`.
+    pub(crate) fn check_store(&self, store: u128) -> Result<()> {
+        if self.store.is_some_and(|named| named != store) {
+            return Err(Error::invalid(
+                "the batch names a keyspace of another store",
+            ));
+        }
+        Ok(())
+    }
+
+    fn push_in(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+        let store = keyspace.engine().store_id;
+        self.check_store(store)?;
+        self.push(keyspace.id(), kind, key, value)?;
+        self.store = Some(store);
+        Ok(())
     }
 
     pub(crate) fn encoded(&self) -> &[u8] {

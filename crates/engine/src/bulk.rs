@@ -29,6 +29,19 @@ use crate::step::Scheduler;
 use crate::table::LOADED_SEQ;
 
 /// A bulk load in progress. Dropped before it is finished, it leaves nothing.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"b", b"old")?;
+/// let mut load = db.bulk_load()?;
+/// load.add(b"a", b"new")?;
+/// load.add(b"b", b"new")?;
+/// assert!(db.get(b"a")?.is_none()); // Nothing shows before the end.
+/// load.finish()?;
+/// assert_eq!(db.get(b"b")?.as_deref(), Some(&b"new"[..]));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 pub struct BulkLoad {
     /// Declared before the handle, so dropped before it.
     outputs: Option<Outputs<'static>>,
@@ -90,10 +103,23 @@ impl BulkLoad {
 
     /// Adds an entry. Keys must ascend strictly.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let mut load = db.bulk_load()?;
+    /// load.add(b"b", b"")?;
+    /// assert!(load.add(b"a", b"").is_err()); // Keys ascend.
+    /// load.add(b"c", b"")?; // A refused entry does no harm.
+    /// assert_eq!(load.finish()?, 2);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] when the key is out of bounds or not
-    /// behind the last one, or the value too long; [`ErrorKind::NoSpace`] and
-    /// [`ErrorKind::Io`] from the device: the load is then void.
+    /// behind the last one, or the value too long: it is then not added, and the
+    /// load goes on. [`ErrorKind::NoSpace`] and [`ErrorKind::Io`] from the
+    /// device: the load is then void, and every later call gets
+    /// [`ErrorKind::Closed`].
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(key)?;
         if value.len() > BATCH_BYTES_MAX / 2 {
@@ -138,9 +164,22 @@ impl BulkLoad {
 
     /// Makes the load take effect, durably. Gives the number of entries.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let mut load = db.bulk_load()?;
+    /// for i in 0..1000u32 {
+    ///     load.add(&i.to_be_bytes(), b"value")?;
+    /// }
+    /// assert_eq!(load.finish()?, 1000);
+    /// assert_eq!(db.stats().log_bytes, 0); // None of it went through the log.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// Those of flushing what overlaps the load, and of writing the manifest.
-    /// The load then has no effect.
+    /// Those of flushing what overlaps the load, and of writing the manifest;
+    /// [`ErrorKind::Closed`] when the keyspace was dropped meanwhile. The load
+    /// then has no effect.
     pub fn finish(mut self) -> Result<u64> {
         let Some(mut outputs) = self.outputs.take() else {
             return Err(void());
@@ -192,6 +231,7 @@ impl BulkLoad {
         engine.published.store(seq.0, Ordering::Release);
         drop(commit);
         outputs.keep();
+        engine.update_full();
         engine.trim_log();
         engine.counters.bulk_bytes.add(bytes);
         engine.wake();

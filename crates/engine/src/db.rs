@@ -1,6 +1,6 @@
-//! The public face: handles on a store, its keyspaces and its snapshots.
+//! The public face: the handle on a store.
 
-use std::ops::{Bound, Deref};
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,17 +10,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use thermocline_model::cuts::Cuts;
 use thermocline_model::edit::{Change, Edit};
-use thermocline_model::key::{Kind, SeqNo};
 use thermocline_model::version::KeyspaceId;
 
 use crate::batch::WriteBatch;
-use crate::bulk::BulkLoad;
-use crate::engine::{Engine, Space};
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::explain::Explanation;
+use crate::keyspace::{Keyspace, KeyspaceOptions};
 use crate::options::Options;
-use crate::scan::Iter;
-use crate::slice::Slice;
+use crate::snapshot::Snapshot;
 use crate::stats::{Event, Stats, TableInfo};
 use crate::step::Role;
 use crate::store::Environment;
@@ -28,13 +25,6 @@ use crate::write::WriteOptions;
 
 /// Longest keyspace name, in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// Capacity of a thread's scratch batch that is kept for its next write.
-const SCRATCH_BYTES_MAX: usize = 64 << 10;
-
-thread_local! {
-    /// Single writes are batches of one: this one is used over and over.
-    static SCRATCH: std::cell::RefCell<WriteBatch> = std::cell::RefCell::default();
-}
 
 /// An open store. It can be cloned and shared between threads; the store is
 /// closed when the last handle, keyspace and snapshot is gone.
@@ -64,63 +54,6 @@ pub(crate) struct Handle {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A keyspace: a namespace of keys with its own tables. All keyspaces share
-/// the log, so a [`WriteBatch`] over several is atomic.
-///
-/// ```
-/// use thermocline::{Db, KeyspaceOptions, Options, WriteBatch};
-/// # let directory = tempfile::tempdir().unwrap();
-/// let db = Db::open(Options::at(directory.path()))?;
-/// let users = db.create_keyspace("users", KeyspaceOptions::default())?;
-/// let mut batch = WriteBatch::new();
-/// batch.put(b"count", b"1")?;
-/// batch.put_in(&users, b"ada", b"lovelace")?;
-/// db.write(&batch)?;
-/// assert_eq!(users.get(b"ada")?.as_deref(), Some(&b"lovelace"[..]));
-/// assert!(db.get(b"ada")?.is_none());
-/// # Ok::<(), thermocline::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Keyspace {
-    pub(crate) handle: Arc<Handle>,
-    pub(crate) space: Arc<Space>,
-}
-
-/// The options of a new keyspace.
-#[derive(Clone, Debug, Default)]
-pub struct KeyspaceOptions {
-    cuts: Vec<Vec<u8>>,
-}
-
-impl KeyspaceOptions {
-    /// The boundaries between its parts, strictly ascending. Default: none,
-    /// one part.
-    #[must_use]
-    pub fn cuts(mut self, cuts: Vec<Vec<u8>>) -> KeyspaceOptions {
-        self.cuts = cuts;
-        self
-    }
-}
-
-/// The store as it was at one moment. What it sees is kept until it is
-/// dropped.
-///
-/// ```
-/// use thermocline::{Db, Options};
-/// # let directory = tempfile::tempdir().unwrap();
-/// let db = Db::open(Options::at(directory.path()))?;
-/// db.put(b"k", b"old")?;
-/// let before = db.snapshot();
-/// db.put(b"k", b"new")?;
-/// assert_eq!(before.get(b"k")?.as_deref(), Some(&b"old"[..]));
-/// # Ok::<(), thermocline::Error>(())
-/// ```
-#[derive(Debug)]
-pub struct Snapshot {
-    default: Keyspace,
-    seq: SeqNo,
-}
-
 impl Deref for Db {
     type Target = Keyspace;
 
@@ -132,6 +65,17 @@ impl Deref for Db {
 impl Db {
     /// Opens the store that `options` describe, creating it where there is
     /// none.
+    ///
+    /// ```
+    /// use thermocline::{Db, ErrorKind, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path());
+    /// let db = Db::open(options.clone())?;
+    /// assert_eq!(Db::open(options.clone()).unwrap_err().kind(), ErrorKind::Locked);
+    /// drop(db);
+    /// assert!(Db::open(options).is_ok());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an option out of range;
@@ -147,6 +91,30 @@ impl Db {
 
     /// Opens a store on an environment of the caller's: file system, clock and
     /// dice. Tests simulate them.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use thermocline::store::{Clock, Environment};
+    /// # use thermocline::{Db, Options};
+    ///
+    /// #[derive(Debug)]
+    /// struct Noon;
+    /// impl Clock for Noon {
+    ///     fn now_micros(&self) -> u64 {
+    ///         43_200_000_000
+    ///     }
+    ///     fn sleep(&self, _: Duration) {}
+    /// }
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let environment = Environment { clock: Arc::new(Noon), ..Environment::real() };
+    /// let options = Options::at(directory.path()).background_threads(0);
+    /// let db = Db::open_in(options, &environment)?;
+    /// db.put(b"key", b"value")?;
+    /// db.flush()?;
+    /// assert_eq!(db.tables()[0].created_us, 43_200_000_000);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Db::open`].
@@ -190,16 +158,42 @@ impl Db {
 
     /// Writes a batch: all of it or nothing, at the store's durability.
     ///
+    /// ```
+    /// # use thermocline::WriteBatch;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"left", b"90")?;
+    /// batch.put(b"right", b"110")?;
+    /// db.write(&batch)?;
+    /// assert!(db.get(b"left")?.is_some() && db.get(b"right")?.is_some());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] when log or memtables are full and nothing can be
-    /// flushed; [`ErrorKind::Closed`] when a keyspace it names was dropped;
-    /// [`ErrorKind::Poisoned`] after a persist failed; [`ErrorKind::Io`] from
-    /// the device. The batch then has no effect.
+    /// flushed; [`ErrorKind::Closed`] when a keyspace it names was dropped or the
+    /// store is closed; [`ErrorKind::Poisoned`] after a persist failed;
+    /// [`ErrorKind::InvalidArgument`] for a store open for reading only, or a
+    /// batch that names a keyspace of another store;
+    /// [`ErrorKind::Io`] from the device. The batch then has no effect.
     pub fn write(&self, batch: &WriteBatch) -> Result<()> {
         self.engine().write(batch, WriteOptions::default())
     }
 
     /// As [`Db::write`], with options of its own.
+    ///
+    /// ```
+    /// # use thermocline::{Durability, WriteBatch, WriteOptions};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"paid", b"yes")?;
+    /// // On return it survives a power failure.
+    /// db.write_with(&batch, WriteOptions::default().durability(Durability::Device))?;
+    /// assert!(db.get(b"paid")?.is_some());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Db::write`].
@@ -209,6 +203,17 @@ impl Db {
 
     /// Makes every write acknowledged so far durable on the device.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// for i in 0..100u32 {
+    ///     db.put(&i.to_be_bytes(), b"value")?;
+    /// }
+    /// db.persist()?; // One sync for all of them.
+    /// assert_eq!(db.stats().writes, 100);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Poisoned`] when that fails: the store takes no more writes.
     pub fn persist(&self) -> Result<()> {
@@ -217,6 +222,16 @@ impl Db {
     }
 
     /// The store as it is now.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"key", b"value")?;
+    /// let before = db.snapshot();
+    /// db.delete(b"key")?;
+    /// assert!(before.get(b"key")?.is_some() && db.get(b"key")?.is_none());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let engine = self.engine();
@@ -233,6 +248,16 @@ impl Db {
 
     /// The keyspace called `name`.
     ///
+    /// ```
+    /// # use thermocline::{ErrorKind, KeyspaceOptions};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// assert_eq!(db.keyspace("users")?.name(), "users");
+    /// assert_eq!(db.keyspace("user").unwrap_err().kind(), ErrorKind::NotFound);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotFound`] when there is none.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
@@ -248,6 +273,17 @@ impl Db {
 
     /// Creates a keyspace called `name`: 1 to 255 bytes without control
     /// characters.
+    ///
+    /// ```
+    /// # use thermocline::{ErrorKind, KeyspaceOptions};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let users = db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// users.put(b"ada", b"lovelace")?;
+    /// let again = db.create_keyspace("users", KeyspaceOptions::default());
+    /// assert_eq!(again.unwrap_err().kind(), ErrorKind::AlreadyExists);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::AlreadyExists`]; [`ErrorKind::InvalidArgument`] for a bad
@@ -287,6 +323,17 @@ impl Db {
     /// Drops the keyspace called `name` and all its keys. Its space is freed
     /// when the last reader has left.
     ///
+    /// ```
+    /// # use thermocline::{ErrorKind, KeyspaceOptions};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let users = db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// db.drop_keyspace("users")?;
+    /// assert_eq!(users.get(b"ada").unwrap_err().kind(), ErrorKind::Closed);
+    /// assert_eq!(db.drop_keyspace("default").unwrap_err().kind(), ErrorKind::InvalidArgument);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::NotFound`]; [`ErrorKind::InvalidArgument`] for the default
     /// keyspace; those of writing the manifest.
@@ -311,7 +358,16 @@ impl Db {
         Ok(())
     }
 
-    /// The names of all keyspaces.
+    /// The names of all keyspaces, oldest first.
+    ///
+    /// ```
+    /// # use thermocline::KeyspaceOptions;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.create_keyspace("users", KeyspaceOptions::default())?;
+    /// assert_eq!(db.keyspaces(), ["default", "users"]);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn keyspaces(&self) -> Vec<String> {
         self.engine()
@@ -324,22 +380,61 @@ impl Db {
 
     /// Moves everything from memory to tables and waits until it is there.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"key", b"value")?;
+    /// assert!(db.tables().is_empty());
+    /// db.flush()?;
+    /// assert_eq!(db.tables().len(), 1);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// The error of the flush, should it fail.
+    /// The error of the flush, should it fail; [`ErrorKind::InvalidArgument`]
+    /// for a store open for reading only.
     pub fn flush(&self) -> Result<()> {
         self.engine().flush_all(None)
     }
 
     /// Waits until no background work is wanted any more.
     ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Db::open(Options::at(directory.path()).newest_runs_merge(2))?;
+    /// for value in [b"1", b"2"] {
+    ///     db.put(b"key", value)?;
+    ///     db.flush()?;
+    /// }
+    /// db.settle()?; // The merge has been done.
+    /// assert_eq!(db.tables().len(), 1);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// The error of a job that fails meanwhile.
+    /// The error of a job that fails meanwhile; [`ErrorKind::InvalidArgument`]
+    /// for a store open for reading only.
     pub fn settle(&self) -> Result<()> {
         self.engine().settle()
     }
 
     /// Plans and runs one background job in the calling thread. Says whether
     /// there was one. For stores without background threads.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).background_threads(0).newest_runs_merge(2);
+    /// let db = Db::open(options)?;
+    /// for value in [b"1", b"2"] {
+    ///     db.put(b"key", value)?;
+    ///     db.flush()?;
+    /// }
+    /// assert!(db.step()?, "there is a merge to do");
+    /// assert!(!db.step()?, "and nothing more");
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The job's.
@@ -352,40 +447,114 @@ impl Db {
     /// file system allows and copies where not, and an options file. It holds
     /// exactly what is visible now.
     ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Db::open(Options::at(directory.path().join("store")))?;
+    /// db.put(b"key", b"value")?;
+    /// let copy = directory.path().join("copy");
+    /// db.checkpoint(&copy)?;
+    /// let options = Options::from_file(&copy.join(thermocline::OPTIONS_FILE))?;
+    /// assert_eq!(Db::open(options)?.get(b"key")?.as_deref(), Some(&b"value"[..]));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] when the directory is not empty, those of
-    /// the flush, [`ErrorKind::NoSpace`] and [`ErrorKind::Io`].
+    /// [`ErrorKind::AlreadyExists`] when the directory is not empty,
+    /// [`ErrorKind::InvalidArgument`] for a store open for reading only, those
+    /// of the flush, [`ErrorKind::NoSpace`] and [`ErrorKind::Io`].
     pub fn checkpoint(&self, directory: &Path) -> Result<()> {
         crate::checkpoint::checkpoint(self.engine(), directory)
     }
 
     /// State and history of the store since it was opened.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"key", b"value")?;
+    /// db.get(b"key")?;
+    /// let stats = db.stats();
+    /// assert_eq!((stats.writes, stats.memtable_hits), (1, 1));
+    /// println!("{stats}"); // As `thermocline stats` shows it.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         crate::report::stats(self.engine())
     }
 
     /// Every table.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"")?;
+    /// db.put(b"b", b"")?;
+    /// db.flush()?;
+    /// let table = &db.tables()[0];
+    /// assert_eq!((table.entries, &*table.slot, &*table.tier), (2, "L0.0", "main"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn tables(&self) -> Vec<TableInfo> {
         crate::report::tables(self.engine())
     }
 
     /// The last `count` background jobs, oldest first.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"key", b"value")?;
+    /// db.flush()?;
+    /// let event = &db.events(1)[0];
+    /// assert_eq!(event.job, "flush");
+    /// println!("{}", event.reason); // The rule, and the numbers it compared.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn events(&self, count: usize) -> Vec<Event> {
         self.engine().counters.events(count)
     }
 
     /// The options it was opened with.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Db::open(Options::at(directory.path()))?;
+    /// assert_eq!(db.options().tier_list()[0].path(), directory.path());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.engine().options
     }
 
-    /// Closes the store: waits for running jobs, makes the log durable. Other
-    /// handles get [`ErrorKind::Closed`] from then on. Dropping the last handle
-    /// does the same but cannot report errors.
+    /// Closes the store: waits for running jobs, makes the log durable. What
+    /// other handles write gets [`ErrorKind::Closed`] from then on; they may
+    /// go on reading, and the directories stay locked until the last of them
+    /// is gone. Dropping the last handle closes too but cannot report errors.
+    ///
+    /// ```
+    /// # use thermocline::ErrorKind;
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let other = db.clone();
+    /// db.close()?;
+    /// assert_eq!(other.put(b"key", b"value").unwrap_err().kind(), ErrorKind::Closed);
+    /// let again = || thermocline::Db::open(thermocline::Options::at(directory.path()));
+    /// assert_eq!(again().unwrap_err().kind(), ErrorKind::Locked);
+    /// drop(other);
+    /// assert!(again().is_ok());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
+    /// The directories stay locked until the last handle is dropped (clones,
+    /// keyspaces, snapshots, iterators, bulk loads): these still read files of
+    /// the store, which an opening elsewhere may delete. Until then, opening it
+    /// again fails with [`ErrorKind::Locked`].
     ///
     /// # Errors
     /// When the log could not be made durable.
@@ -402,10 +571,15 @@ impl Handle {
     fn close(&self) -> Result<()> {
         let threads = std::mem::take(&mut *self.threads.lock());
         stop(&self.engine, threads);
+        self.engine.home.context.close_readers();
         self.engine.bury();
         let mut commit = self.engine.commit.lock();
         match commit.log.take() {
-            Some(mut log) if !self.engine.is_poisoned.load(Ordering::Acquire) => log.close(),
+            Some(mut log) if !self.engine.is_poisoned.load(Ordering::Acquire) => {
+                let versions = self.engine.versions.lock();
+                let note = versions.manifest.as_ref().and_then(|m| m.closing_note());
+                log.close_with(note)
+            }
             _ => Ok(()),
         }
     }
@@ -427,271 +601,5 @@ fn stop(engine: &Engine, threads: Vec<JoinHandle<()>>) {
             std::thread::sleep(Duration::from_millis(1));
         }
         let _ = thread.join();
-    }
-}
-
-impl Keyspace {
-    pub(crate) fn id(&self) -> KeyspaceId {
-        self.space.id
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.space.name
-    }
-
-    fn engine(&self) -> &Arc<Engine> {
-        &self.handle.engine
-    }
-
-    fn write_one(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
-        SCRATCH.with_borrow_mut(|batch| {
-            batch.clear();
-            batch.push(self.space.id, kind, key, value)?;
-            let result = self.engine().write(batch, WriteOptions::default());
-            if batch.size_bytes() > SCRATCH_BYTES_MAX {
-                *batch = WriteBatch::new();
-            }
-            result
-        })
-    }
-
-    /// Sets `key` (1 byte to 64 KiB) to `value` (0 to 512 MiB).
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a key or value out of bounds, else as
-    /// [`Db::write`].
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write_one(Kind::Put, key, value)
-    }
-
-    /// Deletes `key`, whether or not it exists.
-    ///
-    /// # Errors
-    /// As [`Keyspace::put`].
-    pub fn delete(&self, key: &[u8]) -> Result<()> {
-        self.write_one(Kind::Delete, key, b"")
-    }
-
-    /// Deletes every key from `start` (inclusive) to `end` (exclusive), at the
-    /// cost of one write.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-    /// for key in [b"a", b"b", b"c"] {
-    ///     db.put(key, b"")?;
-    /// }
-    /// db.delete_range(b"a", b"c")?;
-    /// assert!(db.get(b"b")?.is_none() && db.get(b"c")?.is_some());
-    /// # Ok::<(), thermocline::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Keyspace::put`], and when `start` is not before `end`.
-    pub fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<()> {
-        self.write_one(Kind::RangeDelete, start, end)
-    }
-
-    /// The value of `key`, pinned where it lies.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a key out of bounds;
-    /// [`ErrorKind::Corruption`] or [`ErrorKind::Io`] from a table;
-    /// [`ErrorKind::Closed`] when the keyspace was dropped.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
-        self.engine().get(&self.space, key, None)
-    }
-
-    /// The values of many keys at one moment, in the order asked. Faster than
-    /// one at a time: neighbours share work, and devices read side by side.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-    /// db.put(b"b", b"2")?;
-    /// let values = db.multi_get(&[b"a", b"b"])?;
-    /// assert!(values[0].is_none() && values[1].as_deref() == Some(b"2"));
-    /// # Ok::<(), thermocline::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`].
-    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
-        self.engine().multi_get(&self.space, keys, None)
-    }
-
-    /// An iterator over the whole keyspace as it is now.
-    ///
-    /// # Errors
-    /// Those of reading a table's metadata.
-    pub fn iter(&self) -> Result<Iter> {
-        Iter::over(
-            self.engine(),
-            &self.space,
-            None,
-            Bound::Unbounded,
-            Bound::Unbounded,
-        )
-    }
-
-    /// An iterator over the keys between `start` and `end`.
-    ///
-    /// ```
-    /// use std::ops::Bound;
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-    /// for key in [b"a", b"b", b"c"] {
-    ///     db.put(key, b"")?;
-    /// }
-    /// let iter = db.range(Bound::Excluded(b"a"), Bound::Included(b"c"))?;
-    /// assert_eq!(iter.forward().count(), 2);
-    /// # Ok::<(), thermocline::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] when the start lies behind the end, else
-    /// as [`Keyspace::iter`].
-    pub fn range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<Iter> {
-        Iter::over(self.engine(), &self.space, None, start, end)
-    }
-
-    /// An iterator over the keys that begin with `prefix`.
-    ///
-    /// # Errors
-    /// As [`Keyspace::iter`].
-    pub fn prefix(&self, prefix: &[u8]) -> Result<Iter> {
-        Iter::over_prefix(self.engine(), &self.space, None, prefix)
-    }
-
-    /// Merges everything between `start` and `end` (`None` is unbounded) down
-    /// to one run, dropping what is deleted or overwritten, and waits for it.
-    ///
-    /// # Errors
-    /// The error of a flush or merge, should one fail.
-    pub fn compact_range(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
-        crate::compact::compact_range(self.engine(), &self.space, start, end)
-    }
-
-    /// About how many bytes of tables the keys from `start` to `end` take.
-    /// Memtables are not counted.
-    ///
-    /// # Errors
-    /// Those of reading a table's metadata.
-    pub fn approximate_size(&self, start: &[u8], end: &[u8]) -> Result<u64> {
-        crate::report::approximate_size(&self.space, start, end)
-    }
-
-    /// Begins a bulk load: keys in ascending order that become tables without
-    /// passing through log and memtables.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-    /// let mut load = db.bulk_load()?;
-    /// for i in 0..1000u32 {
-    ///     load.add(&i.to_be_bytes(), b"value")?;
-    /// }
-    /// load.finish()?;
-    /// assert!(db.get(&7u32.to_be_bytes())?.is_some());
-    /// # Ok::<(), thermocline::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// When the store takes no writes.
-    pub fn bulk_load(&self) -> Result<BulkLoad> {
-        BulkLoad::new(Arc::clone(&self.handle), Arc::clone(&self.space))
-    }
-
-    /// Where `key` is found, how much that place is used, which rule put it
-    /// there, and what would move it.
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`].
-    pub fn explain(&self, key: &[u8]) -> Result<Explanation> {
-        crate::explain::explain(self.engine(), &self.space, key)
-    }
-}
-
-impl Snapshot {
-    /// The value that `key` had in the default keyspace.
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
-        self.get_in(&self.default, key)
-    }
-
-    /// The value that `key` had in `keyspace`.
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`].
-    pub fn get_in(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Slice>> {
-        self.default
-            .engine()
-            .get(&keyspace.space, key, Some(self.seq))
-    }
-
-    /// The values that many keys of the default keyspace had.
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`].
-    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
-        self.default
-            .engine()
-            .multi_get(&self.default.space, keys, Some(self.seq))
-    }
-
-    /// An iterator over the default keyspace as it was.
-    ///
-    /// # Errors
-    /// As [`Keyspace::iter`].
-    pub fn iter(&self) -> Result<Iter> {
-        self.range_in(&self.default, Bound::Unbounded, Bound::Unbounded)
-    }
-
-    /// An iterator over a range of `keyspace` as it was.
-    ///
-    /// # Errors
-    /// As [`Keyspace::range`].
-    pub fn range_in(
-        &self,
-        keyspace: &Keyspace,
-        start: Bound<&[u8]>,
-        end: Bound<&[u8]>,
-    ) -> Result<Iter> {
-        Iter::over(
-            self.default.engine(),
-            &keyspace.space,
-            Some(self.seq),
-            start,
-            end,
-        )
-    }
-
-    /// An iterator over the keys of the default keyspace with a prefix.
-    ///
-    /// # Errors
-    /// As [`Keyspace::prefix`].
-    pub fn prefix(&self, prefix: &[u8]) -> Result<Iter> {
-        Iter::over_prefix(
-            self.default.engine(),
-            &self.default.space,
-            Some(self.seq),
-            prefix,
-        )
-    }
-}
-
-impl Drop for Snapshot {
-    fn drop(&mut self) {
-        let mut snapshots = self.default.engine().snapshots.lock();
-        if let Some(count) = snapshots.get_mut(&self.seq) {
-            *count -= 1;
-            if *count == 0 {
-                snapshots.remove(&self.seq);
-            }
-        }
     }
 }

@@ -22,6 +22,20 @@ use crate::version::manifest::{self, FrameKind, Header, Part};
 const VALUE_BYTES_SHOWN: usize = 64;
 
 /// What [`dump`] prints.
+///
+/// ```
+/// # use thermocline::{Db, DumpOptions, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()))?.put(b"planet", b"earth")?;
+/// let segment = directory.path().join("000001.log");
+/// let lines = |entries| {
+///     let mut text = Vec::new();
+///     thermocline::dump(&segment, &mut text, &DumpOptions { entries })?;
+///     Ok::<_, thermocline::Error>(text.iter().filter(|&&byte| byte == b'\n').count())
+/// };
+/// assert!(lines(true)? > lines(false)?);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct DumpOptions {
     /// Every entry, not only what the file says of itself.
@@ -211,11 +225,16 @@ impl Page<'_> {
                 offset,
                 count: 0,
                 durable_seq,
+                payload,
                 ..
             } => {
+                let note = match manifest::noted(payload) {
+                    Some((number, end)) => format!(", edits of manifest {number} up to {end}"),
+                    None => String::new(),
+                };
                 line!(
                     self,
-                    "{offset:>10}  seal: closed, all durable up to {durable_seq}"
+                    "{offset:>10}  seal: closed, all durable up to {durable_seq}{note}"
                 )
             }
             Found::Frame {

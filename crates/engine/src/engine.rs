@@ -169,6 +169,8 @@ pub(crate) type Spaces = BTreeMap<KeyspaceId, Arc<Space>>;
 
 /// See the module's documentation.
 pub(crate) struct Engine {
+    /// The store's own number, from its manifest.
+    pub(crate) store_id: u128,
     pub(crate) options: Options,
     pub(crate) environment: Environment,
     pub(crate) tiers: Vec<TierInUse>,

@@ -12,6 +12,19 @@ use crate::engine::{Engine, Space};
 use crate::error::Result;
 
 /// Where a key is found, newest place first: the first one answers reads.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"planet", b"earth")?;
+/// db.flush()?;
+/// db.delete(b"planet")?;
+/// let explanation = db.explain(b"planet")?;
+/// assert!(!explanation.found); // The newest place says so.
+/// let entries: Vec<_> = explanation.places.iter().map(|place| place.entry).collect();
+/// assert_eq!(entries, ["delete", "put"]);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct Explanation {
     /// The key, escaped.
@@ -24,6 +37,18 @@ pub struct Explanation {
 }
 
 /// One place that holds an entry of a key.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"planet", b"earth")?;
+/// db.flush()?;
+/// db.get(b"planet")?;
+/// let place = &db.explain(b"planet")?.places[0];
+/// assert_eq!((place.kind, place.slot.as_deref(), place.hits), ("table", Some("L0.0"), 1));
+/// assert!(place.rule.is_some()); // Why it lies there.
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct Place {
     /// `memtable`, `sealed memtable` or `table`.

@@ -1,8 +1,29 @@
 //! Thermocline: an embedded LSM key-value store over any number of storage tiers.
+//!
+//! Begin at [`Db`] and [`Options`]. Every call has an example; all of them run.
+//!
+//! ```
+//! use thermocline::{Db, Options, Tier};
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let (fast, cheap) = (directory.path().join("fast"), directory.path().join("cheap"));
+//! let db = Db::open(
+//!     Options::new()
+//!         .tier(Tier::new("nvme", fast).capacity_bytes(20_000_000_000))
+//!         .tier(Tier::new("hdd", cheap)),
+//! )?;
+//! db.put(b"planet", b"earth")?;
+//! assert_eq!(db.get(b"planet")?.as_deref(), Some(&b"earth"[..]));
+//! # Ok::<(), thermocline::Error>(())
+//! ```
+//!
+//! The public modules are the parts the store is made of. They are open for
+//! simulation and measurement, and change with the store; [`store::Environment`]
+//! is the seam through which a test replaces files, time and chance.
 
 mod batch;
 mod bulk;
 pub mod cache;
+mod capacity;
 mod checkpoint;
 mod compact;
 mod db;
@@ -11,6 +32,7 @@ mod engine;
 mod error;
 mod explain;
 mod job;
+mod keyspace;
 mod lock;
 pub mod log;
 pub mod memory;
@@ -22,6 +44,7 @@ mod repair;
 mod report;
 mod scan;
 mod slice;
+mod snapshot;
 mod stats;
 mod step;
 pub mod store;
@@ -32,21 +55,47 @@ mod write;
 
 pub use batch::{BATCH_BYTES_MAX, WriteBatch};
 pub use bulk::BulkLoad;
-pub use db::{Db, Keyspace, KeyspaceOptions, Snapshot};
+pub use db::Db;
 pub use dump::{DumpOptions, dump};
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Explanation, Place};
+pub use keyspace::{Keyspace, KeyspaceOptions};
 pub use lock::StoreLock;
 pub use open::DEFAULT_KEYSPACE;
 pub use options::{Durability, OPTIONS_FILE, Options, Tier};
-pub use repair::{LostRange, LostTable, RepairReport, repair};
+pub use repair::{LostRange, LostTable, RepairReport, repair, repair_with};
 pub use scan::{Entries, Iter};
 pub use slice::Slice;
-pub use stats::{Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats};
+pub use snapshot::Snapshot;
+pub use stats::{
+    Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats, human_bytes,
+};
+/// ```
+/// # use thermocline::{KEY_BYTES_MAX, VALUE_BYTES_MAX, WriteBatch};
+/// let mut batch = WriteBatch::new();
+/// assert!(batch.put(&[0; KEY_BYTES_MAX], b"").is_ok());
+/// assert!(batch.put(&[0; KEY_BYTES_MAX + 1], b"").is_err());
+/// assert_eq!(VALUE_BYTES_MAX, 512 << 20);
+/// ```
 pub use thermocline_model::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+/// ```
+/// # use thermocline::{Compression, Options};
+/// // In an options file it is a word.
+/// let text = "[[tier]]\nname = 'hdd'\npath = '/mnt/hdd'\ncompression = 'zstd'\n";
+/// let kept = Options::from_toml(text)?.to_toml();
+/// assert!(kept.contains(r#"compression = "zstd""#));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 pub use thermocline_model::table::Compression;
+/// ```
+/// # use thermocline::DeviceProfile;
+/// // A spinning disk, as `thermocline calibrate` may find it.
+/// let disk = DeviceProfile { random_read_iops: 150.0, sequential_mb_s: 180.0 };
+/// let block_mb_s = disk.random_read_iops * 4096.0 / 1e6;
+/// assert!(block_mb_s < disk.sequential_mb_s / 100.0); // Seeks cost that much.
+/// ```
 pub use thermocline_model::tier::DeviceProfile;
-pub use verify::{Problem, VerifyReport, verify};
+pub use verify::{Phase, Problem, Progress, VerifyReport, verify, verify_with};
 pub use write::WriteOptions;
 
 /// The example of the README compiles.

@@ -5,6 +5,7 @@
 //! read-only medium can be read; who wants to read a store that stays still
 //! takes a [`StoreLock`] first.
 
+use std::io;
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -38,6 +39,18 @@ impl StoreLock {
     /// Locks every tier directory that has a lock file already: one without
     /// was never opened as a tier.
     ///
+    /// ```
+    /// use thermocline::{Options, StoreLock, Db, ErrorKind};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path());
+    /// Db::open(options.clone())?.put(b"key", b"value")?;
+    /// let lock = StoreLock::take(&options)?; // The files stay as they are now.
+    /// assert_eq!(StoreLock::take(&options).unwrap_err().kind(), ErrorKind::Locked);
+    /// drop(lock);
+    /// assert!(Db::open(options).is_ok());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Locked`] when the store is open; [`ErrorKind::Io`].
     pub fn take(options: &Options) -> Result<StoreLock> {
@@ -47,20 +60,28 @@ impl StoreLock {
     pub(crate) fn take_in(options: &Options, environment: &Environment) -> Result<StoreLock> {
         let mut locks = Vec::new();
         for tier in &options.tiers {
-            let path = tier.path().join(LOCK_FILE);
-            let metadata = environment.file_system.metadata(&path);
-            if metadata
-                .map_err(|e| Error::io("looking for lock file", &path, e))?
-                .is_some()
-            {
-                locks.push(lock(environment, tier.path())?);
-            }
+            locks.extend(lock_if_there(environment, tier.path())?);
         }
         Ok(StoreLock { _locks: locks })
     }
 }
 
-/// Locks one tier directory.
+/// Locks one tier directory if it has a lock file.
+pub(crate) fn lock_if_there(
+    environment: &Environment,
+    directory: &Path,
+) -> Result<Option<Box<dyn Lock>>> {
+    let path = directory.join(LOCK_FILE);
+    match environment.file_system.metadata(&path) {
+        Ok(Some(_)) => lock(environment, directory).map(Some),
+        Ok(None) => Ok(None),
+        // What is no directory has no lock file.
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        Err(e) => Err(Error::io("looking for lock file", &path, e)),
+    }
+}
+
+/// Locks one tier directory, making its lock file if there is none.
 pub(crate) fn lock(environment: &Environment, directory: &Path) -> Result<Box<dyn Lock>> {
     let path = directory.join(LOCK_FILE);
     let lock = environment

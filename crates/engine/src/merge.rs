@@ -16,6 +16,15 @@ use crate::slice::Slice;
 use crate::table::{ReadMode, TableCursor};
 use crate::version::tree::RunTables;
 
+/// Where a search goes.
+#[derive(Clone, Copy)]
+enum Target<'a> {
+    AtOrAfter(&'a [u8], SeqNo),
+    Before(&'a [u8], SeqNo),
+    First,
+    Last,
+}
+
 /// A cursor over the tables of one run, in order.
 pub(crate) struct RunCursor {
     run: Arc<RunTables>,
@@ -44,6 +53,41 @@ impl RunCursor {
         Ok(self.cursor.as_mut().expect("cursor was just set"))
     }
 
+    /// As [`RunCursor::enter`], from the neighbour.
+    fn enter_from_neighbour(&mut self, index: usize) -> Result<&mut TableCursor> {
+        let before = self.cursor.take();
+        let cursor = self.enter(index)?;
+        if let Some(before) = before {
+            cursor.keep_pace(&before);
+        }
+        Ok(cursor)
+    }
+
+    /// Asks for the block in which the coming search will look. What fails here
+    /// fails there again, and is reported there.
+    fn announce(&mut self, target: Target<'_>) {
+        let tables = &self.run.tables;
+        let last = tables.len().checked_sub(1);
+        let index = match target {
+            Target::AtOrAfter(key, _) => Some(self.run.first_not_before(key)),
+            Target::Before(key, _) => self.run.last_from(key),
+            Target::First => Some(0),
+            Target::Last => last,
+        };
+        let Some(index) = index.filter(|&index| index < tables.len()) else {
+            return;
+        };
+        let Ok(cursor) = self.enter(index) else {
+            return;
+        };
+        match target {
+            Target::AtOrAfter(key, seq) => cursor.announce(key, seq, false),
+            Target::Before(key, seq) => cursor.announce(key, seq, true),
+            Target::First => cursor.announce_end(false),
+            Target::Last => cursor.announce_end(true),
+        }
+    }
+
     fn valid(&self) -> bool {
         self.cursor.as_ref().is_some_and(TableCursor::valid)
     }
@@ -51,7 +95,7 @@ impl RunCursor {
     fn skip_empty_forward(&mut self) -> Result<()> {
         while !self.valid() && self.index + 1 < self.run.tables.len() {
             let next = self.index + 1;
-            self.enter(next)?.seek_first()?;
+            self.enter_from_neighbour(next)?.seek_first()?;
         }
         Ok(())
     }
@@ -59,7 +103,7 @@ impl RunCursor {
     fn skip_empty_backward(&mut self) -> Result<()> {
         while !self.valid() && self.index > 0 {
             let previous = self.index - 1;
-            self.enter(previous)?.seek_last()?;
+            self.enter_from_neighbour(previous)?.seek_last()?;
         }
         Ok(())
     }
@@ -76,11 +120,7 @@ impl RunCursor {
     }
 
     fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
-        let after = self
-            .run
-            .tables
-            .partition_point(|t| &*t.meta.range.start <= key);
-        let Some(index) = after.checked_sub(1) else {
+        let Some(index) = self.run.last_from(key) else {
             self.cursor = None;
             self.index = 0;
             return Ok(());
@@ -286,15 +326,24 @@ pub(crate) struct MergeCursor {
     /// The valid sources, the one whose turn it is first.
     order: Vec<u32>,
     forward: bool,
+    /// Whether several sources may have to wait for a device, which can serve
+    /// them side by side.
+    announces: bool,
 }
 
 impl MergeCursor {
     pub(crate) fn new(sources: Vec<Source>) -> MergeCursor {
         let order = Vec::with_capacity(sources.len());
+        let slow = sources.iter().filter(|source| match source {
+            Source::Memory(_) => false,
+            Source::Run(run) => run.run.may_announce(),
+        });
+        let announces = slow.count() > 1;
         MergeCursor {
             sources,
             order,
             forward: true,
+            announces,
         }
     }
 
@@ -352,28 +401,37 @@ impl MergeCursor {
     }
 
     pub(crate) fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
-        self.all(true, |s| s.seek(key, seq))
+        self.all(true, Target::AtOrAfter(key, seq), |s| s.seek(key, seq))
     }
 
     pub(crate) fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
-        self.all(false, |s| s.seek_before(key, seq))
+        self.all(false, Target::Before(key, seq), |s| s.seek_before(key, seq))
     }
 
     pub(crate) fn seek_first(&mut self) -> Result<()> {
-        self.all(true, Source::seek_first)
+        self.all(true, Target::First, Source::seek_first)
     }
 
     pub(crate) fn seek_last(&mut self) -> Result<()> {
-        self.all(false, Source::seek_last)
+        self.all(false, Target::Last, Source::seek_last)
     }
 
     fn all(
         &mut self,
         forward: bool,
+        target: Target<'_>,
         mut seek: impl FnMut(&mut Source) -> Result<()>,
     ) -> Result<()> {
         self.forward = forward;
         self.order.clear();
+        if self.announces {
+            // The first reads of all sources are under way together.
+            for source in &mut self.sources {
+                if let Source::Run(run) = source {
+                    run.announce(target);
+                }
+            }
+        }
         for i in 0..self.sources.len() {
             if let Err(e) = seek(&mut self.sources[i]) {
                 self.order.clear();

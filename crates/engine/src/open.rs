@@ -9,23 +9,24 @@
 //! carry exactly its generation, so a tier that was missing for a while or
 //! comes back from a backup is recognised.
 
+mod look;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
-use thermocline_model::check;
-use thermocline_model::edit::{Change, Edit};
 use thermocline_model::key::SeqNo;
 use thermocline_model::tier::TierId;
-use thermocline_model::version::{KeyspaceId, Version};
+use thermocline_model::version::Version;
 
 use crate::batch::Operations;
 use crate::cache::BlockCache;
 use crate::engine::{Commit, Engine, LiveMemtable, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::lock;
+use crate::lock::{lock, lock_if_there};
 use crate::log::{self, LocalLog, LogOptions};
 use crate::memory::ArenaPool;
 use crate::options::{OPTIONS_FILE, Options};
@@ -39,18 +40,11 @@ use crate::table::TableContext;
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{Graveyard, TableHome, Tree};
 
+pub(crate) use look::tier_problems;
+use look::{Found, look};
+
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
-
-/// What the directories hold before anything is changed.
-pub(crate) struct Found {
-    pub(crate) header: Header,
-    pub(crate) version: Version,
-    pub(crate) settled: bool,
-    pub(crate) torn_manifest_bytes: u64,
-    /// Whether there was no store.
-    pub(crate) fresh: bool,
-}
 
 /// Opens the store of `options` on `environment`.
 pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine> {
@@ -70,9 +64,10 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     };
     let home = Arc::new(TableHome {
         stores: tiers.iter().map(|t| Arc::clone(&t.store)).collect(),
-        context: Arc::new(TableContext::new(Arc::new(BlockCache::new(
-            options.block_cache_bytes,
-        )))),
+        context: Arc::new(
+            TableContext::new(Arc::new(BlockCache::new(options.block_cache_bytes)))
+                .with_readers(options.reader_count()),
+        ),
         graveyard: Arc::new(Graveyard::default()),
     });
     let versions = if options.read_only {
@@ -93,6 +88,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     let next_id = versions.current.next_id;
     let last_seq = versions.current.last_seq;
     let mut engine = Engine {
+        store_id: versions.store_id,
         environment: environment.clone(),
         home,
         arenas,
@@ -125,50 +121,46 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     engine.recover_log()?;
     if !engine.options.read_only {
         engine.sweep_orphans()?;
+        engine.update_full();
     }
     Ok(engine)
 }
 
 /// Locks and opens the directory of every tier, creating it where a store may
 /// be created.
+///
+/// A store that is refused is left as it was: nothing is made before what is
+/// there has been looked at. That was without every lock, so the caller looks
+/// again.
 fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierInUse>> {
-    let fs = &environment.file_system;
+    let missing = missing_directories(options, environment)?;
+    let mut locks = Vec::new();
+    if !options.read_only {
+        for tier in &options.tiers {
+            locks.push(lock_if_there(environment, tier.path())?);
+        }
+        if locks.iter().any(Option::is_none) {
+            look(options, environment)?;
+        }
+        let made = create_all(environment, &missing)?;
+        let is_new = |path: &Path| missing.contains(&path);
+        // Those that were there first: one that cannot be written to is the
+        // likelier failure, and a directory with a lock file in it stays.
+        for new in [false, true] {
+            for (held, tier) in locks.iter_mut().zip(&options.tiers) {
+                if held.is_some() || is_new(tier.path()) != new {
+                    continue;
+                }
+                *held = Some(lock(environment, tier.path()).inspect_err(|_| {
+                    remove_all(environment, &made);
+                })?);
+            }
+        }
+    }
+    let mut locks = locks.into_iter();
     let mut tiers = Vec::new();
     for (tier, id) in options.tiers.iter().zip(0u32..) {
         let path = tier.path();
-        let exists = fs
-            .metadata(path)
-            .map_err(|e| Error::io("looking for tier directory", path, e))?;
-        match exists {
-            Some(metadata) if !metadata.is_directory => {
-                return Err(
-                    Error::invalid(format!("tier {:?} is not a directory", tier.name())).at(path),
-                );
-            }
-            Some(_) => {}
-            None if options.create_if_missing && !options.read_only => {
-                create_directory(environment, path)?;
-            }
-            None if id > 0 => {
-                return Err(Error::new(
-                    ErrorKind::WrongTier,
-                    format!("directory of tier {:?} is missing", tier.name()),
-                )
-                .at(path));
-            }
-            None => {
-                return Err(Error::new(
-                    ErrorKind::NotFound,
-                    format!("directory of tier {:?}", tier.name()),
-                )
-                .at(path));
-            }
-        }
-        let lock = if options.read_only {
-            None
-        } else {
-            Some(lock(environment, path)?)
-        };
         let budget = Arc::new(IoBudget::unlimited(Arc::clone(&environment.clock)));
         budget.set_bytes_per_second(tier.io_budget());
         let store = LocalStore::open(
@@ -185,184 +177,63 @@ fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierIn
             budget,
             store: Arc::new(store),
             counters: Default::default(),
-            _lock: lock,
+            _lock: locks.next().flatten(),
         });
     }
     Ok(tiers)
 }
 
-/// Reads manifest and identities and refuses what does not belong together.
-pub(crate) fn look(options: &Options, environment: &Environment) -> Result<Found> {
-    let directory = options.tiers[0].path();
-    let identities = options
-        .tiers
-        .iter()
-        .map(|t| TierIdentity::read(environment, t.path()))
-        .collect::<Result<Vec<_>>>()?;
-    let Some(number) = manifest::current(environment, directory)? else {
-        return look_fresh(options, environment, &identities);
-    };
-    let read = manifest::read(environment, directory, number)?;
-    check::check_version(&read.version).map_err(|e| {
-        Error::corruption(e.to_string()).at(&directory.join(manifest::file_name(number)))
-    })?;
-    if let Some(problem) = tier_problems(options, &read, &identities)
-        .into_iter()
-        .next()
-    {
-        return Err(problem);
-    }
-    Ok(Found {
-        header: read.header,
-        version: read.version,
-        settled: read.settled,
-        torn_manifest_bytes: read.torn_bytes,
-        fresh: false,
-    })
-}
-
-/// Every way in which the tiers of the options and their identities disagree
-/// with the manifest.
-pub(crate) fn tier_problems(
-    options: &Options,
-    read: &manifest::ReadBack,
-    identities: &[Option<TierIdentity>],
-) -> Vec<Error> {
-    let known = &read.header.tiers;
-    let check = |at: usize, tier: &crate::options::Tier| {
-        let wrong = |what: &str| {
-            Error::new(
-                ErrorKind::WrongTier,
-                format!("tier {:?}: {what}", tier.name()),
-            )
-            .at(tier.path())
-        };
-        let Some((id, name)) = known.get(at) else {
-            // A tier new to the store: its directory must be nobody's.
-            if let Some(identity) = &identities[at] {
-                return Err(
-                    wrong("is new to this store, but its directory belongs to one")
-                        .expected("no identity", format!("store {:032x}", identity.store_id)),
-                );
-            }
-            return Ok(());
-        };
-        if name != tier.name() {
-            return Err(wrong("the store knows another tier in this place")
-                .expected(format!("{name:?}"), format!("{:?}", tier.name())));
-        }
-        let Some(identity) = &identities[at] else {
-            // A tier that was being added when the last opening died.
-            let unused = !read
-                .version
-                .tables()
-                .any(|t| t.extents().any(|e| e.tier == *id));
-            if !read.settled && unused {
-                return Ok(());
-            }
-            return Err(wrong("is missing: its directory has no identity file"));
-        };
-        if identity.store_id != read.header.store_id {
-            return Err(wrong("belongs to another store").expected(
-                format!("{:032x}", read.header.store_id),
-                format!("{:032x}", identity.store_id),
-            ));
-        }
-        if identity.tier_id != id.0 {
-            return Err(wrong("is another tier of this store: tiers are swapped")
-                .expected(id, identity.tier_id));
-        }
-        let generation = read.header.generation;
-        let lowest = if read.settled {
-            generation
-        } else {
-            generation.saturating_sub(1)
-        };
-        if identity.generation < lowest {
-            return Err(wrong("is stale: it missed earlier openings of the store")
-                .expected(format!("generation {lowest}"), identity.generation));
-        }
-        if identity.generation > generation {
-            return Err(
-                wrong("is newer than the store's manifest: the first tier is stale")
-                    .expected(format!("generation {generation}"), identity.generation),
-            );
-        }
-        Ok(())
-    };
-    let mut problems: Vec<Error> = options
-        .tiers
-        .iter()
-        .enumerate()
-        .filter_map(|(at, tier)| check(at, tier).err())
-        .collect();
-    for (_, name) in known.iter().skip(options.tiers.len()) {
-        let missing = Error::new(
-            ErrorKind::WrongTier,
-            format!("tier {name:?} is missing from the options"),
-        );
-        problems.push(missing.at(options.tiers[0].path()));
-    }
-    problems
-}
-
-/// There is no manifest in force: this must be a place where no store was.
-fn look_fresh(
-    options: &Options,
+/// The tiers' directories that are not there and may be created.
+fn missing_directories<'a>(
+    options: &'a Options,
     environment: &Environment,
-    identities: &[Option<TierIdentity>],
-) -> Result<Found> {
-    for (tier, identity) in options.tiers.iter().zip(identities) {
-        if let Some(identity) = identity {
-            return Err(Error::new(ErrorKind::WrongTier, format!(
-                "tier {:?} belongs to store {:032x}, whose manifest pointer is missing from tier {:?} (if it was lost, run repair)",
-                tier.name(), identity.store_id, options.tiers[0].name()
-            ))
-            .at(&options.tiers[0].path().join(manifest::CURRENT)));
-        }
+) -> Result<Vec<&'a Path>> {
+    let mut missing = Vec::new();
+    for (index, tier) in options.tiers.iter().enumerate() {
         let path = tier.path();
-        let list = environment
-            .file_system
-            .list(path)
-            .map_err(|e| Error::io("listing", path, e))?;
-        let leftover = list.iter().find(|entry| {
-            let name = entry.name.to_string_lossy();
-            ObjectName::parse(&name).is_some() || name.ends_with(".log")
-        });
-        if let Some(leftover) = leftover {
-            return Err(Error::corruption(
-                "the manifest pointer is missing, but there is data: run repair",
-            )
-            .at(&path.join(&leftover.name)));
+        let found = environment.file_system.metadata(path);
+        let found = found.map_err(|e| Error::io("looking for tier directory", path, e))?;
+        match found {
+            Some(metadata) if !metadata.is_directory => {
+                let what = format!("tier {:?} is not a directory", tier.name());
+                return Err(Error::invalid(what).at(path));
+            }
+            Some(_) => {}
+            None if options.create_if_missing && !options.read_only => missing.push(path),
+            None if index > 0 => {
+                let what = format!("directory of tier {:?} is missing", tier.name());
+                return Err(Error::new(ErrorKind::WrongTier, what).at(path));
+            }
+            None => {
+                let what = format!("directory of tier {:?}", tier.name());
+                return Err(Error::new(ErrorKind::NotFound, what).at(path));
+            }
         }
     }
-    if !options.create_if_missing || options.read_only {
-        return Err(Error::new(ErrorKind::NotFound, "no store").at(options.tiers[0].path()));
+    Ok(missing)
+}
+
+/// Creates directories, and gives all that were made, those above them
+/// included. After an error none of them is there.
+fn create_all(environment: &Environment, missing: &[&Path]) -> Result<Vec<PathBuf>> {
+    let fs = &environment.file_system;
+    let mut made = Vec::new();
+    for &path in missing {
+        let above = path
+            .ancestors()
+            .take_while(|p| !p.as_os_str().is_empty() && matches!(fs.metadata(p), Ok(None)));
+        let above: Vec<PathBuf> = above.map(Path::to_path_buf).collect();
+        made.extend(above.into_iter().rev());
+        create_directory(environment, path).inspect_err(|_| remove_all(environment, &made))?;
     }
-    let mut version = Version::empty();
-    Edit::of(Change::AddKeyspace {
-        keyspace: KeyspaceId::DEFAULT,
-        name: DEFAULT_KEYSPACE.to_string(),
-        cuts: options.default_cuts()?,
-    })
-    .apply(&version)
-    .map(|v| version = v)
-    .map_err(Error::invalid)?;
-    let store_id =
-        u128::from(environment.dice.next_u64()) << 64 | u128::from(environment.dice.next_u64());
-    let header = Header {
-        store_id,
-        number: 0,
-        generation: 0,
-        tiers: Vec::new(),
-    };
-    Ok(Found {
-        header,
-        version,
-        settled: true,
-        torn_manifest_bytes: 0,
-        fresh: true,
-    })
+    Ok(made)
+}
+
+/// Removes directories, the last one first, as far as they are empty.
+fn remove_all(environment: &Environment, directories: &[PathBuf]) {
+    for directory in directories.iter().rev() {
+        let _ = environment.file_system.remove_directory(directory);
+    }
 }
 
 /// Begins the next generation: see the module's documentation.
@@ -521,7 +392,7 @@ impl Engine {
     fn recover_log(&mut self) -> Result<()> {
         let directory = self.directory();
         let version = Arc::clone(&self.versions.lock().current);
-        let store_id = self.store_id();
+        let store_id = self.store_id;
         let mut last = version.last_seq;
         let mut entries = 0;
         let report = log::replay(
@@ -635,11 +506,6 @@ impl Engine {
 
     fn commit_for_replay(&self) -> parking_lot::MutexGuard<'_, Commit> {
         self.commit.lock()
-    }
-
-    /// The store's own number, from its manifest.
-    pub(crate) fn store_id(&self) -> u128 {
-        self.versions.lock().store_id
     }
 
     /// Deletes objects, manifests and temporary files that nothing names: what

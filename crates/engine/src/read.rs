@@ -15,7 +15,7 @@ use crate::batch::check_key;
 use crate::engine::{Engine, ReadView, Space};
 use crate::error::Result;
 use crate::slice::Slice;
-use crate::table::{Table, TableHit};
+use crate::table::{Fetches, Table, TableHit};
 
 impl Engine {
     /// The newest value of `key` that `snapshot` sees; none means the newest.
@@ -82,7 +82,7 @@ impl Engine {
         key: &[u8],
         hash: u64,
         snapshot: SeqNo,
-        probe: impl Fn(&Table) -> Result<Option<Option<TableHit>>>,
+        mut probe: impl FnMut(&Arc<Table>) -> Result<Option<Option<TableHit>>>,
     ) -> Result<Option<Option<Slice>>> {
         let part = view.cuts.part_of(key);
         let memtables = &view.parts[part];
@@ -132,8 +132,8 @@ impl Engine {
     }
 
     /// Many point reads against one snapshot. Blocks that are not cached are
-    /// announced to the operating system first, so that the device works on
-    /// all of them at once.
+    /// asked for together: of the operating system by advice, or of the store's
+    /// own threads on a tier whose reads go past its cache.
     pub(crate) fn multi_get(
         &self,
         space: &Space,
@@ -155,18 +155,26 @@ impl Engine {
         let mut values = vec![None; keys.len()];
         // What is cached is answered at once; the devices read the rest side by
         // side meanwhile.
-        let mut later = Vec::new();
-        for (i, hash) in order {
-            let key = keys[i];
-            let found = self.find(&view, key, hash, snapshot, |table| {
-                table.get_if_cached(key, hash, snapshot)
-            })?;
-            match found {
-                Some(value) => values[i] = value,
-                None => later.push((i, hash)),
+        let mut fetches = Fetches::default();
+        loop {
+            let mut later = Vec::new();
+            for (i, hash) in order {
+                let key = keys[i];
+                let found = self.find(&view, key, hash, snapshot, |table| {
+                    fetches.probe(table, key, hash, snapshot)
+                })?;
+                match found {
+                    Some(value) => values[i] = value,
+                    None => later.push((i, hash)),
+                }
+            }
+            order = later;
+            if order.is_empty() || !fetches.receive()? {
+                break;
             }
         }
-        for (i, hash) in later {
+        // Nothing more can be asked for: these wait one by one.
+        for (i, hash) in order {
             values[i] = self.get_in(&view, keys[i], hash, snapshot)?;
         }
         Ok(values)

@@ -22,7 +22,6 @@
 //! that was not deleted yet, can bring back a key whose delete was merged away.
 
 mod base;
-mod find;
 mod install;
 mod keep;
 mod known;
@@ -42,11 +41,30 @@ use crate::error::{Error, Result};
 use crate::lock::StoreLock;
 use crate::options::Options;
 use crate::store::{Environment, ObjectName};
-use crate::verify::{Examined, Problem, check_directories, examine, home};
+use crate::verify::{Examined, Meter, Phase, Problem, Progress, check_directories, examine, home};
 use crate::version::manifest;
 use crate::version::tree::TableHome;
 
 /// A table of which nothing could be saved.
+///
+/// ```
+/// # use thermocline::{Db, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// let db = Db::open(Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.flush()?;
+/// let table = db.tables()[0].id;
+/// db.close()?;
+/// for file in std::fs::read_dir(directory.path()).unwrap().flatten() {
+///     if file.path().extension().is_some_and(|e| e == "data" || e == "meta") {
+///         std::fs::remove_file(file.path()).unwrap();
+///     }
+/// }
+/// let report = thermocline::repair(Options::at(directory.path()))?;
+/// assert_eq!(report.tables_lost[0].table, table);
+/// assert_eq!(report.key_ranges_lost[0].first_key, b"key");
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LostTable {
     /// Its number.
@@ -62,6 +80,25 @@ pub struct LostTable {
 }
 
 /// Keys of which entries were lost.
+///
+/// ```
+/// # use thermocline::LostRange;
+/// /// What to ask another replica for.
+/// fn ranges(report: &thermocline::RepairReport) -> impl Iterator<Item = (&[u8], &[u8])> {
+///     report.key_ranges_lost.iter().map(|lost| (&*lost.first_key, &*lost.last_key))
+/// }
+/// let lost = LostRange {
+///     keyspace: "default".into(),
+///     table: 7,
+///     first: "a".into(),
+///     last: "c".into(),
+///     first_key: b"a".into(),
+///     last_key: b"c".into(),
+///     why: "a block is damaged".into(),
+/// };
+/// let report = thermocline::RepairReport { key_ranges_lost: vec![lost], ..Default::default() };
+/// assert_eq!(ranges(&report).next(), Some((&b"a"[..], &b"c"[..])));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LostRange {
     /// In which keyspace.
@@ -83,6 +120,16 @@ pub struct LostRange {
 }
 
 /// What [`repair`] did, saved and lost.
+///
+/// ```
+/// # use thermocline::{Db, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()))?.put(b"key", b"value")?;
+/// let report = thermocline::repair(Options::at(directory.path()))?;
+/// assert!(report.was_sound && report.lost.is_empty());
+/// assert_eq!(report.to_string(), "nothing is wrong, and nothing was changed");
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RepairReport {
     /// Nothing was wrong, and nothing was changed.
@@ -139,11 +186,35 @@ pub struct RepairReport {
 /// [`ErrorKind::NoSpace`]: crate::ErrorKind::NoSpace
 /// [`ErrorKind::Io`]: crate::ErrorKind::Io
 pub fn repair(options: Options) -> Result<RepairReport> {
+    repair_with(options, &mut |_| {})
+}
+
+/// As [`repair`], and tells `observer` how far it has come, phase by phase; a
+/// sound store has the first phase only.
+///
+/// # Errors
+/// As [`repair`].
+///
+/// ```
+/// # use thermocline::{Db, Options, Phase};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()))?.close()?;
+/// std::fs::write(directory.path().join("CURRENT"), b"nonsense").unwrap();
+/// let mut phases = Vec::new();
+/// thermocline::repair_with(Options::at(directory.path()), &mut |progress| {
+///     phases.push(progress.phase);
+/// })?;
+/// phases.dedup();
+/// assert_eq!(phases, [Phase::Check, Phase::Save, Phase::CheckAgain]);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+pub fn repair_with(options: Options, observer: &mut dyn FnMut(Progress)) -> Result<RepairReport> {
     let environment = Environment::real();
     options.check()?;
     check_directories(&options, &environment)?;
     let _lock = StoreLock::take_in(&options, &environment)?;
-    let examined = examine(&options, &environment)?;
+    let mut meter = Meter::new(observer);
+    let examined = examine(&options, &environment, &mut meter)?;
     if examined.report.problems.is_empty() {
         return Ok(RepairReport {
             was_sound: true,
@@ -152,13 +223,16 @@ pub fn repair(options: Options) -> Result<RepairReport> {
             ..RepairReport::default()
         });
     }
-    let mut repair = Repair::new(&options, &environment, &examined)?;
+    let mut repair = Repair::new(&options, &environment, &examined, meter)?;
     let mut version = match repair.remains() {
         Some(remains) if remains.gap.is_none() => repair.keep_places(&remains, &examined)?,
         remains => repair.rebuild(remains.unwrap_or_default())?,
     };
     repair.finish(&mut version)?;
-    let again = examine(&options, &environment)?;
+    repair.meter.end();
+    let mut meter = repair.meter;
+    meter.begin(Phase::CheckAgain, 0);
+    let again = examine(&options, &environment, &mut meter)?;
     for problem in again.report.problems {
         let words = format!("still wrong after the repair: {problem}");
         repair.report.lost.push(words);
@@ -170,6 +244,7 @@ struct Repair<'a> {
     options: &'a Options,
     environment: &'a Environment,
     home: Arc<TableHome>,
+    meter: Meter<'a>,
     report: RepairReport,
     store_id: u128,
     generation: u64,
@@ -189,11 +264,13 @@ impl<'a> Repair<'a> {
         options: &'a Options,
         environment: &'a Environment,
         examined: &Examined,
+        meter: Meter<'a>,
     ) -> Result<Repair<'a>> {
         let mut repair = Repair {
             options,
             environment,
-            home: home(options, environment)?,
+            home: home(options, environment),
+            meter,
             report: RepairReport {
                 problems: examined.report.problems.clone(),
                 ..RepairReport::default()
@@ -206,15 +283,18 @@ impl<'a> Repair<'a> {
             cut: None,
             segments: Vec::new(),
         };
+        let mut object_bytes = 0;
         for tier in &options.tiers {
             let list = environment.file_system.list(tier.path());
             for entry in list.map_err(|e| Error::io("listing", tier.path(), e))? {
                 let name = entry.name.to_string_lossy();
                 let object = ObjectName::parse(&name).map(|o| o.id);
+                object_bytes += object.map_or(0, |_| entry.size_bytes);
                 let number = object.or_else(|| manifest::number_of(&name)).unwrap_or(0);
                 repair.next_id = repair.next_id.max(number + 1);
             }
         }
+        repair.meter.begin(Phase::Save, object_bytes);
         Ok(repair)
     }
 

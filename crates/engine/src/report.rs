@@ -1,8 +1,10 @@
 //! What the store says of itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use thermocline_model::tier::TierId;
+use thermocline_policy::place::Lower;
 
 use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
@@ -23,7 +25,13 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
             versions.manifest.as_ref().map(|m| m.size_bytes()),
         )
     };
-    let states = engine.tier_states();
+    let (states, lower) = {
+        let mut scheduler = engine.scheduler.lock();
+        let scene = engine.scene(&mut scheduler);
+        let view = scene.view(&scheduler.busy, &scheduler.busy_outputs);
+        (view.tiers.to_vec(), Lower::of(&view))
+    };
+    let is_full = engine.update_full();
     let tiers: Vec<TierStats> = engine
         .tiers
         .iter()
@@ -53,7 +61,12 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
                 written_bytes: tier.counters.written_bytes.get(),
                 relocated_in_bytes: tier.counters.relocated_in_bytes.get(),
                 spills: tier.counters.spills.get(),
-                direct_io: tier.spec.is_direct(),
+                spilled_bytes: tier.counters.spilled_bytes.get(),
+                spilled_first_us: moment(&tier.counters.spilled_first_us),
+                spilled_last_us: moment(&tier.counters.spilled_last_us),
+                lower_tables: lower.tables[tier.id.0 as usize],
+                lower_bytes: lower.bytes[tier.id.0 as usize],
+                direct_io: tier.store.is_direct(),
             }
         })
         .collect();
@@ -144,7 +157,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         scans: c.scans.get(),
         slowdowns: c.slowdowns.get(),
         stall_us: c.stall_micros.get(),
-        brake_ns_per_byte: c.brake.load(std::sync::atomic::Ordering::Relaxed),
+        brake_ns_per_byte: c.brake.load(Ordering::Relaxed),
         flushes: c.flushes.get(),
         flushed_bytes: c.flushed_bytes.get(),
         merges: c.merges.get(),
@@ -160,7 +173,15 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         job_errors: c.job_errors.get(),
         last_error: c.last_error().map(|e| e.to_string()),
         recovery: engine.recovery.clone(),
+        now_us: engine.environment.clock.now_micros(),
+        capacity_bytes: engine.capacity_bytes(),
+        is_full,
     }
+}
+
+/// A moment that has been, if it has been.
+fn moment(at_us: &AtomicU64) -> Option<u64> {
+    Some(at_us.load(Ordering::Relaxed)).filter(|&at| at > 0)
 }
 
 fn ratio(a: u64, b: u64) -> f64 {

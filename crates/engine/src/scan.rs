@@ -52,7 +52,7 @@ enum State {
 ///
 /// ```
 /// # let directory = tempfile::tempdir().unwrap();
-/// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
 /// for key in ["a", "b", "c"] {
 ///     db.put(key.as_bytes(), b"")?;
 /// }
@@ -193,6 +193,19 @@ impl Iter {
     }
 
     /// Whether it stands on an entry.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"")?;
+    /// let mut iter = db.iter()?;
+    /// assert!(!iter.valid()); // Seek first.
+    /// iter.seek_to_first()?;
+    /// assert!(iter.valid());
+    /// iter.next()?;
+    /// assert!(!iter.valid());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn valid(&self) -> bool {
@@ -200,6 +213,17 @@ impl Iter {
     }
 
     /// The key it stands on; empty when it stands on none.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"1")?;
+    /// let mut iter = db.iter()?;
+    /// assert_eq!(iter.key(), b"");
+    /// iter.seek_to_first()?;
+    /// assert_eq!(iter.key(), b"a");
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn key(&self) -> &[u8] {
@@ -211,6 +235,16 @@ impl Iter {
     }
 
     /// The value it stands on; empty when it stands on none.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"1")?;
+    /// let mut iter = db.iter()?;
+    /// iter.seek_to_first()?;
+    /// assert_eq!(iter.value(), b"1");
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn value(&self) -> &[u8] {
@@ -223,6 +257,19 @@ impl Iter {
     }
 
     /// To the first key at or behind `key`.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"")?;
+    /// db.put(b"c", b"")?;
+    /// let mut iter = db.iter()?;
+    /// iter.seek(b"b")?;
+    /// assert_eq!(iter.key(), b"c");
+    /// iter.seek(b"d")?;
+    /// assert!(!iter.valid());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of reading a table. The iterator then stands on nothing.
@@ -242,6 +289,19 @@ impl Iter {
 
     /// To the last key at or before `key`.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"")?;
+    /// db.put(b"c", b"")?;
+    /// let mut iter = db.iter()?;
+    /// iter.seek_for_prev(b"b")?;
+    /// assert_eq!(iter.key(), b"a");
+    /// iter.seek_for_prev(b"c")?;
+    /// assert_eq!(iter.key(), b"c");
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Iter::seek`].
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
@@ -255,6 +315,18 @@ impl Iter {
     }
 
     /// To the first key.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// for key in [b"a1", b"b1", b"b2"] {
+    ///     db.put(key, b"")?;
+    /// }
+    /// let mut iter = db.prefix(b"b")?;
+    /// iter.seek_to_first()?;
+    /// assert_eq!(iter.key(), b"b1"); // The first of its range.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Iter::seek`].
@@ -274,6 +346,18 @@ impl Iter {
 
     /// To the last key.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// for key in [b"b1", b"b2", b"c1"] {
+    ///     db.put(key, b"")?;
+    /// }
+    /// let mut iter = db.prefix(b"b")?;
+    /// iter.seek_to_last()?;
+    /// assert_eq!(iter.key(), b"b2"); // The last of its range.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Iter::seek`].
     pub fn seek_to_last(&mut self) -> Result<()> {
@@ -287,6 +371,22 @@ impl Iter {
 
     /// To the next key. Off the end, or standing on nothing, it stays on
     /// nothing.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"")?;
+    /// db.put(b"b", b"")?;
+    /// let mut iter = db.iter()?;
+    /// let mut keys = Vec::new();
+    /// iter.seek_to_first()?;
+    /// while iter.valid() {
+    ///     keys.push(iter.key().to_vec());
+    ///     iter.next()?;
+    /// }
+    /// assert_eq!(keys, [b"a", b"b"]);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Iter::seek`].
@@ -316,6 +416,20 @@ impl Iter {
     /// To the previous key. Off the start, or standing on nothing, it stays on
     /// nothing.
     ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"")?;
+    /// db.put(b"b", b"")?;
+    /// let mut iter = db.iter()?;
+    /// iter.seek(b"b")?;
+    /// iter.prev()?;
+    /// assert_eq!(iter.key(), b"a");
+    /// iter.next()?; // It may turn at any time.
+    /// assert_eq!(iter.key(), b"b");
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Iter::seek`].
     #[inline]
@@ -338,7 +452,7 @@ impl Iter {
     ///
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
     /// db.put(b"k", b"v")?;
     /// for entry in db.iter()?.forward() {
     ///     let (key, value) = entry?;
@@ -357,6 +471,18 @@ impl Iter {
 
     /// The rest of the entries, backward. Starts at the last key when it
     /// stands on nothing.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// for i in 0..10u8 {
+    ///     db.put(&[i], b"")?;
+    /// }
+    /// // The three newest, where keys grow with time.
+    /// let newest: Result<Vec<_>, _> = db.iter()?.backward().take(3).collect();
+    /// assert_eq!(newest?.last().unwrap().0, [7]);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn backward(self) -> Entries {
         Entries {
@@ -455,6 +581,20 @@ impl Drop for Iter {
 }
 
 /// See [`Iter::forward`] and [`Iter::backward`].
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"a", b"1")?;
+/// db.put(b"b", b"22")?;
+/// let mut bytes = 0;
+/// for entry in db.iter()?.forward() {
+///     let (key, value) = entry?; // A read may fail in the middle.
+///     bytes += key.len() + value.len();
+/// }
+/// assert_eq!(bytes, 5);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Entries {
     iter: Iter,

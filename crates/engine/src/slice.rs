@@ -10,7 +10,7 @@ use crate::table::BlockSlice;
 ///
 /// ```
 /// # let directory = tempfile::tempdir().unwrap();
-/// let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
 /// db.put(b"key", b"value")?;
 /// let value: thermocline::Slice = db.get(b"key")?.expect("was just put");
 /// assert_eq!(&*value, b"value");

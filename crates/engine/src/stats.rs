@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -54,6 +54,22 @@ pub(crate) struct TierCounters {
     pub(crate) merge_read_bytes: Counter,
     pub(crate) relocated_in_bytes: Counter,
     pub(crate) spills: Counter,
+    pub(crate) spilled_bytes: Counter,
+    /// When the first and the last spill were; 0 for never.
+    pub(crate) spilled_first_us: AtomicU64,
+    pub(crate) spilled_last_us: AtomicU64,
+}
+
+impl TierCounters {
+    /// A table of `bytes` that belongs here was put on a lower tier.
+    pub(crate) fn spilled(&self, bytes: u64, now_us: u64) {
+        self.spills.add(1);
+        self.spilled_bytes.add(bytes);
+        let (first, relaxed) = (&self.spilled_first_us, Ordering::Relaxed);
+        // Fails for all but the first.
+        let _ = first.compare_exchange(0, now_us, relaxed, relaxed);
+        self.spilled_last_us.fetch_max(now_us, Ordering::Relaxed);
+    }
 }
 
 /// Everything counted since the store was opened.
@@ -83,6 +99,8 @@ pub(crate) struct Counters {
     /// Nanoseconds a writer owes per byte; `u64::MAX` means stop.
     pub(crate) brake: AtomicU64,
     pub(crate) brake_debt_ns: AtomicU64,
+    /// Whether live tables fill the capacity of all tiers.
+    pub(crate) is_full: AtomicBool,
     last_error: Mutex<Option<Error>>,
     events: Mutex<VecDeque<Event>>,
 }
@@ -130,6 +148,17 @@ impl Counters {
 }
 
 /// One background job that has ended.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.flush()?;
+/// let event = &db.events(10)[0];
+/// assert!(event.job == "flush" && event.error.is_none() && event.bytes_out > 0);
+/// assert!(event.to_string().contains("because")); // It says why it ran.
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
     /// When it began, in microseconds since the Unix epoch.
@@ -171,6 +200,16 @@ impl fmt::Display for Event {
 }
 
 /// What the last opening found in the log.
+///
+/// ```
+/// # use thermocline::{Db, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()))?.put(b"key", b"value")?;
+/// let db = Db::open(Options::at(directory.path()))?;
+/// let recovery = db.stats().recovery;
+/// assert_eq!((recovery.entries, recovery.torn_bytes), (1, 0));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Recovery {
     /// Log records replayed.
@@ -189,6 +228,17 @@ pub struct Recovery {
 }
 
 /// The state and history of a store since it was opened.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.get(b"key")?;
+/// db.get(b"no such key")?;
+/// let stats = db.stats();
+/// assert_eq!((stats.writes, stats.memtable_hits, stats.misses), (1, 1, 1));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
     /// The tiers, fast to cheap.
@@ -217,7 +267,7 @@ pub struct Stats {
     pub writes: u64,
     /// Their log bytes.
     pub written_bytes: u64,
-    /// Writes refused by the log.
+    /// Writes refused: by the log, or because all tiers are full.
     pub failed_writes: u64,
     /// Point reads answered by a memtable. Every point read is counted once:
     /// here, in `cached_hits`, in the `hits` of one tier, or in `misses`.
@@ -266,11 +316,31 @@ pub struct Stats {
     pub job_errors: u64,
     /// The last of their errors.
     pub last_error: Option<String>,
+    /// When the numbers were taken, in microseconds since the Unix epoch.
+    pub now_us: u64,
+    /// Bytes that all tiers together may hold, if every tier has a
+    /// `capacity_bytes`: all of the last one's, and of the others what placement
+    /// fills. Once live tables have as many, puts are refused with
+    /// [`crate::ErrorKind::NoSpace`] until they have fewer.
+    pub capacity_bytes: Option<u64>,
+    /// Whether that is so now.
+    pub is_full: bool,
     /// What the opening found.
     pub recovery: Recovery,
 }
 
 /// One tier. See [`Stats`].
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.flush()?;
+/// let tier = &db.stats().tiers[0];
+/// assert_eq!((&*tier.name, tier.tables), ("main", 1));
+/// assert!(tier.used_bytes > 0 && tier.used_bytes <= tier.capacity_bytes);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct TierStats {
     /// Its name.
@@ -299,13 +369,37 @@ pub struct TierStats {
     pub written_bytes: u64,
     /// Bytes that relocations brought here.
     pub relocated_in_bytes: u64,
-    /// Tables that should have gone here, but the tier was full.
+    /// Tables that a flush or merge put on a lower tier since the store was
+    /// opened: they belong here, and there was no room. That levels which the
+    /// tier does not hold go to the next one is no spill.
     pub spills: u64,
-    /// Whether direct I/O is in use.
+    /// Their data bytes.
+    pub spilled_bytes: u64,
+    /// When the first of them was written, in microseconds since the Unix
+    /// epoch; none if there is none.
+    pub spilled_first_us: Option<u64>,
+    /// When the last one was.
+    pub spilled_last_us: Option<u64>,
+    /// Tables that lie on a lower tier now, though they belong here, because
+    /// this one has no room for them.
+    pub lower_tables: u64,
+    /// Their data bytes.
+    pub lower_bytes: u64,
+    /// Whether direct I/O is in use: the option is set, and the file system
+    /// does it.
     pub direct_io: bool,
 }
 
 /// One keyspace. See [`Stats`].
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// let default = &db.stats().keyspaces[0];
+/// assert_eq!((&*default.name, default.parts), ("default", 1));
+/// assert!(default.levels.is_empty()); // Nothing has been flushed.
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyspaceStats {
     /// Its name.
@@ -317,6 +411,16 @@ pub struct KeyspaceStats {
 }
 
 /// One level, or the newest level of one part. See [`Stats`].
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.flush()?;
+/// let level = &db.stats().keyspaces[0].levels[0];
+/// assert_eq!((&*level.slot, level.runs, level.entries), ("L0.0", 1, 1));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct LevelStats {
     /// `L0.p` for the newest level of part `p`, else `L1`, `L2`, ...
@@ -336,6 +440,17 @@ pub struct LevelStats {
 }
 
 /// One table as `tables` lists it.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.delete(b"other key")?;
+/// db.flush()?;
+/// let table = &db.tables()[0];
+/// assert_eq!((table.entries, table.deletes), (2, 1));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct TableInfo {
     /// Its number.
@@ -370,11 +485,18 @@ pub struct TableInfo {
     pub created_us: u64,
 }
 
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+/// A number of bytes for people: `1536` as `1.5 KiB`.
+///
+/// ```
+/// assert_eq!(thermocline::human_bytes(1 << 20), "1.0 MiB");
+/// ```
+#[must_use]
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
+    // The limit is where three digits would round up to 1024.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
     }
@@ -397,21 +519,43 @@ impl fmt::Display for Stats {
                 f,
                 "{:<10} {:>9} {:>11} {:>7} {:>10} {:>12} {:>10} {:>10.4}",
                 t.name,
-                size(t.used_bytes),
-                size(t.capacity_bytes),
+                human_bytes(t.used_bytes),
+                human_bytes(t.capacity_bytes),
                 t.tables,
                 t.hits,
                 t.block_reads,
-                size(t.written_bytes),
+                human_bytes(t.written_bytes),
                 t.price_usd_month
             )?;
             if t.spills > 0 {
+                let ago = |at: Option<u64>| self.now_us.saturating_sub(at.unwrap_or(0)) / 1_000_000;
                 writeln!(
                     f,
-                    "           warning: {} tables spilled to a cheaper tier: {} was full",
-                    t.spills, t.name
+                    "           warning: {} was full: {} tables ({}) were written to a lower tier, \
+                     the first {} s ago, the last {} s ago",
+                    t.name,
+                    t.spills,
+                    human_bytes(t.spilled_bytes),
+                    ago(t.spilled_first_us),
+                    ago(t.spilled_last_us)
                 )?;
             }
+            if t.lower_tables > 0 {
+                writeln!(
+                    f,
+                    "           warning: {} is full: {} tables ({}) that belong there lie on a lower tier",
+                    t.name,
+                    t.lower_tables,
+                    human_bytes(t.lower_bytes)
+                )?;
+            }
+        }
+        if let Some(capacity) = self.capacity_bytes.filter(|_| self.is_full) {
+            writeln!(
+                f,
+                "warning: all tiers are full: puts are refused until less than {} is used",
+                human_bytes(capacity)
+            )?;
         }
         for k in &self.keyspaces {
             let parts = if k.parts == 1 { "part" } else { "parts" };
@@ -426,14 +570,14 @@ impl fmt::Display for Stats {
                 "level", "runs", "tables", "bytes", "entries", "hits"
             )?;
             for l in &k.levels {
-                let by_tier: Vec<String> = l.tier_bytes.iter().map(|&b| size(b)).collect();
+                let by_tier: Vec<String> = l.tier_bytes.iter().map(|&b| human_bytes(b)).collect();
                 writeln!(
                     f,
                     "{:<7} {:>4} {:>7} {:>10} {:>11} {:>10}  {}",
                     l.slot,
                     l.runs,
                     l.tables,
-                    size(l.bytes),
+                    human_bytes(l.bytes),
                     l.entries,
                     l.hits,
                     by_tier.join(" | ")
@@ -445,7 +589,7 @@ impl fmt::Display for Stats {
             "\nwrites {} ({}), scans {}, point reads answered by memtables {}, by the block cache {}, \
              by tiers {}, of absent keys {}",
             self.writes,
-            size(self.written_bytes),
+            human_bytes(self.written_bytes),
             self.scans,
             self.memtable_hits,
             self.cached_hits,
@@ -456,31 +600,31 @@ impl fmt::Display for Stats {
             f,
             "memtables {} ({}), block cache {} ({} hits, {} misses), pinned metadata {}",
             self.memtables,
-            size(self.memtable_bytes),
-            size(self.cache_bytes),
+            human_bytes(self.memtable_bytes),
+            human_bytes(self.cache_bytes),
             self.cache_hits,
             self.cache_misses,
-            size(self.pinned_meta_bytes)
+            human_bytes(self.pinned_meta_bytes)
         )?;
         writeln!(
             f,
             "log {} segments ({}), manifest {}",
             self.log_segments,
-            size(self.log_bytes),
-            size(self.manifest_bytes)
+            human_bytes(self.log_bytes),
+            human_bytes(self.manifest_bytes)
         )?;
         writeln!(
             f,
             "flushes {} ({}), merges {} ({} in, {} out), tables moved {}, blocks copied {}, relocations {} ({})",
             self.flushes,
-            size(self.flushed_bytes),
+            human_bytes(self.flushed_bytes),
             self.merges,
-            size(self.merge_in_bytes),
-            size(self.merge_out_bytes),
+            human_bytes(self.merge_in_bytes),
+            human_bytes(self.merge_out_bytes),
             self.tables_moved,
             self.blocks_copied,
             self.relocations,
-            size(self.relocated_bytes)
+            human_bytes(self.relocated_bytes)
         )?;
         writeln!(
             f,

@@ -366,6 +366,7 @@ impl Engine {
             }
         }
         self.note(job, started_us, &result);
+        self.update_full();
         self.update_brake();
         self.unload_cold_tables();
         self.work.notify_all();

@@ -1,154 +1,44 @@
 //! What `verify` does: reads every byte of a store and checks all that can be
 //! checked, changing nothing.
 //!
-//! It goes on behind what it finds, as far as the rest makes sense without it:
-//! where the manifest is damaged, with the edits before the damage; where a
-//! block is damaged, with the next block.
+//! It goes on behind what it finds. Where the manifest or the pointer to it
+//! cannot be read, or a tier is not there, every file that is there is checked
+//! by itself, and the report says what could not be checked without the rest:
+//! see `verify/alone.rs`. Where a block is damaged, the next block is read;
+//! where the log is, every later segment.
+
+mod alone;
+pub(crate) mod find;
+mod log;
+mod progress;
+mod report;
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use serde::Serialize;
 use thermocline_model::check;
-use thermocline_model::key::SeqNo;
+use thermocline_model::table::TableMeta;
 use thermocline_model::tier::TierId;
 use thermocline_model::version::Version;
 
-use crate::batch::Operations;
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::StoreLock;
-use crate::log;
+use crate::log::parse_segment;
 use crate::open::tier_problems;
 use crate::options::Options;
-use crate::stats::size;
 use crate::store::{
-    Environment, LocalStore, LocalStoreOptions, ObjectKind, ObjectName, Store, TierIdentity,
+    Environment, LocalStore, LocalStoreOptions, ObjectKind, ObjectName, Store, TIER_FILE_NAME,
+    TierIdentity,
 };
 use crate::table::TableContext;
 use crate::version::manifest::{self, ReadBack};
 use crate::version::tree::{Graveyard, OpenTable, TableHome};
 
-/// Something that is not as it should be.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Problem {
-    /// The file or directory.
-    pub path: PathBuf,
-    /// Where in it, in bytes.
-    pub offset: Option<u64>,
-    /// What is wrong, in words.
-    pub what: String,
-}
-
-impl Problem {
-    fn of(error: &Error, otherwise: &Path) -> Problem {
-        Problem {
-            path: error.path().unwrap_or(otherwise).to_path_buf(),
-            offset: error.offset_at(),
-            what: error.words(),
-        }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path.display())?;
-        if let Some(offset) = self.offset {
-            write!(f, " at {offset}")?;
-        }
-        write!(f, ": {}", self.what)
-    }
-}
-
-/// What [`verify`] read and found.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct VerifyReport {
-    /// Tiers.
-    pub tiers: u64,
-    /// Keyspaces.
-    pub keyspaces: u64,
-    /// Tables.
-    pub tables: u64,
-    /// Their blocks.
-    pub blocks: u64,
-    /// Their entries, deletes included.
-    pub entries: u64,
-    /// Their bytes, metadata included.
-    pub bytes: u64,
-    /// Bytes of the manifest.
-    pub manifest_bytes: u64,
-    /// Of these, bytes of an edit that a crash cut short: it never took effect.
-    pub manifest_torn_bytes: u64,
-    /// Frames in the log that are still needed.
-    pub log_frames: u64,
-    /// Their entries.
-    pub log_entries: u64,
-    /// Their bytes.
-    pub log_bytes: u64,
-    /// Bytes behind the log's end that a crash left: never acknowledged as
-    /// durable.
-    pub log_torn_bytes: u64,
-    /// Files that nothing names: what a crash left of unfinished work. They
-    /// are deleted when the store is opened.
-    pub orphans: Vec<PathBuf>,
-    /// What is wrong; empty for a sound store.
-    pub problems: Vec<Problem>,
-}
-
-impl fmt::Display for VerifyReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "tables   {} with {} blocks, {} entries, {} on {} {}",
-            self.tables,
-            self.blocks,
-            self.entries,
-            size(self.bytes),
-            self.tiers,
-            if self.tiers == 1 { "tier" } else { "tiers" }
-        )?;
-        write!(f, "manifest {}", size(self.manifest_bytes))?;
-        if self.manifest_torn_bytes > 0 {
-            write!(
-                f,
-                ", of which {} bytes torn by a crash",
-                self.manifest_torn_bytes
-            )?;
-        }
-        write!(
-            f,
-            "\nlog      {} frames, {} entries, {}",
-            self.log_frames,
-            self.log_entries,
-            size(self.log_bytes)
-        )?;
-        if self.log_torn_bytes > 0 {
-            write!(
-                f,
-                ", and {} bytes torn by a crash behind its end",
-                self.log_torn_bytes
-            )?;
-        }
-        if !self.orphans.is_empty() {
-            write!(
-                f,
-                "\norphans  {} files of unfinished work",
-                self.orphans.len()
-            )?;
-        }
-        if self.problems.is_empty() {
-            return write!(f, "\nno problems");
-        }
-        let s = if self.problems.len() == 1 { "" } else { "s" };
-        write!(f, "\n{} problem{s}:", self.problems.len())?;
-        for problem in &self.problems {
-            write!(f, "\n  {problem}")?;
-        }
-        Ok(())
-    }
-}
+pub(crate) use progress::Meter;
+pub use progress::{Phase, Progress};
+pub use report::{Problem, VerifyReport};
 
 /// Reads everything in the store of `options` and checks every checksum and
 /// every invariant. Changes nothing; the store must not be open elsewhere.
@@ -165,16 +55,36 @@ impl fmt::Display for VerifyReport {
 /// ```
 ///
 /// # Errors
-/// What is damaged is in the report and no error. [`ErrorKind::NotFound`] when
-/// there is no store, [`ErrorKind::WrongTier`] when a tier's directory is
-/// missing, [`ErrorKind::Locked`] when the store is open,
-/// [`ErrorKind::InvalidArgument`] for an option out of range.
+/// What is damaged or missing is in the report and no error, a tier's directory
+/// included. [`ErrorKind::NotFound`] when there is no store at all,
+/// [`ErrorKind::Locked`] when the store is open, [`ErrorKind::InvalidArgument`]
+/// for an option out of range.
 pub fn verify(options: Options) -> Result<VerifyReport> {
+    verify_with(options, &mut |_| {})
+}
+
+/// As [`verify`], and tells `observer` how far it has come: at the beginning,
+/// and after every piece of some KiB to MiB.
+///
+/// # Errors
+/// As [`verify`].
+///
+/// ```
+/// # use thermocline::{Db, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// Db::open(Options::at(directory.path()))?.close()?;
+/// let mut last = None;
+/// thermocline::verify_with(Options::at(directory.path()), &mut |progress| last = Some(progress))?;
+/// let last = last.unwrap();
+/// assert_eq!(last.done_bytes, last.total_bytes);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+pub fn verify_with(options: Options, observer: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
     let environment = Environment::real();
     options.check()?;
-    check_directories(&options, &environment)?;
     let _lock = StoreLock::take_in(&options, &environment)?;
-    Ok(examine(&options, &environment)?.report)
+    let mut meter = Meter::new(observer);
+    Ok(examine(&options, &environment, &mut meter)?.report)
 }
 
 /// Requires that every tier has its directory.
@@ -203,233 +113,302 @@ pub(crate) struct Examined {
     pub(crate) manifest: Option<ReadBack>,
     /// The tables in which something is wrong.
     pub(crate) damaged: HashSet<u64>,
-    /// Whether something is wrong with the log.
-    pub(crate) log_is_damaged: bool,
 }
 
-/// Reads everything. Requires: the directories exist and are locked.
-pub(crate) fn examine(options: &Options, environment: &Environment) -> Result<Examined> {
-    let directory = options.tiers[0].path();
-    let mut examined = Examined {
+/// A file of the store, or what has the name of one.
+struct Listed {
+    tier: usize,
+    name: String,
+    size_bytes: u64,
+}
+
+/// What a verification works with.
+struct Verify<'a, 'm> {
+    options: &'a Options,
+    environment: &'a Environment,
+    home: Arc<TableHome>,
+    meter: &'a mut Meter<'m>,
+    report: VerifyReport,
+    /// Every file in the tiers' directories.
+    files: Vec<Listed>,
+    /// The identities that can be read.
+    identities: Vec<Option<TierIdentity>>,
+    /// Tiers of whose directory or identity a problem was found.
+    bad_tiers: HashSet<usize>,
+}
+
+/// Reads everything. Requires: the directories that exist are locked.
+pub(crate) fn examine(
+    options: &Options,
+    environment: &Environment,
+    meter: &mut Meter<'_>,
+) -> Result<Examined> {
+    let mut verify = Verify {
+        options,
+        environment,
+        home: home(options, environment),
+        meter,
         report: VerifyReport {
             tiers: options.tiers.len() as u64,
             ..VerifyReport::default()
         },
-        manifest: None,
-        damaged: HashSet::new(),
-        log_is_damaged: false,
+        files: Vec::new(),
+        identities: Vec::new(),
+        bad_tiers: HashSet::new(),
     };
-    let report = &mut examined.report;
-    let mut identities = Vec::new();
-    for tier in &options.tiers {
-        identities.push(
-            TierIdentity::read(environment, tier.path()).unwrap_or_else(|error| {
-                report.problems.push(Problem::of(&error, tier.path()));
-                None
-            }),
-        );
-    }
-    let (number, read) = find_manifest(options, environment, &identities, report)?;
-    let version = match &read {
-        Some(read) => {
-            if report.problems.is_empty() {
-                let problems = tier_problems(options, read, &identities);
-                let problems = problems.iter().map(|e| Problem::of(e, directory));
-                report.problems.extend(problems);
+    verify.list();
+    verify.read_identities();
+    let total = verify.files.iter().map(|f| f.size_bytes).sum();
+    let phase = verify.meter.phase();
+    verify.meter.begin(phase, total);
+    let (number, read) = verify.read_manifest()?;
+    let mut damaged = HashSet::new();
+    match (number, &read) {
+        (Some(number), Some(read)) => {
+            verify.check_version(number, read);
+            verify.check_log(Some(read));
+            verify.list_orphans(&read.version, number);
+            for meta in read.version.tables() {
+                if !verify.check_table(meta) {
+                    damaged.insert(meta.id.0);
+                }
             }
-            report.manifest_torn_bytes = read.torn_bytes;
-            read.version.clone()
         }
-        None => Version::empty(),
-    };
-    report.keyspaces = version.keyspaces.len() as u64;
-    if let Some(number) = number {
-        let path = directory.join(manifest::file_name(number));
-        let metadata = environment.file_system.metadata(&path);
-        report.manifest_bytes = metadata.ok().flatten().map_or(0, |m| m.size_bytes);
-        if let Err(broken) = check::check_version(&version) {
-            let error = Error::corruption(broken.to_string()).at(&path);
-            report.problems.push(Problem::of(&error, &path));
+        _ => {
+            verify.check_identities_alone();
+            verify.check_log(None);
+            verify.check_tables_alone();
         }
     }
-    if let Some(read) = &read {
-        read_log(environment, directory, read, &mut examined);
-    }
-    let report = &mut examined.report;
-    let home = home(options, environment)?;
-    if read.is_some() {
-        list_orphans(options, environment, &home, &version, number, report)?;
-    }
-    for meta in version.tables() {
-        let before = report.problems.len();
-        let mut wrong = |error: Error| report.problems.push(Problem::of(&error, directory));
-        let open = OpenTable::new(Arc::clone(meta), &home, None);
-        match open.and_then(|open| open.table().cloned()) {
-            Ok(table) => {
-                let found = table.verify_all(&mut wrong);
-                report.tables += 1;
-                report.blocks += found.blocks;
-                report.entries += found.entries;
-                report.bytes += found.bytes;
-            }
-            Err(error) => wrong(error),
-        }
-        if report.problems.len() > before {
-            examined.damaged.insert(meta.id.0);
-        }
-    }
-    examined.manifest = read;
-    Ok(examined)
+    verify.meter.end();
+    Ok(Examined {
+        report: verify.report,
+        manifest: read,
+        damaged,
+    })
 }
 
-/// The stores of the tiers, for opening tables outside of an engine.
-pub(crate) fn home(options: &Options, environment: &Environment) -> Result<Arc<TableHome>> {
+/// The stores of the tiers, for opening tables outside of an engine. The
+/// directories need not exist.
+pub(crate) fn home(options: &Options, environment: &Environment) -> Arc<TableHome> {
     const CACHE_BYTES: u64 = 1 << 20;
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for tier in &options.tiers {
         let how = LocalStoreOptions {
             direct: tier.is_direct(),
         };
-        stores.push(Arc::new(LocalStore::open(environment, tier.path(), how)?));
+        stores.push(Arc::new(LocalStore::unlisted(
+            environment,
+            tier.path(),
+            how,
+        )));
     }
-    Ok(Arc::new(TableHome {
+    Arc::new(TableHome {
         stores,
         context: Arc::new(TableContext::new(Arc::new(BlockCache::new(CACHE_BYTES)))),
         graveyard: Arc::new(Graveyard::default()),
-    }))
+    })
 }
 
-/// The manifest in force. Where the pointer or the manifest is damaged, says so
-/// and gives nothing.
-fn find_manifest(
-    options: &Options,
-    environment: &Environment,
-    identities: &[Option<TierIdentity>],
-    report: &mut VerifyReport,
-) -> Result<(Option<u64>, Option<ReadBack>)> {
-    let directory = options.tiers[0].path();
-    let number = match manifest::current(environment, directory) {
-        Ok(Some(number)) => number,
-        Ok(None) => {
-            let known = identities.iter().any(Option::is_some) || !report.problems.is_empty();
-            if !known && !is_store(options, environment)? {
-                return Err(Error::new(ErrorKind::NotFound, "no store").at(directory));
+impl Verify<'_, '_> {
+    fn directory(&self) -> &Path {
+        self.options.tiers[0].path()
+    }
+
+    /// Notes what `error` says, found in or about `otherwise` if it does not
+    /// say that itself.
+    fn wrong(&mut self, error: &Error, otherwise: &Path) {
+        let problem = Problem::of(error, otherwise);
+        if !self.report.problems.contains(&problem) {
+            self.report.problems.push(problem);
+        }
+    }
+
+    /// Lists every directory.
+    fn list(&mut self) {
+        let options = self.options;
+        for (index, tier) in options.tiers.iter().enumerate() {
+            let path = tier.path();
+            let fs = &self.environment.file_system;
+            let error = match fs.metadata(path) {
+                Ok(Some(metadata)) if metadata.is_directory => match fs.list(path) {
+                    Ok(list) => {
+                        let files = list.iter().filter(|entry| !entry.is_directory);
+                        self.files.extend(files.map(|entry| Listed {
+                            tier: index,
+                            name: entry.name.to_string_lossy().into_owned(),
+                            size_bytes: if is_read(&entry.name.to_string_lossy()) {
+                                entry.size_bytes
+                            } else {
+                                0
+                            },
+                        }));
+                        continue;
+                    }
+                    Err(error) => Error::io("listing tier directory", path, error),
+                },
+                Ok(found) => {
+                    let found = found.map_or("nothing", |_| "a file");
+                    let what = format!("directory of tier {:?}", tier.name());
+                    Error::new(ErrorKind::WrongTier, what)
+                        .at(path)
+                        .expected("a directory", found)
+                }
+                Err(error) => Error::io("looking for tier directory", path, error),
+            };
+            self.wrong(&error, path);
+            self.bad_tiers.insert(index);
+            let what = format!("what lies on tier {:?}: its directory", tier.name());
+            self.report
+                .not_checked
+                .push(format!("{what} cannot be read"));
+        }
+    }
+
+    fn read_identities(&mut self) {
+        let options = self.options;
+        for (index, tier) in options.tiers.iter().enumerate() {
+            let identity = match TierIdentity::read(self.environment, tier.path()) {
+                Ok(identity) => identity,
+                Err(_) if self.bad_tiers.contains(&index) => None,
+                Err(error) => {
+                    self.wrong(&error, tier.path());
+                    self.bad_tiers.insert(index);
+                    None
+                }
+            };
+            self.identities.push(identity);
+        }
+    }
+
+    /// The manifest in force. Where the pointer or the manifest is damaged, says
+    /// so and gives no manifest.
+    fn read_manifest(&mut self) -> Result<(Option<u64>, Option<ReadBack>)> {
+        let directory = self.options.tiers[0].path();
+        let number = match manifest::current(self.environment, directory) {
+            Ok(Some(number)) => number,
+            Ok(None) => {
+                let known = self.identities.iter().any(Option::is_some)
+                    || self.files.iter().any(|f| is_read(&f.name))
+                    || self.files.iter().any(|f| f.name == TIER_FILE_NAME);
+                if !known {
+                    return Err(Error::new(ErrorKind::NotFound, "no store").at(directory));
+                }
+                let path = directory.join(manifest::CURRENT);
+                let missing = Error::corruption("the pointer to the manifest is missing").at(&path);
+                let missing = missing.expected("a manifest's name and checksum", "no file");
+                self.wrong(&missing, &path);
+                return Ok((None, None));
             }
-            report.problems.push(Problem {
-                path: directory.join(manifest::CURRENT),
-                offset: None,
-                what: "the pointer to the manifest is missing".to_string(),
-            });
-            return Ok((None, None));
-        }
-        Err(error) => {
-            report.problems.push(Problem::of(&error, directory));
-            return Ok((None, None));
-        }
-    };
-    match manifest::read(environment, directory, number) {
-        Ok(read) => Ok((Some(number), Some(read))),
-        Err(error) => {
-            report.problems.push(Problem::of(&error, directory));
-            Ok((Some(number), None))
+            Err(error) => {
+                self.wrong(&error, directory);
+                return Ok((None, None));
+            }
+        };
+        match manifest::read(self.environment, directory, number) {
+            Ok(read) => {
+                self.meter
+                    .add(self.size_of(0, &manifest::file_name(number)));
+                Ok((Some(number), Some(read)))
+            }
+            Err(error) => {
+                self.wrong(&error, directory);
+                Ok((Some(number), None))
+            }
         }
     }
-}
 
-/// Whether a tier's directory holds files of a store.
-fn is_store(options: &Options, environment: &Environment) -> Result<bool> {
-    for tier in &options.tiers {
-        let list = environment.file_system.list(tier.path());
-        let list = list.map_err(|e| Error::io("listing", tier.path(), e))?;
-        let found = list.iter().any(|entry| {
-            let name = entry.name.to_string_lossy();
-            ObjectName::parse(&name).is_some()
-                || log::parse_segment(&name).is_some()
-                || manifest::number_of(&name).is_some()
-        });
-        if found {
-            return Ok(true);
+    /// The size of a file; 0 if it is not there.
+    fn size_of(&self, tier: usize, name: &str) -> u64 {
+        let file = self.files.iter().find(|f| f.tier == tier && f.name == name);
+        file.map_or(0, |f| f.size_bytes)
+    }
+
+    /// Checks the version by itself and against the tiers.
+    fn check_version(&mut self, number: u64, read: &ReadBack) {
+        let directory = self.directory().to_path_buf();
+        for error in tier_problems(self.options, read, &self.identities) {
+            let about = |tier: &usize| error.path() == Some(self.options.tiers[*tier].path());
+            // That the tier is not there, or cannot say who it is, is known.
+            if !self.bad_tiers.iter().any(about) {
+                self.wrong(&error, &directory);
+            }
+        }
+        self.report.manifest_torn_bytes = read.torn_bytes;
+        self.report.keyspaces = read.version.keyspaces.len() as u64;
+        let store_id = read.header.store_id;
+        let (environment, end) = (self.environment, read.end);
+        let closed = manifest::check_closing_note(environment, &directory, store_id, number, end);
+        if let Err(error) = closed {
+            self.wrong(&error, &directory);
+        }
+        let name = manifest::file_name(number);
+        self.report.manifest_bytes = self.size_of(0, &name);
+        if let Err(broken) = check::check_version(&read.version) {
+            let path = directory.join(name);
+            self.wrong(&Error::corruption(broken.to_string()).at(&path), &path);
         }
     }
-    Ok(false)
-}
 
-fn read_log(environment: &Environment, directory: &Path, read: &ReadBack, examined: &mut Examined) {
-    let report = &mut examined.report;
-    let version = &read.version;
-    let before = report.problems.len();
-    let mut last = version.last_seq;
-    let (mut entries, mut undecoded) = (0, Vec::new());
-    let store_id = read.header.store_id;
-    let replayed = log::replay(
-        environment,
-        directory,
-        store_id,
-        version.log_floor,
-        &mut |frame| {
-            let count = Operations::new(frame.payload).filter(Result::is_ok).count() as u64;
-            entries += count;
-            last = last.max(SeqNo(frame.first_seq.0 + u64::from(frame.count) - 1));
-            if count != u64::from(frame.count) {
-                undecoded.push(Problem {
-                    path: log::segment_path(directory, frame.segment),
-                    offset: Some(frame.offset),
-                    what: format!("frame has {count} of {} operations", frame.count),
+    /// Reads a table. Says whether all is well with it.
+    fn check_table(&mut self, meta: &Arc<TableMeta>) -> bool {
+        let directory = self.directory().to_path_buf();
+        let before = self.report.problems.len();
+        let mut errors = Vec::new();
+        let open = OpenTable::new(Arc::clone(meta), &self.home, None);
+        match open.and_then(|open| open.table().cloned()) {
+            Ok(table) => {
+                let meter = &mut *self.meter;
+                let found = table.verify_all(&mut |error| errors.push(error), &mut |bytes| {
+                    meter.add(bytes);
                 });
+                // Blocks that are dead, and what an extent leaves free.
+                self.meter.add(meta.dead_bytes);
+                self.report.tables += 1;
+                self.report.blocks += found.blocks;
+                self.report.entries += found.entries;
+                self.report.bytes += found.bytes;
             }
-            Ok(())
-        },
-    );
-    report.log_entries = entries;
-    report.problems.append(&mut undecoded);
-    match replayed {
-        Ok(replayed) => {
-            report.log_frames = replayed.frames;
-            report.log_bytes = replayed.bytes;
-            report.log_torn_bytes = replayed.torn.map_or(0, |t| t.bytes_dropped);
-            if replayed.durable_seq > last {
-                let missing = Error::corruption("log segments are missing").expected(
-                    format!("entries up to {}, which were durable", replayed.durable_seq),
-                    last,
-                );
-                report.problems.push(Problem::of(&missing, directory));
+            Err(error) => {
+                errors.push(error);
+                self.check_extents(meta, &mut errors);
             }
         }
-        Err(error) => report.problems.push(Problem::of(&error, directory)),
+        for error in errors {
+            self.wrong(&error, &directory);
+        }
+        self.report.problems.len() == before
     }
-    examined.log_is_damaged = report.problems.len() > before;
+
+    /// Files that nothing names.
+    fn list_orphans(&mut self, version: &Version, number: u64) {
+        let named = named_objects(version);
+        let mut bytes = 0;
+        for file in &self.files {
+            let orphan = match ObjectName::parse(&file.name) {
+                Some(name) => !named.contains_key(&(TierId(file.tier as u32), name)),
+                None if file.tier > 0 => false,
+                None => {
+                    manifest::number_of(&file.name).is_some_and(|m| m != number)
+                        || parse_segment(&file.name).is_some_and(|s| s < version.log_floor)
+                }
+            };
+            if orphan {
+                let tier = &self.options.tiers[file.tier];
+                self.report.orphans.push(tier.path().join(&file.name));
+                bytes += file.size_bytes;
+            }
+        }
+        self.report.orphans.sort();
+        self.meter.add(bytes);
+    }
 }
 
-fn list_orphans(
-    options: &Options,
-    environment: &Environment,
-    home: &TableHome,
-    version: &Version,
-    number: Option<u64>,
-    report: &mut VerifyReport,
-) -> Result<()> {
-    let named = named_objects(version);
-    for ((tier, store), id) in options.tiers.iter().zip(&home.stores).zip(0u32..) {
-        for (name, _) in store.list()? {
-            if !named.contains_key(&(TierId(id), name)) {
-                report.orphans.push(tier.path().join(name.to_string()));
-            }
-        }
-    }
-    let directory = options.tiers[0].path();
-    let list = environment.file_system.list(directory);
-    for entry in list.map_err(|e| Error::io("listing", directory, e))? {
-        let name = entry.name.to_string_lossy();
-        let manifest = manifest::number_of(&name);
-        let segment = log::parse_segment(&name);
-        if manifest.is_some_and(|m| Some(m) != number)
-            || segment.is_some_and(|s| s < version.log_floor)
-        {
-            report.orphans.push(directory.join(&entry.name));
-        }
-    }
-    report.orphans.sort();
-    Ok(())
+/// Whether a file of this name is one that is read.
+fn is_read(name: &str) -> bool {
+    ObjectName::parse(name).is_some()
+        || parse_segment(name).is_some()
+        || manifest::number_of(name).is_some()
 }
 
 /// Every object that a version names, with its table.

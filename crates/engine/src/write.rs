@@ -26,8 +26,18 @@ use crate::options::Durability;
 /// How one write is acknowledged.
 ///
 /// ```
-/// use thermocline::{Durability, WriteOptions};
-/// let options = WriteOptions::default().durability(Durability::Device);
+/// use thermocline::{Durability, WriteBatch, WriteOptions};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// let safe = WriteOptions::default().durability(Durability::Device);
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"paid", b"yes")?;
+/// db.write_with(&batch, safe)?; // One write may wait for the device,
+/// batch.clear();
+/// batch.put(b"visits", b"17")?;
+/// db.write_with(&batch, WriteOptions::default())?; // the next one need not.
+/// # assert!(db.get(b"paid")?.is_some() && db.get(b"visits")?.is_some());
+/// # Ok::<(), thermocline::Error>(())
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct WriteOptions {
@@ -36,6 +46,17 @@ pub struct WriteOptions {
 
 impl WriteOptions {
     /// What an acknowledgement means. Default: the store's own durability.
+    ///
+    /// ```
+    /// # use thermocline::{Durability, WriteBatch, WriteOptions};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"paid", b"yes")?;
+    /// db.write_with(&batch, WriteOptions::default().durability(Durability::Device))?;
+    /// assert!(db.get(b"paid")?.is_some());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> WriteOptions {
         self.durability = Some(durability);
@@ -55,12 +76,14 @@ impl Engine {
         if batch.is_empty() {
             return self.check_writable();
         }
+        batch.check_store(self.store_id)?;
         let payload = batch.encoded();
         if payload.len() > BATCH_BYTES_MAX {
             return Err(Error::invalid("batch size in bytes")
                 .expected(format!("at most {BATCH_BYTES_MAX}"), payload.len()));
         }
         let checksum = crc32c::crc32c(payload);
+        self.admit(payload)?;
         self.make_room(payload.len())?;
 
         let mut commit = self.commit.lock();

@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use thermocline::{
-    Compression, Db, DumpOptions, ErrorKind, KeyspaceOptions, Options, RepairReport, Tier, dump,
-    repair, verify,
+    Compression, Db, DumpOptions, ErrorKind, KeyspaceOptions, Options, Phase, Progress,
+    RepairReport, Tier, VerifyReport, dump, repair, repair_with, verify, verify_with,
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -417,6 +417,309 @@ fn a_missing_object_is_found_and_reported() {
     assert_eq!(report.tables_lost.len(), 1, "{report}");
 }
 
+/// Every file of the store with its content, and when it was last changed.
+fn snapshot(root: &Path) -> Vec<(PathBuf, Vec<u8>, std::time::SystemTime)> {
+    let read = |f: PathBuf| {
+        let path = root.join(&f);
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        (f, fs::read(path).unwrap(), modified)
+    };
+    files(root).into_iter().map(read).collect()
+}
+
+/// Flips a bit in the middle of a file.
+fn break_file(path: &Path) -> u64 {
+    let mut bytes = fs::read(path).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 0x10;
+    fs::write(path, &bytes).unwrap();
+    at as u64
+}
+
+/// Verifies and requires that nothing is changed.
+fn verify_unchanged(root: &Path) -> VerifyReport {
+    let before = snapshot(root);
+    let report = verify(options(root)).unwrap();
+    assert_eq!(before, snapshot(root), "verify changed the store");
+    report
+}
+
+/// Used to stop at the first thing it could not read: behind a damaged manifest
+/// no table and no log segment was looked at.
+#[test]
+fn behind_an_unreadable_manifest_every_file_is_still_read() {
+    let whole = tempfile::tempdir().unwrap();
+    store(whole.path());
+    let sound = verify_unchanged(whole.path());
+    assert!(sound.not_checked.is_empty(), "{sound}");
+    let manifest = files(whole.path())
+        .into_iter()
+        .find(|f| f.to_string_lossy().contains("MANIFEST"))
+        .unwrap();
+    let current = PathBuf::from("fast/CURRENT");
+    type Break = fn(&Path);
+    let ways: [(&Path, Break); 5] = [
+        (&manifest, |path| _ = break_file(path)),
+        (&manifest, |path| fs::write(path, b"").unwrap()),
+        (&manifest, |path| fs::remove_file(path).unwrap()),
+        (&current, |path| fs::write(path, b"nonsense").unwrap()),
+        (&current, |path| fs::remove_file(path).unwrap()),
+    ];
+    for (way, (file, damage)) in ways.into_iter().enumerate() {
+        let root = tempfile::tempdir().unwrap();
+        copy(whole.path(), root.path());
+        damage(&root.path().join(file));
+        let report = verify_unchanged(root.path());
+        let named = |report: &VerifyReport, file: &Path| {
+            let path = root.path().join(file);
+            report.problems.iter().any(|p| p.path == path)
+        };
+        assert!(named(&report, file), "way {way}: {report}");
+        assert_eq!(report.problems.len(), 1, "way {way}: {report}");
+        assert!(!report.not_checked.is_empty(), "way {way}: {report}");
+        assert_eq!(report.tables, sound.tables, "way {way}: {report}");
+        assert_eq!(report.entries, sound.entries, "way {way}: {report}");
+        assert_eq!(report.bytes, sound.bytes, "way {way}: {report}");
+        assert!(report.log_entries >= 40, "way {way}: {report}");
+        // And now one more thing is wrong in every kind of file.
+        let mut broken = Vec::new();
+        for extension in ["data", "meta", "log"] {
+            let with = |f: &&PathBuf| f.extension().is_some_and(|e| e == extension);
+            let all = files(root.path());
+            let file = all.iter().rfind(with).unwrap();
+            let size = fs::metadata(root.path().join(file)).unwrap().len();
+            let at = break_file(&root.path().join(file));
+            broken.push((file.clone(), at, size));
+        }
+        let slow = root.path().join("cheap/TIER");
+        fs::remove_file(&slow).unwrap();
+        let report = verify_unchanged(root.path());
+        for (file, at, size) in &broken {
+            assert!(
+                named(&report, file),
+                "way {way}: {}: {report}",
+                file.display()
+            );
+            let path = root.path().join(file);
+            for problem in report.problems.iter().filter(|p| p.path == path) {
+                let offset = problem.offset.unwrap_or_else(|| panic!("{problem}"));
+                assert!(offset <= *at && offset < *size, "way {way}: {problem}");
+            }
+        }
+        assert!(named(&report, Path::new("cheap")), "way {way}: {report}");
+        assert_eq!(report.tables, sound.tables - 1, "way {way}: {report}");
+    }
+}
+
+#[test]
+fn a_missing_tier_or_unreadable_table_keeps_nothing_else_from_being_read() {
+    let whole = tempfile::tempdir().unwrap();
+    store(whole.path());
+    let sound = verify_unchanged(whole.path());
+    // A tier is away: the other one is read.
+    for (away, other) in [("cheap", "fast"), ("fast", "cheap")] {
+        let root = tempfile::tempdir().unwrap();
+        copy(&whole.path().join(other), &root.path().join(other));
+        let report = verify(options(root.path())).unwrap();
+        let gone = root.path().join(away);
+        let told = report.problems.iter().find(|p| p.path == gone).unwrap();
+        assert!(told.expected.is_some() && told.found.is_some(), "{told:?}");
+        assert!(
+            report.not_checked.iter().any(|n| n.contains(away)),
+            "{report}"
+        );
+        let damaged = fs::read_dir(root.path().join(other)).unwrap();
+        let object = damaged
+            .map(|e| e.unwrap().path())
+            .find(|p| p.extension().is_some_and(|e| e == "data" || e == "log"))
+            .unwrap();
+        break_file(&object);
+        let report = verify(options(root.path())).unwrap();
+        assert!(report.problems.iter().any(|p| p.path == object), "{report}");
+        assert!(!gone.exists());
+    }
+    // A table cannot be opened: its data is read all the same.
+    let root = tempfile::tempdir().unwrap();
+    copy(whole.path(), root.path());
+    let of_table = |extension: &str, from: &Path| {
+        let mut all = files(from);
+        all.retain(|f| f.extension().is_some_and(|e| e == extension));
+        all
+    };
+    for meta in of_table("meta", root.path()) {
+        break_file(&root.path().join(meta));
+    }
+    for data in of_table("data", root.path()) {
+        break_file(&root.path().join(data));
+    }
+    let report = verify_unchanged(root.path());
+    for file in [of_table("meta", root.path()), of_table("data", root.path())].concat() {
+        let path = root.path().join(&file);
+        let about = report.problems.iter().find(|p| p.path == path);
+        let problem = about.unwrap_or_else(|| panic!("{}: {report}", file.display()));
+        assert!(problem.offset.is_some(), "{problem}");
+    }
+    assert_eq!(report.log_entries, sound.log_entries);
+}
+
+#[test]
+fn every_damaged_log_segment_is_named_and_not_the_first_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let small = || options(root.path()).log_segment_bytes(16 << 10);
+    let db = Db::open(small()).unwrap();
+    for i in 0..1000u32 {
+        db.put(&i.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    db.close().unwrap();
+    let mut segments = files(root.path());
+    segments.retain(|f| f.extension().is_some_and(|e| e == "log"));
+    assert!(segments.len() >= 4, "{segments:?}");
+    for segment in [&segments[0], &segments[2]] {
+        break_file(&root.path().join(segment));
+    }
+    let report = verify(small()).unwrap();
+    let paths: Vec<_> = report.problems.iter().map(|p| p.path.clone()).collect();
+    for (index, segment) in segments.iter().enumerate() {
+        let named = paths.contains(&root.path().join(segment));
+        assert_eq!(named, index == 0 || index == 2, "{report}");
+    }
+    for problem in &report.problems {
+        assert!(problem.offset.is_some(), "{problem}");
+        assert!(
+            problem.expected.is_some() && problem.found.is_some(),
+            "{problem}"
+        );
+    }
+}
+
+/// Where the frames of a manifest end, the last mark left out.
+fn frame_ends(bytes: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut at = 0;
+    while at + 16 <= bytes.len() {
+        let word = |i: usize| u32::from_le_bytes(bytes[at + i..at + i + 4].try_into().unwrap());
+        let end = (at + 16 + word(8) as usize).next_multiple_of(8);
+        if word(12) != 0x7468_6d02 {
+            ends.push(end);
+        }
+        at = end;
+    }
+    ends
+}
+
+/// Cut off at the end of an edit, a manifest used to read as an earlier one: a
+/// bulk load, which is in no log, was gone, and its tables were deleted.
+#[test]
+fn a_manifest_that_lost_its_last_edits_after_a_clean_close_is_refused() {
+    let whole = tempfile::tempdir().unwrap();
+    let history = store(whole.path());
+    // Sessions that write to no log: one that does nothing, one that loads.
+    Db::open(options(whole.path())).unwrap().close().unwrap();
+    let db = Db::open(options(whole.path())).unwrap();
+    let mut load = db.bulk_load().unwrap();
+    load.add(b"x", b"loaded").unwrap();
+    load.finish().unwrap();
+    db.close().unwrap();
+    assert!(verify(options(whole.path())).unwrap().problems.is_empty());
+    let manifest = files(whole.path())
+        .into_iter()
+        .find(|f| f.to_string_lossy().contains("MANIFEST"))
+        .unwrap();
+    let bytes = fs::read(whole.path().join(&manifest)).unwrap();
+    let ends = frame_ends(&bytes);
+    assert!(ends.len() >= 4, "{ends:?}");
+    for (index, &end) in ends.iter().enumerate() {
+        let root = tempfile::tempdir().unwrap();
+        copy(whole.path(), root.path());
+        let path = root.path().join(&manifest);
+        fs::write(&path, &bytes[..end]).unwrap();
+        if index + 1 == ends.len() {
+            // The mark alone is gone.
+            Db::open(options(root.path())).unwrap();
+            continue;
+        }
+        let before = snapshot(root.path());
+        let error = Db::open(options(root.path())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert_eq!(
+            before,
+            snapshot(root.path()),
+            "a refused opening changes nothing"
+        );
+        let report = verify_unchanged(root.path());
+        assert!(report.problems.iter().any(|p| p.path == path), "{report}");
+        let report = repair(options(root.path())).unwrap();
+        let db = Db::open(options(root.path())).unwrap_or_else(|e| panic!("{end}: {e}\n{report}"));
+        assert_eq!(
+            db.get(b"x").unwrap().as_deref(),
+            Some(&b"loaded"[..]),
+            "{report}"
+        );
+        for (key, value) in &history.now {
+            assert_eq!(
+                db.get(key).unwrap().as_ref().map(|v| v.to_vec()),
+                Some(value.clone())
+            );
+        }
+    }
+}
+
+#[test]
+fn a_store_that_was_not_closed_is_not_taken_for_a_damaged_one() {
+    let root = tempfile::tempdir().unwrap();
+    store(root.path());
+    for round in 0..3u8 {
+        let db = Db::open(options(root.path())).unwrap();
+        let mut load = db.bulk_load().unwrap();
+        load.add(&[b'x', round], b"loaded").unwrap();
+        load.finish().unwrap();
+        let killed = tempfile::tempdir().unwrap();
+        copy(root.path(), killed.path());
+        let report = verify(options(killed.path())).unwrap();
+        assert!(report.problems.is_empty(), "{report}");
+        let survivor = Db::open(options(killed.path())).unwrap();
+        assert!(survivor.get(&[b'x', round]).unwrap().is_some());
+    }
+}
+
+#[test]
+fn progress_rises_to_all_bytes_and_repair_goes_through_its_phases() {
+    let root = tempfile::tempdir().unwrap();
+    store(root.path());
+    let record = |seen: &mut Vec<Progress>, now: Progress| {
+        if let Some(last) = seen.last().filter(|last| last.phase == now.phase) {
+            assert!(now.done_bytes >= last.done_bytes && now.total_bytes >= last.total_bytes);
+        }
+        assert!(now.done_bytes <= now.total_bytes);
+        seen.push(now);
+    };
+    let mut seen = Vec::new();
+    let report = verify_with(options(root.path()), &mut |now| record(&mut seen, now)).unwrap();
+    let last = seen.last().unwrap();
+    assert!(last.total_bytes >= report.bytes && last.done_bytes == last.total_bytes);
+    assert!(seen.len() as u64 > report.tables, "{}", seen.len());
+    // It was counted and not made up at the end.
+    let before_end = seen[seen.len() - 2];
+    assert!(
+        before_end.done_bytes * 10 >= last.total_bytes * 9,
+        "{before_end:?} of {last:?}"
+    );
+    let data = files(root.path())
+        .into_iter()
+        .find(|f| f.extension().is_some_and(|e| e == "data"))
+        .unwrap();
+    break_file(&root.path().join(data));
+    let mut seen = Vec::new();
+    repair_with(options(root.path()), &mut |now| record(&mut seen, now)).unwrap();
+    let mut phases: Vec<Phase> = seen.iter().map(|p| p.phase).collect();
+    phases.dedup();
+    assert_eq!(phases, [Phase::Check, Phase::Save, Phase::CheckAgain]);
+    for phase in phases {
+        let last = seen.iter().rfind(|p| p.phase == phase).unwrap();
+        assert_eq!(last.done_bytes, last.total_bytes, "{phase:?}");
+    }
+}
+
 #[test]
 fn tiers_of_other_stores_are_not_repaired_into_this_one() {
     let (root, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -424,7 +727,7 @@ fn tiers_of_other_stores_are_not_repaired_into_this_one() {
     store(other.path());
     fs::remove_dir_all(root.path().join("cheap")).unwrap();
     assert_eq!(
-        verify(options(root.path())).unwrap_err().kind(),
+        repair(options(root.path())).unwrap_err().kind(),
         ErrorKind::WrongTier
     );
     copy(&other.path().join("cheap"), &root.path().join("cheap"));

@@ -192,6 +192,58 @@ fn a_dropped_keyspace_is_closed_to_everyone_and_its_readers_finish() {
     assert_eq!(kind(db.create_keyspace("cuts", cuts)), INVALID);
 }
 
+/// Keyspaces have numbers, and every store counts its own. A batch made for one
+/// store and written to another went to whatever keyspace had that number
+/// there; a snapshot of one store read another at a number that meant nothing.
+#[test]
+fn a_keyspace_of_another_store_is_refused_and_nothing_is_written() {
+    let ((_one, ours), (_two, theirs)) = (open(), open());
+    let options = KeyspaceOptions::default;
+    let our_space = ours.create_keyspace("ours", options()).unwrap();
+    let their_space = theirs.create_keyspace("theirs", options()).unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put_in(&our_space, b"k", b"v").unwrap();
+    assert_eq!(kind(theirs.write(&batch)), INVALID);
+    assert!(their_space.get(b"k").unwrap().is_none());
+    assert_eq!(kind(batch.put_in(&their_space, b"k", b"v")), INVALID);
+    assert_eq!(kind(batch.delete_in(&their_space, b"k")), INVALID);
+    assert_eq!(
+        kind(batch.delete_range_in(&their_space, b"k", b"l")),
+        INVALID
+    );
+    assert_eq!(batch.len(), 1);
+    ours.write(&batch).unwrap();
+    assert!(our_space.get(b"k").unwrap().is_some());
+    batch.clear();
+    batch.put_in(&their_space, b"k", b"v").unwrap();
+    theirs.write(&batch).unwrap();
+
+    let snapshot = ours.snapshot();
+    assert!(snapshot.get_in(&our_space, b"k").unwrap().is_some());
+    assert_eq!(kind(snapshot.get_in(&their_space, b"k")), INVALID);
+    let (start, end) = (Bound::Unbounded, Bound::Unbounded);
+    assert_eq!(kind(snapshot.range_in(&their_space, start, end)), INVALID);
+}
+
+/// The documentation said that every call of other handles is refused once the
+/// store is closed. Reads are not, and do no harm, for the directories stay
+/// locked.
+#[test]
+fn after_close_other_handles_read_and_do_not_write() {
+    let (directory, db) = open();
+    db.put(b"k", b"v").unwrap();
+    let other = db.clone();
+    db.close().unwrap();
+    assert!(other.get(b"k").unwrap().is_some());
+    assert_eq!(kind(other.put(b"k", b"w")), Some(ErrorKind::Closed));
+    assert_eq!(kind(other.flush()), Some(ErrorKind::Closed));
+    let options = || small(directory.path());
+    assert_eq!(kind(Db::open(options())), Some(ErrorKind::Locked));
+    drop(other);
+    let db = Db::open(options()).unwrap();
+    assert_eq!(db.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+}
+
 #[test]
 fn a_checkpoint_needs_an_empty_place() {
     let (directory, db) = open();

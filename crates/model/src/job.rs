@@ -144,6 +144,9 @@ pub struct Layout {
     pub meta: TierId,
     /// The tier of the data extents.
     pub data: TierId,
+    /// The tier that the data belongs on; a faster one than `data` where that
+    /// has no room.
+    pub wanted: TierId,
     /// The rule that says so.
     pub rule: &'static str,
 }

@@ -19,6 +19,24 @@ impl std::fmt::Display for TierId {
 /// Most tiers a store may have.
 pub const TIERS_MAX: usize = 16;
 
+/// Whether `name` may be a tier's. A checkpoint makes a directory of that name,
+/// so it must be one on every file system, and lie where it is put.
+#[must_use]
+pub fn is_tier_name(name: &str) -> bool {
+    const RESERVED: [&str; 4] = ["con", "prn", "aux", "nul"];
+    let stem = name.split('.').next().unwrap_or("").to_ascii_lowercase();
+    let numbered = (stem.strip_prefix("com").or(stem.strip_prefix("lpt")))
+        .is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|b| b.is_ascii_digit()));
+    name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && !name.ends_with('.')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && !RESERVED.contains(&&*stem)
+        && !numbered
+}
+
 /// How fast a device is, as far as placement cares.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DeviceProfile {

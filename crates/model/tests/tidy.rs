@@ -13,16 +13,10 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 700;
 
 /// Longer files, and why.
-const LONG_FILES: &[(&str, &str)] = &[
-    (
-        "crates/engine/src/db.rs",
-        "the public face: most of it is documentation",
-    ),
-    (
-        "crates/engine/src/memory/skiplist.rs",
-        "one data structure, whose unsafe code is judged together",
-    ),
-];
+const LONG_FILES: &[(&str, &str)] = &[(
+    "crates/engine/src/memory/skiplist.rs",
+    "one data structure, whose unsafe code is judged together",
+)];
 
 /// Where `unsafe` may stand, and for what.
 const UNSAFE_FILES: &[(&str, &str)] = &[
@@ -60,7 +54,8 @@ const FOLDER_ARROWS: &[(&str, &[&str])] = &[
     ("cache", &["table"]),
     ("table", &["store", "cache"]),
     // Of `memory` the filters, which stand before the tables made of memtables.
-    ("version", &["store", "table", "cache", "memory"]),
+    // Of `log` the note that a clean close leaves there.
+    ("version", &["store", "log", "table", "cache", "memory"]),
     (
         "job",
         &[
@@ -346,6 +341,122 @@ fn inside_the_engine_nouns_do_not_know_verbs() {
         assert!(files > 0, "{place} is not there");
     }
     report("arrows inside the engine that point up", &found);
+}
+
+/// The names that `lib.rs` of the engine gives to users from its own modules.
+fn names_for_users(lib: &str) -> Vec<&str> {
+    let uses = lib.split("pub use ").skip(1);
+    let own = uses.filter(|text| !text.starts_with("thermocline_"));
+    own.flat_map(|text| {
+        let text = &text[..text.find(';').unwrap()];
+        let names = text.split_once('{').map_or_else(
+            || text.rsplit("::").next().unwrap(),
+            |(_, list)| list.trim_end_matches('}'),
+        );
+        names.split(',').map(str::trim).filter(|n| !n.is_empty())
+    })
+    .collect()
+}
+
+/// The name at the start of `text`.
+fn name_at(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// What is wrong with the example in a doc comment: of the item in line `at`,
+/// or of a whole module if `mark` is `//!`.
+fn example_fault(lines: &[&str], at: usize, mark: &str) -> Option<&'static str> {
+    let above = lines[..at].iter().rev();
+    let part = |l: &&&str| {
+        let line = l.trim_start();
+        line.starts_with(mark) || !line.is_empty() && !line.starts_with('}') && mark == "///"
+    };
+    let doc: Vec<&str> = above
+        .take_while(part)
+        .filter_map(|l| l.trim_start().strip_prefix(mark))
+        .collect();
+    let fences = doc.iter().rev().filter(|l| l.trim().starts_with("```"));
+    let openings: Vec<&str> = fences.step_by(2).map(|l| l.trim()).collect();
+    if openings.is_empty() {
+        return Some("no example");
+    }
+    // `no_run`, `ignore` and the like.
+    if openings.iter().any(|fence| *fence != "```") {
+        return Some("an example that does not run");
+    }
+    let asserts = doc.iter().any(|l| l.contains("assert"));
+    (!asserts).then_some("an example without assertion")
+}
+
+#[test]
+fn every_public_call_of_the_library_has_an_example() {
+    let sources = sources();
+    let place = "crates/engine/src/";
+    let lib = format!("{place}lib.rs");
+    let lib = &sources.iter().find(|s| s.path == lib).unwrap().text;
+    let names = names_for_users(lib);
+    let mut found = Vec::new();
+    let mut examples = 0;
+    let mut defined = Vec::new();
+    for source in &sources {
+        let Some(inside) = source.path.strip_prefix(place) else {
+            continue;
+        };
+        if source.is_test() {
+            continue;
+        }
+        let lines: Vec<&str> = source.without_tests().lines().collect();
+        // Open for simulation: one example for the module.
+        if lib.contains(&format!("\npub mod {};", name_at(inside))) {
+            let end = lines.iter().position(|l| !l.starts_with("//!"));
+            let fault = example_fault(&lines, end.unwrap_or(0), "//!");
+            if let Some(fault) = fault.filter(|_| inside.ends_with("/mod.rs")) {
+                found.push(format!("{}: {fault}", source.path));
+            }
+            continue;
+        }
+        // The type whose methods these are.
+        let mut of = "";
+        for (at, line) in lines.iter().enumerate() {
+            if let Some(rest) = line.strip_prefix("impl") {
+                let generics = rest.starts_with('<');
+                let rest = rest.split_once(if generics { "> " } else { " " });
+                let rest = rest.map_or("", |(_, rest)| rest);
+                of = name_at(rest.rsplit(" for ").next().unwrap());
+            }
+            let method = line.strip_prefix("    pub fn ");
+            let item = ["fn", "struct", "enum", "type"]
+                .iter()
+                .find_map(|kind| line.strip_prefix(&format!("pub {kind} ")));
+            let (owner, name) = match (method, item) {
+                (Some(rest), _) => (of, name_at(rest)),
+                (_, Some(rest)) => (name_at(rest), ""),
+                _ => continue,
+            };
+            if !names.contains(&owner) {
+                continue;
+            }
+            defined.push(owner);
+            examples += 1;
+            if let Some(fault) = example_fault(&lines, at, "///") {
+                found.push(format!(
+                    "{}:{}: {owner} {name}: {fault}",
+                    source.path,
+                    at + 1
+                ));
+            }
+        }
+    }
+    // Constants have examples where there is something to show.
+    let is_constant = |name: &str| name.chars().all(|c| c.is_uppercase() || c == '_');
+    for name in names.iter().filter(|name| !is_constant(name)) {
+        if !defined.contains(name) {
+            found.push(format!("{name} is defined nowhere"));
+        }
+    }
+    assert!(examples > 100, "only {examples} public items found");
+    report("public items of the library without an example", &found);
 }
 
 #[test]

@@ -9,13 +9,16 @@ use thermocline::{Db, ErrorKind, Options, Tier};
 use thermocline_sim::disk::{Disk, Down};
 
 fn options(names: &[&str]) -> Options {
-    let tier = |name: &&str| {
-        Tier::new(name, format!("/{name}/store"))
-            .block_bytes(512)
-            .capacity_bytes(20_000)
+    let tier = |(at, name): (usize, &&str)| {
+        let tier = Tier::new(name, format!("/{name}/store")).block_bytes(512);
+        // The last one takes what is left.
+        match at + 1 < names.len() {
+            true => tier.capacity_bytes(20_000),
+            false => tier,
+        }
     };
     Options::new()
-        .with_tiers(names.iter().map(tier).collect())
+        .with_tiers(names.iter().enumerate().map(tier).collect())
         .background_threads(0)
         .table_bytes(4 << 10)
         .reserve_bytes(0)
@@ -36,27 +39,16 @@ fn store(disk: &Disk, names: &[&str], sessions: u8) {
 }
 
 fn refused(disk: &Disk, options: Options, kind: ErrorKind, words: &str) {
-    let before: Vec<Vec<String>> = options
-        .tier_list()
-        .iter()
-        .map(|t| files(disk, t.path()))
-        .collect();
+    let fs = disk.environment().file_system;
+    let there = || {
+        let state = |t: &Tier| (fs.metadata(t.path()).unwrap(), disk.names(t.path()));
+        options.tier_list().iter().map(state).collect::<Vec<_>>()
+    };
+    let before = there();
     let error = Db::open_in(options.clone(), &disk.environment()).expect_err(words);
     assert_eq!(error.kind(), kind, "{error}");
     assert!(error.to_string().contains(words), "{error}");
-    let after: Vec<Vec<String>> = options
-        .tier_list()
-        .iter()
-        .map(|t| files(disk, t.path()))
-        .collect();
-    assert_eq!(before, after, "a refused opening changes nothing");
-}
-
-fn files(disk: &Disk, path: &Path) -> Vec<String> {
-    disk.names(path)
-        .into_iter()
-        .filter(|n| n != "LOCK")
-        .collect()
+    assert_eq!(before, there(), "a refused opening changes nothing");
 }
 
 fn opens(disk: &Disk, names: &[&str], session: u8) {
@@ -83,6 +75,8 @@ fn a_tier_whose_mount_point_is_empty_is_refused() {
         "\"slow\": is missing",
     );
     // Nor when the mount point is there and holds nothing.
+    let fs = disk.environment().file_system;
+    fs.create_directory(Path::new("/slow/store")).unwrap();
     refused(
         &disk,
         options(&["fast", "slow"]),
@@ -236,7 +230,7 @@ fn damage_at_the_source_is_not_carried_to_another_tier() {
     db.compact_range(None, None).unwrap();
     db.close().unwrap();
     let data = |path: &str| {
-        let names = files(&disk, Path::new(path)).into_iter();
+        let names = disk.names(Path::new(path)).into_iter();
         names.filter(|n| n.ends_with(".data")).collect::<Vec<_>>()
     };
     for name in data("/fast/store") {
@@ -270,6 +264,44 @@ fn one_directory_has_one_opener() {
     assert_eq!(Db::open(other).unwrap_err().kind(), ErrorKind::Locked);
     drop(db);
     Db::open(options).unwrap();
+}
+
+/// A refused opening used to make the directory of a tier that was not mounted,
+/// with a `LOCK` file in it, before it looked at anything.
+#[test]
+fn a_refused_opening_leaves_no_directory_and_no_lock_file() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let two = |slow: &Path| Options::at(at("fast")).tier(Tier::new("slow", slow));
+    Db::open(two(&at("slow/store"))).unwrap();
+    std::fs::rename(at("slow"), at("away")).unwrap();
+    let error = Db::open(two(&at("slow/store"))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongTier);
+    assert!(
+        !at("slow").exists(),
+        "the directory above is not made either"
+    );
+    // With its first tier away.
+    std::fs::rename(at("away"), at("slow")).unwrap();
+    std::fs::rename(at("fast"), at("away")).unwrap();
+    let error = Db::open(two(&at("slow/store"))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongTier);
+    assert!(!at("fast").exists());
+    // A new store of which one directory cannot be made.
+    std::fs::write(at("file"), b"").unwrap();
+    for bad in [at("file/below"), "/proc/thermocline".into()] {
+        let options = Options::at(at("a/b/new")).tier(Tier::new("slow", &bad));
+        Db::open(options).unwrap_err();
+        assert!(!at("a").exists(), "{}", bad.display());
+    }
+    // An empty directory that is nobody's tier gets no lock file.
+    std::fs::create_dir(at("fast")).unwrap();
+    Db::open(two(&at("slow/store"))).unwrap_err();
+    assert_eq!(std::fs::read_dir(at("fast")).unwrap().count(), 0);
+    std::fs::remove_dir(at("fast")).unwrap();
+    std::fs::rename(at("away"), at("fast")).unwrap();
+    Db::open(two(&at("slow/store"))).unwrap();
+    Db::open(Options::at(at("a/b/new")).tier(Tier::new("slow", at("c/d")))).unwrap();
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod replay;
 mod scan;
 mod stat;
 mod verify;
+mod whole;
 
 /// What a command prints to.
 pub(crate) type Out<'a> = &'a mut dyn Write;

@@ -3,10 +3,9 @@
 use clap::Args;
 
 use super::Out;
+use super::whole::WholeArgs;
 use crate::engine;
 use crate::exit::{Exit, Failure};
-use crate::progress;
-use crate::store::StoreArgs;
 
 /// Read everything and check every checksum and invariant
 #[derive(Args, Debug)]
@@ -19,24 +18,12 @@ Changes no byte. Exits with 4 where there are problems, each named with file and
 offset; `thermocline repair` saves what can be saved.")]
 pub(crate) struct Verify {
     #[command(flatten)]
-    store: StoreArgs,
-    /// Print a JSON object
-    #[arg(long)]
-    json: bool,
+    whole: WholeArgs,
 }
 
 impl Verify {
     pub(crate) fn run(self, out: Out<'_>) -> Result<Exit, Failure> {
-        let options = self.store.options()?.create_if_missing(false);
-        let bar = progress::of_unknown_length("verifying");
-        let report = engine::verify(options)?;
-        bar.finish_and_clear();
-        if self.json {
-            serde_json::to_writer_pretty(&mut *out, &report)?;
-            writeln!(out)?;
-        } else {
-            writeln!(out, "{}", report.to_string().trim_end())?;
-        }
+        let report = self.whole.run(out, engine::verify_with)?;
         Ok(if report.problems.is_empty() {
             Exit::Done
         } else {

@@ -6,6 +6,14 @@
 //! small shards; and the hash, because keys are two counters that one
 //! multiplication spreads well enough. Blocks need not be removed when their
 //! table goes: table numbers are never reused.
+//!
+//! ```
+//! use thermocline::cache::BlockCache;
+//! use thermocline_model::TableId;
+//! let cache = BlockCache::new(64 << 20); // 64 MiB
+//! assert!(cache.get(TableId(7), 0).is_none());
+//! assert_eq!(cache.stats().misses, 1);
+//! ```
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;

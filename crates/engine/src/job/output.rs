@@ -42,7 +42,6 @@ pub(crate) fn spilling<T>(engine: &Engine, mut job: impl FnMut(TierId) -> Result
                 if e.kind() == ErrorKind::NoSpace
                     && (first_tier.0 as usize) + 1 < engine.tiers.len() =>
             {
-                engine.tiers[first_tier.0 as usize].counters.spills.add(1);
                 first_tier = TierId(first_tier.0 + 1);
             }
             other => return other,
@@ -55,6 +54,8 @@ struct Current {
     data_object: u64,
     meta_object: u64,
     data_tier: TierId,
+    /// Where the data belongs.
+    wanted_tier: TierId,
     meta_tier: TierId,
     /// Range deletes from here on belong to this table; none means from the
     /// beginning.
@@ -88,6 +89,9 @@ pub(crate) struct Outputs<'a> {
     /// Where the next table's range deletes begin.
     low: Option<Box<[u8]>>,
     finished: Vec<Arc<TableMeta>>,
+    /// Of these, the ones that lie lower than they belong: the tier that was
+    /// full, and bytes.
+    spilled: Vec<(TierId, u64)>,
     disarmed: bool,
 }
 
@@ -101,6 +105,7 @@ impl<'a> Outputs<'a> {
             current: None,
             low: None,
             finished: Vec::new(),
+            spilled: Vec::new(),
             disarmed: false,
         }
     }
@@ -169,6 +174,10 @@ impl<'a> Outputs<'a> {
 
     fn begin(&mut self) -> Result<()> {
         let engine = self.engine.clone();
+        if let Host::Load(engine) = &engine {
+            let bytes = self.finished.iter().map(|t| t.size_bytes()).sum();
+            engine.check_capacity(bytes)?;
+        }
         let layout = engine.place(&NewTable {
             keyspace: self.target.keyspace,
             slot: self.target.slot,
@@ -196,6 +205,7 @@ impl<'a> Outputs<'a> {
             data_object,
             meta_object: engine.new_id(),
             data_tier,
+            wanted_tier: layout.wanted.min(last_tier),
             meta_tier,
             low: self.low.take(),
         });
@@ -256,6 +266,11 @@ impl<'a> Outputs<'a> {
             .add(written.meta_bytes);
         let meta_place = (current.meta_tier, ObjectId(current.meta_object));
         let data_place = (current.data_tier, ObjectId(current.data_object));
+        // A load's tables are not yet counted in their level when the next one
+        // is placed, so that where that belongs is not known.
+        if current.data_tier > current.wanted_tier && self.target.background {
+            self.spilled.push((current.wanted_tier, written.data_bytes));
+        }
         self.finished
             .push(Arc::new(written.into_meta(meta_place, data_place)));
         Ok(())
@@ -272,6 +287,11 @@ impl<'a> Outputs<'a> {
     /// A commit names the tables now.
     pub(crate) fn keep(mut self) {
         self.disarmed = true;
+        let now_us = self.engine.environment.clock.now_micros();
+        for (tier, bytes) in self.spilled.drain(..) {
+            let counters = &self.engine.tiers[tier.0 as usize].counters;
+            counters.spilled(bytes, now_us);
+        }
     }
 }
 

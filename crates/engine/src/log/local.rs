@@ -14,7 +14,7 @@ use super::format::{
 };
 use super::segment::OpenSegment;
 use super::{LogPersist, LogSink, LogSyncer};
-use crate::store::{Environment, FileSystem, OpenHow, read_exact_at, write_all_at};
+use crate::store::{Environment, File, FileSystem, OpenHow, read_exact_at, write_all_at};
 use crate::{Error, ErrorKind, Result};
 
 /// How a log is written.
@@ -36,6 +36,9 @@ impl Default for LogOptions {
         }
     }
 }
+
+/// What the seal of a clean close can carry, for whoever closes the log.
+pub type ClosingNote = [u8; 16];
 
 /// A log in a local directory, open for appending.
 pub struct LocalLog {
@@ -231,15 +234,26 @@ impl LocalLog {
     /// # Errors
     /// `Poisoned`, `NoSpace`, `Io`.
     pub fn close(&mut self) -> Result<()> {
+        self.close_with(None)
+    }
+
+    /// As [`LocalLog::close`], and has the seal carry `note` (see
+    /// [`closing_note`]). With a note a seal is written even where there is
+    /// nothing to seal.
+    ///
+    /// # Errors
+    /// As [`LocalLog::close`].
+    pub fn close_with(&mut self, note: Option<ClosingNote>) -> Result<()> {
         self.syncer.persist(SeqNo(self.last_seq))?;
         self.syncer.tidy();
-        if self.sealed {
+        if self.sealed && note.is_none() {
             return Ok(());
         }
+        let note = note.as_ref().map_or(&[][..], |note| note);
         // Where nothing is open, a segment is made to hold nothing but the seal.
         let open = match self.current.take() {
             Some(open) => open,
-            None => self.create_segment(self.last_seq + 1, FRAME_HEADER_BYTES as u64, false)?,
+            None => self.create_segment(self.last_seq + 1, frame_bytes(note.len()), false)?,
         };
         let (segment, offset, seed) = (open.id, open.offset, open.seed);
         self.previous = Previous {
@@ -248,15 +262,16 @@ impl LocalLog {
         };
         let file = open.close();
         let seal = FrameHeader {
-            payload_crc: 0,
-            payload_bytes: 0,
+            payload_crc: crc32c::crc32c(note),
+            payload_bytes: note.len() as u32,
             count: 0,
             first_seq: self.last_seq + 1,
             durable_seq: self.last_seq,
         };
         self.closed
-            .push_back((segment, offset + FRAME_HEADER_BYTES as u64));
-        write_all_at(&*file, &seal.encode(seed, offset), offset).map_err(|error| {
+            .push_back((segment, offset + frame_bytes(note.len())));
+        let seal = [&seal.encode(seed, offset), note].concat();
+        write_all_at(&*file, &seal, offset).map_err(|error| {
             let path = segment_path(&self.directory, segment);
             Error::io("seal log segment", &path, error)
         })?;
@@ -282,12 +297,8 @@ impl LocalLog {
             segment: id,
             first_seq: header.first_seq,
         };
-        // A clean close leaves the seal as the last bytes of the file.
-        let mut tail = [0; FRAME_HEADER_BYTES];
-        let offset = size_bytes.saturating_sub(tail.len() as u64);
-        let read = read_exact_at(&*file, &mut tail, offset).map_err(fail)?;
-        let seed = frame_seed(self.store_id, id);
-        self.sealed = read == tail.len() && is_seal(&tail, seed, offset);
+        let seal = read_seal(&*file, size_bytes, frame_seed(self.store_id, id));
+        self.sealed = seal.map_err(fail)?.is_some();
         Ok(())
     }
 
@@ -401,17 +412,55 @@ impl LocalLog {
     }
 }
 
-/// Whether `tail` is the seal at `offset`.
-fn is_seal(tail: &[u8; FRAME_HEADER_BYTES], seed: u32, offset: u64) -> bool {
-    FrameHeader {
-        payload_crc: 0,
-        payload_bytes: 0,
-        count: 0,
-        first_seq: u64::from_le_bytes(*tail[16..].first_chunk().expect("sixteen bytes left")),
-        durable_seq: u64::from_le_bytes(*tail.last_chunk().expect("eight bytes left")),
+/// The seal that a clean close left as the last bytes of a segment's file: none,
+/// or one with a note or without.
+fn read_seal(
+    file: &dyn File,
+    size_bytes: u64,
+    seed: u32,
+) -> io::Result<Option<Option<ClosingNote>>> {
+    const NOTE_BYTES: usize = size_of::<ClosingNote>();
+    let mut tail = [0; FRAME_HEADER_BYTES + NOTE_BYTES];
+    for note_bytes in [NOTE_BYTES, 0] {
+        let tail = &mut tail[..FRAME_HEADER_BYTES + note_bytes];
+        let offset = size_bytes.saturating_sub(tail.len() as u64);
+        let read = read_exact_at(file, tail, offset)?;
+        let (head, note) = tail.split_at(FRAME_HEADER_BYTES);
+        let seal = FrameHeader {
+            payload_crc: crc32c::crc32c(note),
+            payload_bytes: note_bytes as u32,
+            count: 0,
+            first_seq: u64::from_le_bytes(*head[16..].first_chunk().expect("sixteen bytes left")),
+            durable_seq: u64::from_le_bytes(*head.last_chunk().expect("eight bytes left")),
+        };
+        if read == tail.len() && seal.encode(seed, offset) == *head {
+            return Ok(Some(note.first_chunk().copied()));
+        }
     }
-    .encode(seed, offset)
-        == *tail
+    Ok(None)
+}
+
+/// The note of the last clean close, if nothing was logged since: the last
+/// segment ends with a seal that carries one.
+///
+/// # Errors
+/// `NotFound`, `Io`.
+pub(crate) fn closing_note(
+    environment: &Environment,
+    directory: &Path,
+    store_id: u128,
+) -> Result<Option<ClosingNote>> {
+    let file_system = &*environment.file_system;
+    let Some((segment, size_bytes)) = list_segments(file_system, directory)?.pop() else {
+        return Ok(None);
+    };
+    let path = segment_path(directory, segment);
+    let seal = file_system.open(&path, OpenHow::READ).and_then(|file| {
+        let seed = frame_seed(store_id, segment);
+        read_seal(&*file, size_bytes, seed)
+    });
+    let seal = seal.map_err(|error| Error::io("read log segment", &path, error))?;
+    Ok(seal.flatten())
 }
 
 /// The segments in `directory` and their file sizes, oldest first.

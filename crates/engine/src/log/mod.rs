@@ -22,6 +22,25 @@
 //! - A failed sync poisons the log for good (I5).
 //!
 //! Byte layout and recovery rules: docs/formats/log.md.
+//!
+//! ```
+//! # let directory = tempfile::tempdir().unwrap();
+//! use thermocline::log::{LocalLog, LogOptions, replay};
+//! use thermocline::store::Environment;
+//! use thermocline_model::SeqNo;
+//! let environment = Environment::real();
+//! let options = LogOptions::default();
+//! let mut log = LocalLog::create(&environment, directory.path(), 1, options, 1, SeqNo::ZERO)?;
+//! log.append(SeqNo(1), 3, b"three entries", crc32c::crc32c(b"three entries"))?;
+//! drop(log); // As if the process had died here.
+//! let mut frames = Vec::new();
+//! replay(&environment, directory.path(), 1, 1, &mut |frame| {
+//!     frames.push((frame.first_seq, frame.count, frame.payload.to_vec()));
+//!     Ok(())
+//! })?;
+//! assert_eq!(frames, [(SeqNo(1), 3, b"three entries".to_vec())]);
+//! # Ok::<(), thermocline::Error>(())
+//! ```
 
 mod format;
 mod local;
@@ -40,8 +59,8 @@ use crate::Result;
 
 pub use format::{FRAME_HEADER_BYTES, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES, SegmentHeader};
 pub(crate) use format::{parse_segment, segment_path};
-pub(crate) use local::list_segments;
-pub use local::{LocalLog, LogOptions};
+pub use local::{ClosingNote, LocalLog, LogOptions};
+pub(crate) use local::{closing_note, list_segments};
 pub use replay::{ReplayReport, ReplayedFrame, Torn, replay, truncate_torn};
 pub use scan::{Found, scan_frames};
 pub(crate) use scan::{claimed_segment, scan_bytes};

@@ -2,6 +2,23 @@
 //!
 //! Knows nothing of logs, files or tables: the verbs above put entries in and
 //! take cursors out. All of it may be shared by threads without a lock.
+//!
+//! ```
+//! use thermocline::memory::{ArenaPool, Memtable, MemtableOptions};
+//! use thermocline_model::key::{Kind, Prefix, SeqNo};
+//! let memtable = Memtable::new(MemtableOptions {
+//!     capacity_bytes: 1 << 20,
+//!     prefix: Prefix::default(),
+//!     filter: true,
+//!     pool: ArenaPool::new(2),
+//! });
+//! let hash = 7; // Any hash will do, if it is always the same one.
+//! memtable.insert(b"key", hash, SeqNo(1), Kind::Put, b"old");
+//! memtable.insert(b"key", hash, SeqNo(2), Kind::Put, b"new");
+//! let value = |snapshot| memtable.get(b"key", hash, snapshot).map(|hit| hit.value);
+//! assert_eq!(value(SeqNo(1)), Some(&b"old"[..]));
+//! assert_eq!(value(SeqNo::MAX), Some(&b"new"[..]));
+//! ```
 
 mod arena;
 mod filter;

@@ -35,6 +35,19 @@ impl Repair<'_> {
                 .version
                 .as_ref()
                 .is_some_and(|v| check::check_version(v).is_ok());
+            let closed = remains.header.as_ref().map_or(Ok(()), |header| {
+                manifest::check_closing_note(
+                    self.environment,
+                    directory,
+                    header.store_id,
+                    number,
+                    remains.end,
+                )
+            });
+            if closed.is_err() {
+                // Edits are missing at its end.
+                remains.gap.get_or_insert(remains.end);
+            }
             if !lawful || index > 0 {
                 // Of an older manifest only what it knows of tables is of use.
                 remains.gap.get_or_insert(0);

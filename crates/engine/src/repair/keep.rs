@@ -42,6 +42,7 @@ impl Repair<'_> {
                         } else {
                             tables.extend(self.rescue(&name, table)?);
                         }
+                        self.meter.add(table.size_bytes());
                     }
                     run.tables = tables;
                 }

@@ -12,12 +12,13 @@ use thermocline_model::version::{Keyspace, KeyspaceId, Level, Run, RunId, Versio
 
 use super::known::Known;
 use super::rewrite::{self, Merged, Plan};
-use super::{LostTable, Repair, find};
+use super::{LostTable, Repair};
 use crate::error::Result;
 use crate::log;
 use crate::open::DEFAULT_KEYSPACE;
 use crate::store::ObjectKind;
 use crate::table::salvage::Entry;
+use crate::verify::find::{self, Found};
 use crate::version::manifest::Remains;
 
 impl Repair<'_> {
@@ -108,14 +109,12 @@ impl Repair<'_> {
     /// Every table that lies on the tiers and was not removed, with its
     /// keyspace.
     fn find_tables(&mut self, known: &Known) -> Result<Vec<(KeyspaceId, Arc<TableMeta>)>> {
-        let objects = find::objects(self)?;
+        let objects = find::objects(&self.home)?;
         let mut found: BTreeMap<TableId, (KeyspaceId, Arc<TableMeta>)> = BTreeMap::new();
         let mut loaded = Vec::new();
         for meta in objects.iter().filter(|o| o.name.kind == ObjectKind::Meta) {
-            match find::table(self, meta, &objects)? {
-                None => {
-                    let store = &self.home.stores[meta.tier.0 as usize];
-                    let path = store.directory().join(meta.name.to_string());
+            match find::table(&self.home, meta, &objects)? {
+                Found::Unreadable(_) => {
                     let named = known
                         .tables
                         .values()
@@ -123,11 +122,11 @@ impl Repair<'_> {
                     if !named {
                         self.report.lost.push(format!(
                             "{}: the meta of a table cannot be read",
-                            path.display()
+                            meta.path(&self.home).display()
                         ));
                     }
                 }
-                Some(Err(without)) => {
+                Found::WithoutData(without) => {
                     if !known.tables.contains_key(&without.id)
                         && !known.removed.contains(&without.id)
                     {
@@ -140,7 +139,7 @@ impl Repair<'_> {
                         });
                     }
                 }
-                Some(Ok(table)) => {
+                Found::Table(table) => {
                     let id = table.record.id;
                     if known.removed.contains(&id) {
                         continue;
@@ -156,6 +155,8 @@ impl Repair<'_> {
                         None if table.is_loaded => loaded.push(id),
                         _ => {}
                     }
+                    // All of it was read, and will be again.
+                    self.meter.add(meta.size_bytes() / 2);
                     found.insert(id, (keyspace, Arc::new(meta)));
                 }
             }
@@ -257,6 +258,7 @@ impl Repair<'_> {
     /// Makes of tables that overlap tables that do not.
     fn merge(&mut self, keyspace: &str, group: Vec<Arc<TableMeta>>) -> Result<Vec<Arc<TableMeta>>> {
         if let [alone] = &group[..] {
+            self.meter.add(alone.size_bytes() / 2);
             if self.is_sound(alone) {
                 self.report.tables_kept += 1;
                 return Ok(group);
@@ -277,6 +279,7 @@ impl Repair<'_> {
         let Some(largest) = group.iter().max_by_key(|t| t.data_bytes()) else {
             return Ok(Vec::new());
         };
+        let bytes: u64 = group.iter().map(|t| t.size_bytes()).sum();
         self.report.tables_rewritten += sources.len() as u64;
         let plan = Plan {
             sources,
@@ -285,6 +288,8 @@ impl Repair<'_> {
             data_tier: largest.tier(),
             table_bytes: self.options.table_size(),
         };
-        rewrite::write(self, plan)
+        let written = rewrite::write(self, plan)?;
+        self.meter.add(bytes / 2);
+        Ok(written)
     }
 }

@@ -25,7 +25,7 @@ impl Repair<'_> {
             return false;
         };
         let mut sound = true;
-        table.verify_all(&mut |_| sound = false);
+        table.verify_all(&mut |_| sound = false, &mut |_| {});
         sound
     }
 

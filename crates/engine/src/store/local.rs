@@ -13,12 +13,13 @@
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::object::{ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
 use super::{
-    Advice, Environment, File, FileSystem, IoBudget, OpenHow, read_exact_at, write_all_at,
+    Advice, Environment, File, FileSystem, IoBudget, OpenHow, TIER_FILE_NAME, read_exact_at,
+    write_all_at,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -50,6 +51,8 @@ struct Shared {
     directory: PathBuf,
     options: LocalStoreOptions,
     used_bytes: AtomicU64,
+    /// Whether the file system reads past the cache, once somebody asked.
+    direct_works: OnceLock<bool>,
 }
 
 impl LocalStore {
@@ -62,18 +65,29 @@ impl LocalStore {
         directory: &Path,
         options: LocalStoreOptions,
     ) -> Result<LocalStore> {
-        let store = LocalStore {
+        let store = LocalStore::unlisted(environment, directory, options);
+        let used = store.list()?.iter().map(|&(_, size)| size).sum();
+        store.shared.used_bytes.store(used, Ordering::Relaxed);
+        Ok(store)
+    }
+
+    /// The store in `directory`, which may not even exist: for reading what can
+    /// be read of it. It knows no used bytes.
+    pub(crate) fn unlisted(
+        environment: &Environment,
+        directory: &Path,
+        options: LocalStoreOptions,
+    ) -> LocalStore {
+        LocalStore {
             shared: Arc::new(Shared {
                 file_system: environment.file_system.clone(),
                 directory: directory.to_path_buf(),
                 options,
                 used_bytes: AtomicU64::new(0),
+                direct_works: OnceLock::new(),
             }),
             budget: None,
-        };
-        let used = store.list()?.iter().map(|&(_, size)| size).sum();
-        store.shared.used_bytes.store(used, Ordering::Relaxed);
-        Ok(store)
+        }
     }
 }
 
@@ -160,6 +174,10 @@ impl Store for LocalStore {
         })
     }
 
+    fn is_direct(&self) -> bool {
+        self.shared.options.direct && *self.shared.direct_works.get_or_init(|| self.shared.probe())
+    }
+
     fn directory(&self) -> &Path {
         &self.shared.directory
     }
@@ -223,6 +241,18 @@ impl LocalStore {
 impl Shared {
     fn path(&self, name: ObjectName) -> PathBuf {
         self.directory.join(name.to_string())
+    }
+
+    /// Whether the file that every tier has can be opened past the cache.
+    fn probe(&self) -> bool {
+        let how = OpenHow {
+            direct: true,
+            ..OpenHow::READ
+        };
+        let file = self
+            .file_system
+            .open(&self.directory.join(TIER_FILE_NAME), how);
+        file.is_ok_and(|file| file.direct_alignment().is_some())
     }
 
     fn release(&self, bytes: u64) {
@@ -409,6 +439,10 @@ impl ObjectReader for LocalReader {
 
     fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    fn is_direct(&self) -> bool {
+        self.file.direct_alignment().is_some()
     }
 
     fn advise(&self, offset: u64, length: u64, advice: Advice) {

@@ -8,6 +8,22 @@
 //! Invariants kept here: an object is named by its caller only after
 //! [`ObjectWriter::persist`] (I2); a failed persist is final (I5); a directory
 //! that is not the expected tier is refused (I7).
+//!
+//! ```
+//! # let directory = tempfile::tempdir().unwrap();
+//! use thermocline::store::{Environment, LocalStore, LocalStoreOptions, Store};
+//! use thermocline::store::{ObjectKind, ObjectName};
+//! let options = LocalStoreOptions::default();
+//! let store = LocalStore::open(&Environment::real(), directory.path(), options)?;
+//! let name = ObjectName { id: 7, kind: ObjectKind::Data };
+//! let mut object = store.create(name)?;
+//! object.append(b"written once, from front to back")?;
+//! object.persist()?; // Only now may anything name it.
+//! let mut bytes = [0; 7];
+//! store.open(name)?.read_at(0, &mut bytes)?;
+//! assert_eq!(&bytes, b"written");
+//! # Ok::<(), thermocline::Error>(())
+//! ```
 
 mod budget;
 mod environment;
@@ -17,6 +33,7 @@ mod local;
 #[cfg(target_os = "linux")]
 mod mapped;
 mod object;
+mod readers;
 mod real;
 
 pub use budget::IoBudget;
@@ -30,6 +47,7 @@ pub use identity::{TIER_FILE_NAME, TierIdentity};
 pub use local::{LocalStore, LocalStoreOptions};
 pub(crate) use object::parse_id;
 pub use object::{ObjectKind, ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
+pub use readers::{IN_FLIGHT_BYTES_MAX, PendingRead, Readers, WAITING_MAX};
 pub use real::RealFileSystem;
 
 use std::path::Path;

@@ -106,6 +106,10 @@ pub trait Store: Send + Sync + Debug {
     /// `Io`.
     fn state(&self) -> Result<StoreState>;
 
+    /// Whether reads really go past the operating system's cache: it was asked
+    /// for, and the file system does it.
+    fn is_direct(&self) -> bool;
+
     /// Where it is, to show to a person.
     fn directory(&self) -> &Path;
 
@@ -154,6 +158,12 @@ pub trait ObjectReader: Send + Sync + Debug {
 
     /// The size of the object when it was opened.
     fn size_bytes(&self) -> u64;
+
+    /// Whether reads go past the operating system's cache: then advice does
+    /// nothing, and only asking early makes reads overlap.
+    fn is_direct(&self) -> bool {
+        false
+    }
 
     /// A hint on how a range will be used.
     fn advise(&self, offset: u64, length: u64, advice: Advice);

@@ -123,12 +123,20 @@ impl FileSystem for RealFileSystem {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
+        let mut how = fs::OpenOptions::new();
+        how.read(true).write(true).create(true).truncate(false);
+        let file = match how.open(path) {
+            // Who may only read, as `verify` does, can lock what is there.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+                ) =>
+            {
+                fs::File::open(path).map_err(|_| error)?
+            }
+            opened => opened?,
+        };
         // flock belongs to the open file description: a second handle in this
         // very process is kept out as another process is.
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {

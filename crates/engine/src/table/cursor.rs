@@ -5,12 +5,18 @@
 //! side by side are read in one go and verified one by one. A merge asks for
 //! that from the start and leaves the cache alone; a scan changes over after
 //! its third block in a row that was not in the cache.
+//!
+//! Where the operating system does not read ahead, the store's own threads do
+//! ([`crate::store::Readers`]): the span after the present one is on its way
+//! while this one is consumed. An error of such a read is reported when a block
+//! of it is needed. A cursor that leaves, or is dropped, lets go of it.
 
 use std::sync::Arc;
 
 use thermocline_model::{Kind, SeqNo};
 
 use super::Table;
+use super::ahead::{Ahead, Chunk, Span, Way};
 use super::block::{Block, BlockSlice, kind_of};
 use super::block_cursor::BlockCursor;
 use crate::error::{Error, Result};
@@ -21,6 +27,14 @@ const READ_AHEAD_BYTES_FIRST: usize = 32 << 10;
 
 /// Bytes of the largest read of a scan.
 const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of the first read of several blocks where the store's own threads read
+/// ahead. Each further one is twice as large.
+const STREAM_BYTES_FIRST: usize = 16 << 10;
+
+/// Bytes of the largest read there. One such is in memory and one under way, so
+/// a cursor takes twice this, or two blocks if those are larger.
+const STREAM_BYTES_MAX: usize = 512 << 10;
 
 /// Blocks in a row, not in the cache, after which a scan reads ahead.
 const MISSES_MAX: u32 = 2;
@@ -47,21 +61,6 @@ impl ReadMode {
     };
 }
 
-/// Stored bytes of consecutive blocks.
-#[derive(Default)]
-struct Chunk {
-    bytes: Vec<u8>,
-    extent: u16,
-    offset: u64,
-}
-
-/// Which way the cursor runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Forward,
-    Backward,
-}
-
 /// A position in a table. A new cursor is not valid; after an error it is not
 /// either.
 pub struct TableCursor {
@@ -77,6 +76,22 @@ pub struct TableCursor {
     misses: u32,
     /// Bytes of the next read of several blocks.
     ahead_bytes: usize,
+    /// Whether spans can be asked for ahead of need.
+    streams: bool,
+    /// The span that will be needed next.
+    ahead: Option<Ahead>,
+    /// A buffer for the next one.
+    spare: Vec<u8>,
+}
+
+/// Bytes of the first read of several blocks.
+fn first_bytes(mode: ReadMode, streams: bool) -> usize {
+    let scan = if streams {
+        STREAM_BYTES_FIRST
+    } else {
+        READ_AHEAD_BYTES_FIRST
+    };
+    scan.max(mode.read_ahead_bytes)
 }
 
 impl Table {
@@ -84,6 +99,7 @@ impl Table {
     #[must_use]
     pub fn cursor(self: &Arc<Self>, mode: ReadMode) -> TableCursor {
         self.count_cursor();
+        let streams = self.takes_requests();
         TableCursor {
             table: Arc::clone(self),
             loaded_seq: self.loaded_seq(),
@@ -93,7 +109,10 @@ impl Table {
             at: BlockCursor::default(),
             chunk: Chunk::default(),
             misses: 0,
-            ahead_bytes: READ_AHEAD_BYTES_FIRST.max(mode.read_ahead_bytes),
+            ahead_bytes: first_bytes(mode, streams),
+            streams,
+            ahead: None,
+            spare: Vec::new(),
         }
     }
 }
@@ -338,74 +357,153 @@ impl TableCursor {
         self.block_index = index;
         let reads_ahead = self.mode.read_ahead_bytes > 0;
         if reads_ahead {
-            if self.in_chunk(index).is_none() {
-                self.read_chunk(index, way)?;
+            if self.in_chunk(index).is_none() && !self.take_ahead(index, way)? {
+                self.read_chunk(index, way, self.streams)?;
             }
             return self.decode_in_chunk(index, left);
         }
         if let Some(block) = self.table.cache().get(self.table.id(), index as u32) {
             self.misses = 0;
-            self.ahead_bytes = READ_AHEAD_BYTES_FIRST;
+            self.ahead_bytes = first_bytes(self.mode, self.streams);
             return Ok(block);
         }
         if self.in_chunk(index).is_none() {
-            self.misses += 1;
-            if self.misses <= MISSES_MAX {
-                return self.table.load_block(index, self.mode.fill_cache);
+            self.misses = self.misses.saturating_add(1);
+            if !self.take_ahead(index, way)? {
+                if self.streams {
+                    return self.open_streaming(index, way, left);
+                }
+                if self.misses <= MISSES_MAX {
+                    return self.table.load_block(index, self.mode.fill_cache);
+                }
+                self.read_chunk(index, way, false)?;
             }
-            self.read_chunk(index, way)?;
-            self.ahead_bytes = (self.ahead_bytes * 2).min(READ_AHEAD_BYTES_MAX);
         }
+        self.decode_in_chunk(index, left)
+    }
+
+    /// Block `index`, which is neither cached nor on its way, where spans can be
+    /// asked for: the first one alone, the second one with a few more, and from
+    /// there on with the next span under way.
+    fn open_streaming(
+        &mut self,
+        index: usize,
+        way: Way,
+        left: Option<Arc<Block>>,
+    ) -> Result<Arc<Block>> {
+        if self.misses == 1 {
+            return self.table.load_block(index, self.mode.fill_cache);
+        }
+        self.read_chunk(index, way, self.misses > 2)?;
         self.decode_in_chunk(index, left)
     }
 
     /// Where block `index` lies in the chunk, if it does.
     fn in_chunk(&self, index: usize) -> Option<std::ops::Range<usize>> {
-        let entry = &self.table.list().entries[index];
-        let chunk = &self.chunk;
-        let start = entry.offset.checked_sub(chunk.offset)?;
-        let end = start + u64::from(entry.stored_bytes);
-        let inside = entry.extent == chunk.extent && end <= chunk.bytes.len() as u64;
-        inside.then_some(start as usize..end as usize)
+        self.chunk.range_of(&self.table.list().entries[index])
     }
 
-    /// Reads block `index` and those that lie beside it in the direction of
-    /// `way`, as many as the read may have bytes.
-    fn read_chunk(&mut self, index: usize, way: Way) -> Result<()> {
+    /// Reads block `index` and those beside it in the direction of `way`; what
+    /// comes after them is asked for first, if `streams`.
+    fn read_chunk(&mut self, index: usize, way: Way, streams: bool) -> Result<()> {
+        let table = Arc::clone(&self.table);
+        let span = Span::of(&table.list().entries, index, way, self.ahead_bytes);
+        self.grow();
+        self.ahead = None;
+        if streams {
+            self.ask_behind(&span, way);
+        }
+        self.chunk.read(&table, &span)
+    }
+
+    /// Takes what was read ahead, if block `index` is in it, and asks for what
+    /// comes after it in the direction of `way`.
+    fn take_ahead(&mut self, index: usize, way: Way) -> Result<bool> {
+        // What is on its way to elsewhere is let go.
+        let Some(ahead) = self.ahead.take().filter(|ahead| ahead.holds(index)) else {
+            return Ok(false);
+        };
+        let begun = self.misses > 1 || self.mode.read_ahead_bytes > 0;
+        if begun {
+            self.grow();
+            self.ask_behind(&ahead.span(), way);
+        }
+        let chunk = ahead.wait()?;
+        self.spare = std::mem::replace(&mut self.chunk, chunk).bytes;
+        Ok(true)
+    }
+
+    /// Asks for the span behind `span`, unless it begins with a cached block.
+    fn ask_behind(&mut self, span: &Span, way: Way) {
         let entries = &self.table.list().entries;
-        let entry = &entries[index];
-        let (mut start, mut end) = (entry.offset, entry.offset + u64::from(entry.stored_bytes));
-        let room = |start: u64, end: u64| end - start <= self.ahead_bytes as u64;
-        match way {
-            Way::Forward => {
-                for next in &entries[index + 1..] {
-                    let next_end = end + u64::from(next.stored_bytes);
-                    if next.extent != entry.extent || next.offset != end || !room(start, next_end) {
-                        break;
-                    }
-                    end = next_end;
-                }
-            }
-            Way::Backward => {
-                for before in entries[..index].iter().rev() {
-                    let ends_here = before.offset + u64::from(before.stored_bytes) == start;
-                    if before.extent != entry.extent || !ends_here || !room(before.offset, end) {
-                        break;
-                    }
-                    start = before.offset;
-                }
-            }
+        let next = span.next(entries, way);
+        let reads_cached = self.mode.read_ahead_bytes > 0;
+        let Some(next) = next.filter(|&next| reads_cached || !self.table.is_cached(next)) else {
+            return;
+        };
+        let span = Span::of(entries, next, way, self.ahead_bytes);
+        self.ahead = Ahead::request(&self.table, span, std::mem::take(&mut self.spare));
+    }
+
+    /// The next read of several blocks is larger.
+    fn grow(&mut self) {
+        if self.mode.read_ahead_bytes == 0 {
+            let most = if self.streams {
+                STREAM_BYTES_MAX
+            } else {
+                READ_AHEAD_BYTES_MAX
+            };
+            self.ahead_bytes = (self.ahead_bytes * 2).min(most);
         }
-        self.chunk.extent = entry.extent;
-        self.chunk.offset = start;
-        self.chunk.bytes.resize((end - start) as usize, 0);
-        let read = self
-            .table
-            .read_at(entry.extent, start, &mut self.chunk.bytes);
-        if read.is_err() {
-            self.chunk.bytes.clear();
+    }
+
+    /// Asks for the block in which a search for `(key, seq)` will look, before
+    /// anybody waits for it.
+    pub(crate) fn announce(&mut self, key: &[u8], seq: SeqNo, before: bool) {
+        let seq = self.table.stored_seq(seq);
+        let (until, _) = self.table.index().blocks_until(key, seq);
+        let way = if before { Way::Backward } else { Way::Forward };
+        match (until.checked_sub(1), before) {
+            (Some(index), _) => self.announce_block(index, way),
+            (None, false) => self.announce_block(0, way),
+            (None, true) => {}
         }
-        read
+    }
+
+    /// Asks for the first block, or the last one.
+    pub(crate) fn announce_end(&mut self, last: bool) {
+        match (last, self.table.block_count().checked_sub(1)) {
+            (true, Some(index)) => self.announce_block(index, Way::Backward),
+            (false, Some(_)) => self.announce_block(0, Way::Forward),
+            (_, None) => {}
+        }
+    }
+
+    fn announce_block(&mut self, index: usize, way: Way) {
+        let at_hand = self.in_chunk(index).is_some()
+            || self.ahead.as_ref().is_some_and(|ahead| ahead.holds(index))
+            || (self.valid() && self.block_index == index);
+        let cached = self.mode.read_ahead_bytes == 0 && self.table.is_cached(index);
+        if !self.streams || at_hand || cached {
+            return;
+        }
+        // A scan may want no more than this one block.
+        let span = Span::of(
+            &self.table.list().entries,
+            index,
+            way,
+            self.mode.read_ahead_bytes,
+        );
+        self.ahead = Ahead::request(&self.table, span, std::mem::take(&mut self.spare));
+    }
+
+    /// Goes on at the pace of `before`, a cursor that ended where this one
+    /// begins.
+    pub(crate) fn keep_pace(&mut self, before: &TableCursor) {
+        if self.streams && before.streams {
+            self.misses = before.misses;
+            self.ahead_bytes = before.ahead_bytes;
+        }
     }
 
     /// Decodes block `index` from the chunk. Takes over the buffer of `left`,

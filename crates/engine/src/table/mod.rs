@@ -17,7 +17,33 @@
 //! it, its table's number included, and the manifest repeats the checksum of
 //! the whole extent. None of this names the object or the offset, so an extent
 //! can move to another tier, and a block into another table, byte for byte.
+//!
+//! ```
+//! # let directory = tempfile::tempdir().unwrap();
+//! use std::sync::Arc;
+//! use thermocline::cache::BlockCache;
+//! use thermocline::store::{Environment, LocalStore, LocalStoreOptions, Store};
+//! use thermocline::store::{ObjectKind, ObjectName};
+//! use thermocline::table::{Table, TableContext, TableWriter, TableWriterOptions, key_hash};
+//! use thermocline_model::{Kind, ObjectId, SeqNo, TableId, TierId};
+//! let options = LocalStoreOptions::default();
+//! let store = LocalStore::open(&Environment::real(), directory.path(), options)?;
+//! let data = ObjectName { id: 1, kind: ObjectKind::Data };
+//! let meta = ObjectName { id: 2, kind: ObjectKind::Meta };
+//! let mut writer =
+//!     TableWriter::new(TableId(7), TableWriterOptions::default(), store.create(data)?);
+//! writer.add(b"key", SeqNo(1), Kind::Put, b"value")?;
+//! let written = writer.finish(store.create(meta)?)?;
+//! // What the manifest would record.
+//! let record = written.into_meta((TierId(0), ObjectId(2)), (TierId(0), ObjectId(1)));
+//! let context = Arc::new(TableContext::new(Arc::new(BlockCache::new(1 << 20))));
+//! let table = Table::open(&record, store.open(meta)?, vec![store.open(data)?], context)?;
+//! let hit = table.get(b"key", key_hash(b"key"), SeqNo::MAX)?.expect("was written");
+//! assert_eq!(&*hit.value, b"value");
+//! # Ok::<(), thermocline::Error>(())
+//! ```
 
+mod ahead;
 mod block;
 mod block_build;
 mod block_cursor;
@@ -25,6 +51,7 @@ mod block_list;
 mod compress;
 pub(crate) mod counters;
 mod cursor;
+mod fetch;
 mod filter;
 mod meta;
 mod read;
@@ -38,6 +65,7 @@ mod tests;
 
 pub use block::{Block, BlockSlice};
 pub use cursor::{ReadMode, TableCursor};
+pub(crate) use fetch::Fetches;
 pub use filter::key_hash;
 pub use read::{BlockInfo, LOADED_SEQ, Table, TableAccesses, TableContext, TableHit};
 pub use verify::TableReport;

@@ -14,7 +14,7 @@ use super::filter;
 use super::meta::{Meta, MetaError};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Advice, ObjectReader};
+use crate::store::{Advice, ObjectReader, PendingRead, Readers};
 
 /// The number in the entries of a bulk-loaded table, whatever their number.
 pub const LOADED_SEQ: SeqNo = SeqNo(1);
@@ -25,6 +25,8 @@ pub struct TableContext {
     /// The block cache.
     pub cache: Arc<BlockCache>,
     pinned_bytes: AtomicU64,
+    /// None where nothing is to be read ahead of need.
+    readers: Option<Readers>,
 }
 
 impl TableContext {
@@ -34,6 +36,28 @@ impl TableContext {
         TableContext {
             cache,
             pinned_bytes: AtomicU64::new(0),
+            readers: None,
+        }
+    }
+
+    /// With `threads` threads that read ahead of need from objects that the
+    /// operating system does not read ahead from; 0 for none.
+    #[must_use]
+    pub fn with_readers(mut self, threads: usize) -> TableContext {
+        self.readers = (threads > 0).then(|| Readers::new(threads));
+        self
+    }
+
+    /// The threads that read ahead.
+    #[inline]
+    pub(crate) fn readers(&self) -> Option<&Readers> {
+        self.readers.as_ref()
+    }
+
+    /// Ends the threads that read ahead: everything is then read when needed.
+    pub(crate) fn close_readers(&self) {
+        if let Some(readers) = &self.readers {
+            readers.close();
         }
     }
 
@@ -235,39 +259,6 @@ impl Table {
         self.get_in(until, key, snapshot)
     }
 
-    /// As [`Table::get`], but without waiting for the device: `None` when the
-    /// block that may hold `key` is not cached. The device is told to read it.
-    ///
-    /// # Errors
-    /// As [`Table::get`].
-    pub fn get_if_cached(
-        &self,
-        key: &[u8],
-        hash: u64,
-        snapshot: SeqNo,
-    ) -> Result<Option<Option<TableHit>>> {
-        let (until, starts_next) = self.index.blocks_until(key, snapshot);
-        let block = until.checked_sub(1).filter(|_| !starts_next);
-        let Some(block) = block.filter(|_| self.loaded_seq.is_none()) else {
-            // Rare cases are left to the waiting read.
-            return Ok((until == 0 && !starts_next).then_some(None));
-        };
-        if !self.index.list.may_contain(block, self.probes, hash) {
-            self.accesses.add(PROBES);
-            self.accesses.add(FILTER_REJECTS);
-            return Ok(Some(None));
-        }
-        let Some(content) = self.context.cache.get(self.id, block as u32) else {
-            let entry = &self.list().entries[block];
-            let (reader, place) = &self.extents[usize::from(entry.extent)];
-            let length = u64::from(entry.stored_bytes);
-            reader.advise(place.offset + entry.offset, length, Advice::WillNeed);
-            return Ok(None);
-        };
-        self.accesses.add(PROBES);
-        self.find_in(content, block, key, snapshot, false).map(Some)
-    }
-
     fn get_in(&self, block: usize, key: &[u8], snapshot: SeqNo) -> Result<Option<TableHit>> {
         match self.context.cache.get(self.id, block as u32) {
             Some(content) => self.find_in(content, block, key, snapshot, false),
@@ -279,7 +270,7 @@ impl Table {
     }
 
     #[inline]
-    fn find_in(
+    pub(super) fn find_in(
         &self,
         content: Arc<Block>,
         block: usize,
@@ -311,6 +302,16 @@ impl Table {
     #[inline(never)]
     pub(crate) fn load_block(&self, block: usize, fill: bool) -> Result<Arc<Block>> {
         let stored = self.read_stored(block)?;
+        self.decode_read(block, stored, fill)
+    }
+
+    /// Block `block` out of the bytes read for it; the cache gets it if `fill`.
+    pub(super) fn decode_read(
+        &self,
+        block: usize,
+        stored: Vec<u8>,
+        fill: bool,
+    ) -> Result<Arc<Block>> {
         let decoded = Block::decode_owned(stored);
         let content = Arc::new(self.checked(block, decoded)?);
         if fill {
@@ -352,6 +353,42 @@ impl Table {
     pub(crate) fn read_at(&self, extent: u16, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let (reader, place) = &self.extents[usize::from(extent)];
         reader.read_at(place.offset + offset, buffer)
+    }
+
+    /// Asks for bytes of an extent ahead of need, into `buffer`. None where the
+    /// operating system reads ahead, or when too much is asked for already.
+    pub(super) fn request(
+        &self,
+        extent: u16,
+        offset: u64,
+        length: usize,
+        buffer: Vec<u8>,
+    ) -> Option<PendingRead> {
+        let (reader, place) = &self.extents[usize::from(extent)];
+        let readers = self.context.readers().filter(|_| reader.is_direct())?;
+        readers.request(reader, place.offset + offset, length, buffer)
+    }
+
+    /// Whether its blocks can be asked for ahead of need.
+    #[inline]
+    pub(super) fn takes_requests(&self) -> bool {
+        self.context.readers.is_some() && self.extents.iter().any(|(r, _)| r.is_direct())
+    }
+
+    /// Tells the operating system that block `block` will be read.
+    pub(super) fn advise(&self, block: usize) {
+        let entry = &self.list().entries[block];
+        let (reader, place) = &self.extents[usize::from(entry.extent)];
+        let length = u64::from(entry.stored_bytes);
+        reader.advise(place.offset + entry.offset, length, Advice::WillNeed);
+    }
+
+    /// Counts a point read, and whether a filter answered it.
+    pub(super) fn count_probe(&self, rejected: bool) {
+        self.accesses.add(PROBES);
+        if rejected {
+            self.accesses.add(FILTER_REJECTS);
+        }
     }
 
     /// Counts blocks that a cursor read in one go.

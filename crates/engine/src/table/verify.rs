@@ -34,21 +34,35 @@ impl Table {
     /// `Corruption` that names the first thing wrong; I/O errors.
     pub fn verify(self: &Arc<Self>) -> Result<TableReport> {
         let mut first = None;
-        let report = self.verify_all(&mut |error| {
+        let mut wrong = |error| {
             first.get_or_insert(error);
-        });
+        };
+        let report = self.verify_all(&mut wrong, &mut |_| {});
         first.map_or(Ok(report), Err)
     }
 
     /// As [`Table::verify`], but goes on behind what is wrong and gives every
-    /// finding to `wrong`.
-    pub fn verify_all(self: &Arc<Self>, wrong: &mut dyn FnMut(Error)) -> TableReport {
+    /// finding to `wrong`. Tells `done` of bytes as they are done; they make
+    /// the bytes of all live blocks and of the meta extent.
+    pub fn verify_all(
+        self: &Arc<Self>,
+        wrong: &mut dyn FnMut(Error),
+        done: &mut dyn FnMut(u64),
+    ) -> TableReport {
         let record = self.record();
-        match self.read_meta() {
-            Ok(meta) if crc32c::crc32c(&meta) == record.meta.checksum => {}
-            Ok(_) => wrong(self.error("meta extent is not the one recorded")),
+        match self.read_meta().map(|meta| crc32c::crc32c(&meta)) {
+            Ok(found) if found == record.meta.checksum => {}
+            Ok(found) => wrong(
+                self.error("meta extent is not the one recorded")
+                    .offset(record.meta.offset)
+                    .expected(
+                        format_args!("checksum {:08x}", record.meta.checksum),
+                        format_args!("{found:08x}"),
+                    ),
+            ),
             Err(error) => wrong(error),
         }
+        done(record.meta.length);
         let mut before = (Vec::new(), SeqNo::ZERO);
         let mut found = Trailer::default();
         let (mut entries, mut deletes, mut raw_bytes) = (0, 0, 0);
@@ -71,6 +85,7 @@ impl Table {
                     before = (self.list().last_key(block).to_vec(), SeqNo::MAX);
                 }
             }
+            done(u64::from(self.list().entries[block].stored_bytes));
         }
         if !damaged.contains(&true) {
             let counts = (entries, deletes, raw_bytes);

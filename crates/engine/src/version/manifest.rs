@@ -27,6 +27,7 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Version;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::{ClosingNote, closing_note as closing_note_of_log};
 use crate::store::{Access, Create, Environment, File, OpenHow, read_exact_at, write_all_at};
 
 /// The name of the pointer file.
@@ -140,6 +141,8 @@ pub(crate) struct Manifest {
     header: Header,
     offset: u64,
     snapshot_bytes: u64,
+    /// Where it ended when it had been settled: edits come behind.
+    settled_bytes: u64,
     poisoned: bool,
 }
 
@@ -196,6 +199,8 @@ impl Manifest {
             header,
             offset: snapshot_bytes,
             snapshot_bytes,
+            // One that takes over from another has that one's edits.
+            settled_bytes: if settled { 0 } else { snapshot_bytes },
             poisoned: false,
         };
         manifest.mark();
@@ -213,6 +218,7 @@ impl Manifest {
     /// Records that every tier's identity carries this generation.
     pub(crate) fn settle(&mut self) -> Result<()> {
         self.append_frame(FrameKind::Settled, &[])?;
+        self.settled_bytes = self.offset;
         self.mark();
         Ok(())
     }
@@ -274,6 +280,60 @@ impl Manifest {
     pub(crate) fn size_bytes(&self) -> u64 {
         self.offset
     }
+
+    /// What a clean close has the log remember, so that edits that are cut off
+    /// later are missed; none if there was no edit since the manifest was begun.
+    pub(crate) fn closing_note(&self) -> Option<ClosingNote> {
+        (self.offset > self.settled_bytes).then(|| closing_note(self.header.number, self.offset))
+    }
+}
+
+/// See [`Manifest::closing_note`].
+fn closing_note(number: u64, end: u64) -> ClosingNote {
+    let mut note = ClosingNote::default();
+    note[..8].copy_from_slice(&number.to_le_bytes());
+    note[8..].copy_from_slice(&end.to_le_bytes());
+    note
+}
+
+/// The manifest and the end of its edits that a closing note tells.
+pub(crate) fn noted(note: &[u8]) -> Option<(u64, u64)> {
+    let (number, end) = note.split_first_chunk()?;
+    Some((
+        u64::from_le_bytes(*number),
+        u64::from_le_bytes(*end.first_chunk()?),
+    ))
+}
+
+/// Requires that manifest `number`, whose edits end at `end`, has all the edits
+/// that it had when the store of `store_id` was last closed cleanly.
+///
+/// # Errors
+/// `Corruption`, `Io`.
+pub(crate) fn check_closing_note(
+    environment: &Environment,
+    directory: &Path,
+    store_id: u128,
+    number: u64,
+    end: u64,
+) -> Result<()> {
+    let note = closing_note_of_log(environment, directory, store_id)?;
+    let Some((of, closed_at)) = note.and_then(|note| noted(&note)) else {
+        return Ok(());
+    };
+    // Another number is that of a manifest that was since replaced.
+    if of != number || end >= closed_at {
+        return Ok(());
+    }
+    Err(
+        Error::corruption("the manifest has lost its last edits since the store was closed")
+            .at(&directory.join(file_name(number)))
+            .offset(end)
+            .expected(
+                format!("edits up to {closed_at}"),
+                format!("edits up to {end}"),
+            ),
+    )
 }
 
 /// Makes manifest `number` the one in force: the second phase of the swap.
@@ -381,6 +441,8 @@ pub(crate) struct ReadBack {
     pub(crate) settled: bool,
     /// Bytes of a torn last edit that were dropped.
     pub(crate) torn_bytes: u64,
+    /// Where the last edit, or the *settled* frame behind it, ends.
+    pub(crate) end: u64,
 }
 
 /// Reads manifest `number`.
@@ -391,7 +453,11 @@ pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> 
     let mut version = Version::empty();
     let mut settled = false;
     let mut edits = 0u32;
+    let mut edits_end = 0;
     let end = frames(&bytes, number, &path, &mut |offset, kind, payload| {
+        if kind != FrameKind::Mark {
+            edits_end = offset + frame_len(payload.len()) as u64;
+        }
         let broken = |what: String| Error::corruption(what).at(&path).offset(offset);
         match kind {
             FrameKind::Header => {
@@ -429,6 +495,7 @@ pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> 
         version,
         settled,
         torn_bytes: bytes.len() as u64 - end,
+        end: edits_end,
     })
 }
 
@@ -442,6 +509,8 @@ pub(crate) struct Remains {
     pub(crate) gap: Option<u64>,
     /// Every edit that can be read, those behind the damage included.
     pub(crate) edits: Vec<Edit>,
+    /// Where the last of them ends.
+    pub(crate) end: u64,
 }
 
 /// Reads what can be read of manifest `number`.
@@ -466,6 +535,9 @@ pub(crate) fn remains(environment: &Environment, directory: &Path, number: u64) 
         };
         if remains.gap.is_none() {
             remains.gap = damage;
+        }
+        if kind != FrameKind::Mark {
+            remains.end = offset + frame_len(payload.len()) as u64;
         }
         match kind {
             FrameKind::Header => {

@@ -272,6 +272,18 @@ impl RunTables {
             .partition_point(|t| t.meta.range.ends_before(key))
     }
 
+    /// The index of the last table that does not begin behind `key`.
+    pub(crate) fn last_from(&self, key: &[u8]) -> Option<usize> {
+        let after = self.tables.partition_point(|t| &*t.meta.range.start <= key);
+        after.checked_sub(1)
+    }
+
+    /// Whether blocks of it may be asked for ahead of need.
+    pub(crate) fn may_announce(&self) -> bool {
+        let home = self.tables.first().map(|t| &t.home);
+        home.is_some_and(|home| home.context.readers().is_some())
+    }
+
     /// Every table that overlaps `[start, end)` and has range deletes.
     pub(crate) fn covering(
         &self,

@@ -37,16 +37,28 @@ impl Placer for ByLevel {
                 .find(|&t| has_room(t, bytes))
                 .unwrap_or(tiers - 1)
         };
-        let (wanted, rule) = if tiers == 1 {
-            (0, "only-tier")
-        } else {
-            wanted(&Fill::of(view), view, new)
-        };
-        let data = first_with_room(wanted, new.size_bytes);
         let meta = first_with_room(0, new.size_bytes / META_DIVISOR);
+        if tiers == 1 {
+            return Layout {
+                meta: tier_id(meta),
+                data: tier_id(0),
+                wanted: tier_id(0),
+                rule: "only-tier",
+            };
+        }
+        let fill = Fill::of(view);
+        let (fitting, rule) = wanted(&fill, view, new);
+        let data = first_with_room(fitting, new.size_bytes);
+        let unhindered = fill.by_capacity(view);
+        let wanted = match unhindered == fill {
+            true => fitting,
+            // Others fill a device, so that levels lie lower than they should.
+            false => wanted(&unhindered, view, new).0.min(data),
+        };
         Layout {
             meta: tier_id(meta),
             data: tier_id(data),
+            wanted: tier_id(wanted),
             rule: if data == wanted { rule } else { "tier-full" },
         }
     }

@@ -30,7 +30,7 @@ pub fn depth(slot: Slot) -> usize {
 }
 
 /// What lies where, and what may.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fill {
     /// The number of tiers.
     pub tiers: usize,
@@ -60,12 +60,25 @@ impl Fill {
             limit: [u64::MAX; TIERS_MAX],
         };
         for (limit, tier) in fill.limit.iter_mut().zip(view.tiers).take(tiers - 1) {
-            *limit = limit_bytes(tier, view.shape.tier_fill_share);
+            let real = tier.used_bytes.saturating_add(tier.device_free_bytes);
+            let share = view.shape.tier_fill_share;
+            *limit = limit_bytes(tier, tier.capacity_bytes.min(real), share);
         }
         for keyspace in view.version.keyspaces.values() {
             for (slot, _, table) in keyspace.tables() {
                 fill.add(view, depth(slot), table);
             }
+        }
+        fill
+    }
+
+    /// The same, if the devices had room for all of their tiers' capacities.
+    #[must_use]
+    pub fn by_capacity(&self, view: &View<'_>) -> Fill {
+        let mut fill = self.clone();
+        let tiers = fill.limit.iter_mut().zip(view.tiers);
+        for (limit, tier) in tiers.take(self.tiers - 1) {
+            *limit = limit_bytes(tier, tier.capacity_bytes, view.shape.tier_fill_share);
         }
         fill
     }
@@ -141,9 +154,21 @@ impl Fill {
     }
 }
 
-fn limit_bytes(tier: &TierState, share: f64) -> u64 {
-    let real = tier.used_bytes.saturating_add(tier.device_free_bytes);
-    let capacity = tier.capacity_bytes.min(real) as f64;
-    let filled = (capacity * share.clamp(0.0, 1.0)) as u64;
+/// Bytes of `capacity` that placement fills.
+fn limit_bytes(tier: &TierState, capacity: u64, share: f64) -> u64 {
+    let filled = (capacity as f64 * share.clamp(0.0, 1.0)) as u64;
     filled.saturating_sub(tier.reserve_bytes)
+}
+
+/// Bytes that all tiers together take: what placement fills of each, and all of
+/// the last one.
+#[must_use]
+pub fn limit_of_all(tiers: &[TierState], share: f64) -> u64 {
+    let Some((last, others)) = tiers.split_last() else {
+        return 0;
+    };
+    let filled = others
+        .iter()
+        .map(|t| limit_bytes(t, t.capacity_bytes, share));
+    filled.fold(last.capacity_bytes, u64::saturating_add)
 }

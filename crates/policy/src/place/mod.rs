@@ -2,6 +2,8 @@
 
 pub mod by_level;
 pub mod fill;
+pub mod lower;
 
 pub use by_level::ByLevel;
-pub use fill::Fill;
+pub use fill::{Fill, limit_of_all};
+pub use lower::Lower;

@@ -135,6 +135,13 @@ impl FileSystem for Disk {
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
         let (mut state, _) = self.whole(path, Call::Change)?;
         state.has_directory(path)?;
+        if state
+            .live
+            .keys()
+            .any(|inside| inside.parent() == Some(path))
+        {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
         state.change(Change::Remove(path.to_path_buf()));
         Ok(())
     }

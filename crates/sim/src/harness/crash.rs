@@ -367,3 +367,13 @@ pub const ALL_SHAPES: [Shape; 3] = [
         parts: false,
     },
 ];
+
+/// One store of a drawn shape, ten crashes of either kind.
+///
+/// # Panics
+/// When the store breaks a promise; the message begins with the seed.
+pub fn run(seed: u64, tally: &mut crate::Tally) {
+    let shape = Dice(seed).one_of(&ALL_SHAPES);
+    crash_one_store(seed, shape, 10, &[Down::Power, Down::Kill]);
+    tally.crashes += 10;
+}

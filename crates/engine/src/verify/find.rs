@@ -4,46 +4,65 @@
 //! data is the object, on any tier, that has the length of the data extent and
 //! in which the listed blocks lie at their places with their checksums.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
 use thermocline_model::tier::TierId;
 
-use super::Repair;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::{ObjectKind, ObjectName};
 use crate::table::LOADED_SEQ;
 use crate::table::salvage;
+use crate::version::tree::TableHome;
 
 /// Bytes read in one go.
 const READ_BYTES: u64 = 1 << 20;
 
 /// An object on a tier.
 #[derive(Clone, Copy)]
-pub(super) struct OnDisk {
-    pub(super) tier: TierId,
-    pub(super) name: ObjectName,
-    pub(super) size_bytes: u64,
+pub(crate) struct OnDisk {
+    pub(crate) tier: TierId,
+    pub(crate) name: ObjectName,
+    pub(crate) size_bytes: u64,
+}
+
+impl OnDisk {
+    pub(crate) fn path(&self, home: &TableHome) -> PathBuf {
+        let store = &home.stores[self.tier.0 as usize];
+        store.directory().join(self.name.to_string())
+    }
 }
 
 /// A table put together from what lies on the tiers.
-pub(super) struct FoundTable {
-    pub(super) record: TableMeta,
+pub(crate) struct FoundTable {
+    pub(crate) record: TableMeta,
     /// Whether it was bulk loaded, so that its number is known to the manifest
     /// alone.
-    pub(super) is_loaded: bool,
+    pub(crate) is_loaded: bool,
+}
+
+/// What a meta object is the meta of.
+pub(crate) enum Found {
+    Table(FoundTable),
+    /// Its data is nowhere.
+    WithoutData(WithoutData),
+    /// It cannot be read.
+    Unreadable(Error),
 }
 
 /// A meta object whose data was not found.
-pub(super) struct WithoutData {
-    pub(super) id: TableId,
-    pub(super) range: String,
-    pub(super) entries: u64,
+pub(crate) struct WithoutData {
+    pub(crate) id: TableId,
+    pub(crate) range: String,
+    pub(crate) entries: u64,
+    /// The length of the first data extent that is nowhere.
+    pub(crate) data_bytes: u64,
 }
 
-pub(super) fn objects(repair: &Repair<'_>) -> Result<Vec<OnDisk>> {
+pub(crate) fn objects(home: &TableHome) -> Result<Vec<OnDisk>> {
     let mut objects = Vec::new();
-    for (store, id) in repair.home.stores.iter().zip(0u32..) {
+    for (store, id) in home.stores.iter().zip(0u32..) {
         for (name, size_bytes) in store.list()? {
             objects.push(OnDisk {
                 tier: TierId(id),
@@ -55,23 +74,25 @@ pub(super) fn objects(repair: &Repair<'_>) -> Result<Vec<OnDisk>> {
     Ok(objects)
 }
 
-/// Puts together the table of the meta object `meta`. The outer error is one of
-/// the device; none means that the meta cannot be read.
-pub(super) fn table(
-    repair: &Repair<'_>,
-    meta: &OnDisk,
-    all: &[OnDisk],
-) -> Result<Option<Result<FoundTable, WithoutData>>> {
-    let bytes = read(repair, meta)?;
-    let Ok(decoded) = salvage::meta(&bytes) else {
-        return Ok(None);
+/// Puts together the table of the meta object `meta`.
+///
+/// # Errors
+/// Those of the device.
+pub(crate) fn table(home: &TableHome, meta: &OnDisk, all: &[OnDisk]) -> Result<Found> {
+    let bytes = read(home, meta)?;
+    let decoded = match salvage::meta(&bytes) {
+        Ok(decoded) => decoded,
+        Err(what) => {
+            let error = Error::corruption(what).at(&meta.path(home)).offset(0);
+            return Ok(Found::Unreadable(error));
+        }
     };
     let mut data = Vec::new();
     for (&length, index) in decoded.extents.iter().zip(0u16..) {
         let mut best: Option<(usize, Extent)> = None;
         let sized = |o: &&OnDisk| o.name.kind == ObjectKind::Data && o.size_bytes == length;
         for candidate in all.iter().filter(sized) {
-            let bytes = read(repair, candidate)?;
+            let bytes = read(home, candidate)?;
             let blocks = decoded.blocks.entries.iter().filter(|b| b.extent == index);
             let sound = blocks
                 .filter(|b| {
@@ -92,11 +113,12 @@ pub(super) fn table(
             }
         }
         let Some((_, extent)) = best else {
-            return Ok(Some(Err(WithoutData {
+            return Ok(Found::WithoutData(WithoutData {
                 id: decoded.id,
                 range: decoded.range.to_string(),
                 entries: decoded.entries,
-            })));
+                data_bytes: length,
+            }));
         };
         data.push(extent);
     }
@@ -130,12 +152,12 @@ pub(super) fn table(
         },
         data,
     };
-    Ok(Some(Ok(FoundTable { record, is_loaded })))
+    Ok(Found::Table(FoundTable { record, is_loaded }))
 }
 
 /// All of an object.
-pub(super) fn read(repair: &Repair<'_>, object: &OnDisk) -> Result<Vec<u8>> {
-    let store = &repair.home.stores[object.tier.0 as usize];
+pub(crate) fn read(home: &TableHome, object: &OnDisk) -> Result<Vec<u8>> {
+    let store = &home.stores[object.tier.0 as usize];
     let reader = Arc::clone(&store.open(object.name)?);
     let mut bytes = vec![0; reader.size_bytes() as usize];
     let mut at = 0;

@@ -1,0 +1,210 @@
+//! Looking before opening: what the directories hold, and whether it belongs
+//! together (I7). Reads only.
+
+use thermocline_model::check;
+use thermocline_model::edit::{Change, Edit};
+use thermocline_model::version::{KeyspaceId, Version};
+
+use super::DEFAULT_KEYSPACE;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::Options;
+use crate::store::{Environment, ObjectName, TierIdentity};
+use crate::version::manifest::{self, Header};
+
+/// What the directories hold before anything is changed.
+pub(super) struct Found {
+    pub(super) header: Header,
+    pub(super) version: Version,
+    pub(super) settled: bool,
+    pub(super) torn_manifest_bytes: u64,
+    /// Whether there was no store.
+    pub(super) fresh: bool,
+}
+
+/// Reads manifest and identities and refuses what does not belong together.
+pub(super) fn look(options: &Options, environment: &Environment) -> Result<Found> {
+    let directory = options.tiers[0].path();
+    let identities = options
+        .tiers
+        .iter()
+        .map(|t| TierIdentity::read(environment, t.path()))
+        .collect::<Result<Vec<_>>>()?;
+    let Some(number) = manifest::current(environment, directory)? else {
+        return look_fresh(options, environment, &identities);
+    };
+    let read = manifest::read(environment, directory, number)?;
+    check::check_version(&read.version).map_err(|e| {
+        Error::corruption(e.to_string()).at(&directory.join(manifest::file_name(number)))
+    })?;
+    if let Some(problem) = tier_problems(options, &read, &identities)
+        .into_iter()
+        .next()
+    {
+        return Err(problem);
+    }
+    manifest::check_closing_note(
+        environment,
+        directory,
+        read.header.store_id,
+        number,
+        read.end,
+    )?;
+    Ok(Found {
+        header: read.header,
+        version: read.version,
+        settled: read.settled,
+        torn_manifest_bytes: read.torn_bytes,
+        fresh: false,
+    })
+}
+
+/// Every way in which the tiers of the options and their identities disagree
+/// with the manifest.
+pub(crate) fn tier_problems(
+    options: &Options,
+    read: &manifest::ReadBack,
+    identities: &[Option<TierIdentity>],
+) -> Vec<Error> {
+    let known = &read.header.tiers;
+    let check = |at: usize, tier: &crate::options::Tier| {
+        let wrong = |what: &str| {
+            Error::new(
+                ErrorKind::WrongTier,
+                format!("tier {:?}: {what}", tier.name()),
+            )
+            .at(tier.path())
+        };
+        let Some((id, name)) = known.get(at) else {
+            // A tier new to the store: its directory must be nobody's.
+            if let Some(identity) = &identities[at] {
+                return Err(
+                    wrong("is new to this store, but its directory belongs to one")
+                        .expected("no identity", format!("store {:032x}", identity.store_id)),
+                );
+            }
+            return Ok(());
+        };
+        if name != tier.name() {
+            return Err(wrong("the store knows another tier in this place")
+                .expected(format!("{name:?}"), format!("{:?}", tier.name())));
+        }
+        let Some(identity) = &identities[at] else {
+            // A tier that was being added when the last opening died.
+            let unused = !read
+                .version
+                .tables()
+                .any(|t| t.extents().any(|e| e.tier == *id));
+            if !read.settled && unused {
+                return Ok(());
+            }
+            return Err(wrong("is missing: its directory has no identity file"));
+        };
+        if identity.store_id != read.header.store_id {
+            return Err(wrong("belongs to another store").expected(
+                format!("{:032x}", read.header.store_id),
+                format!("{:032x}", identity.store_id),
+            ));
+        }
+        if identity.tier_id != id.0 {
+            return Err(wrong("is another tier of this store: tiers are swapped")
+                .expected(id, identity.tier_id));
+        }
+        let generation = read.header.generation;
+        let lowest = if read.settled {
+            generation
+        } else {
+            generation.saturating_sub(1)
+        };
+        if identity.generation < lowest {
+            return Err(wrong("is stale: it missed earlier openings of the store")
+                .expected(format!("generation {lowest}"), identity.generation));
+        }
+        if identity.generation > generation {
+            return Err(
+                wrong("is newer than the store's manifest: the first tier is stale")
+                    .expected(format!("generation {generation}"), identity.generation),
+            );
+        }
+        Ok(())
+    };
+    let mut problems: Vec<Error> = options
+        .tiers
+        .iter()
+        .enumerate()
+        .filter_map(|(at, tier)| check(at, tier).err())
+        .collect();
+    for (_, name) in known.iter().skip(options.tiers.len()) {
+        let missing = Error::new(
+            ErrorKind::WrongTier,
+            format!("tier {name:?} is missing from the options"),
+        );
+        problems.push(missing.at(options.tiers[0].path()));
+    }
+    problems
+}
+
+/// There is no manifest in force: this must be a place where no store was.
+fn look_fresh(
+    options: &Options,
+    environment: &Environment,
+    identities: &[Option<TierIdentity>],
+) -> Result<Found> {
+    for (tier, identity) in options.tiers.iter().zip(identities) {
+        if let Some(identity) = identity {
+            return Err(Error::new(ErrorKind::WrongTier, format!(
+                "tier {:?} belongs to store {:032x}, whose manifest pointer is missing from tier {:?} (if it was lost, run repair)",
+                tier.name(), identity.store_id, options.tiers[0].name()
+            ))
+            .at(&options.tiers[0].path().join(manifest::CURRENT)));
+        }
+        let path = tier.path();
+        let there = environment.file_system.metadata(path);
+        if there
+            .map_err(|e| Error::io("looking for tier directory", path, e))?
+            .is_none()
+        {
+            continue;
+        }
+        let list = environment
+            .file_system
+            .list(path)
+            .map_err(|e| Error::io("listing", path, e))?;
+        let leftover = list.iter().find(|entry| {
+            let name = entry.name.to_string_lossy();
+            ObjectName::parse(&name).is_some() || name.ends_with(".log")
+        });
+        if let Some(leftover) = leftover {
+            return Err(Error::corruption(
+                "the manifest pointer is missing, but there is data: run repair",
+            )
+            .at(&path.join(&leftover.name)));
+        }
+    }
+    if !options.create_if_missing || options.read_only {
+        return Err(Error::new(ErrorKind::NotFound, "no store").at(options.tiers[0].path()));
+    }
+    let mut version = Version::empty();
+    Edit::of(Change::AddKeyspace {
+        keyspace: KeyspaceId::DEFAULT,
+        name: DEFAULT_KEYSPACE.to_string(),
+        cuts: options.default_cuts()?,
+    })
+    .apply(&version)
+    .map(|v| version = v)
+    .map_err(Error::invalid)?;
+    let store_id =
+        u128::from(environment.dice.next_u64()) << 64 | u128::from(environment.dice.next_u64());
+    let header = Header {
+        store_id,
+        number: 0,
+        generation: 0,
+        tiers: Vec::new(),
+    };
+    Ok(Found {
+        header,
+        version,
+        settled: true,
+        torn_manifest_bytes: 0,
+        fresh: true,
+    })
+}

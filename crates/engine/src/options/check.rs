@@ -1,0 +1,125 @@
+//! Which options are refused.
+
+use thermocline_model::tier::{TIERS_MAX, is_tier_name};
+
+use super::{KIB, MIB, OPTIONS_FILE, Options};
+use crate::error::{Error, Result};
+
+impl Options {
+    /// Refuses what cannot work, naming option, value and bounds.
+    pub(crate) fn check(&self) -> Result<()> {
+        fn within<T: PartialOrd + std::fmt::Display>(
+            name: &str,
+            value: T,
+            low: T,
+            high: T,
+        ) -> Result<()> {
+            if value >= low && value <= high {
+                return Ok(());
+            }
+            Err(Error::invalid(format!("option {name}"))
+                .expected(format!("{low} to {high}"), value))
+        }
+        const TIB: u64 = 1 << 40;
+        if self.tiers.is_empty() || self.tiers.len() > TIERS_MAX {
+            let expected = format!("1 to {TIERS_MAX}");
+            return Err(Error::invalid("number of tiers").expected(expected, self.tiers.len()));
+        }
+        within("write_buffer_bytes", self.write_buffer_bytes, 64 * KIB, TIB)?;
+        if let Some(bytes) = self.memtable_bytes {
+            within(
+                "memtable_bytes",
+                bytes,
+                16 * KIB,
+                self.write_buffer_bytes.min(2 << 30),
+            )?;
+        }
+        within("block_cache_bytes", self.block_cache_bytes, 0, TIB)?;
+        within("pinned_meta_bytes", self.pinned_meta_bytes, 0, TIB)?;
+        within("filter_bits_per_key", self.filter_bits_per_key, 0, 30)?;
+        within("background_threads", self.background_threads, 0, 64)?;
+        within("read_threads", self.read_threads, 0, 256)?;
+        within("table_bytes", self.table_size(), 4 * KIB, TIB)?;
+        within("newest_runs_merge", self.newest_runs_merge, 1, 1000)?;
+        within(
+            "newest_runs_stop",
+            self.newest_runs_stop,
+            self.newest_runs_merge + 1,
+            10_000,
+        )?;
+        within("first_level_bytes", self.first_level_bytes, 4 * KIB, TIB)?;
+        within("level_ratio", self.level_ratio, 2, 1000)?;
+        within(
+            "log_segment_bytes",
+            self.log_segment_bytes,
+            16 * KIB,
+            4 << 30,
+        )?;
+        within(
+            "log_bytes_max",
+            self.log_bytes_max,
+            self.log_segment_bytes,
+            TIB,
+        )?;
+        within("restart_interval", self.restart_interval, 1, 255)?;
+        within("tier_fill_share", self.tier_fill_share, 0.1, 1.0)?;
+        for (i, tier) in self.tiers.iter().enumerate() {
+            let name = &tier.name;
+            if !is_tier_name(name) || name.eq_ignore_ascii_case(OPTIONS_FILE) {
+                return Err(Error::invalid(format!("name of tier {i}")).expected(
+                    "1 to 64 letters, digits, '-', '_' or '.', the first a letter or digit, the last \
+                     no '.', and no device's or options file's name",
+                    format!("{name:?}"),
+                ));
+            }
+            // A checkpoint may lie where case makes no difference.
+            if let Some(other) = self.tiers[..i]
+                .iter()
+                .find(|t| t.name.eq_ignore_ascii_case(name))
+            {
+                return Err(Error::invalid(format!(
+                    "two tiers are called {name:?} and {:?}",
+                    other.name
+                )));
+            }
+            if self.tiers[..i].iter().any(|t| t.path == tier.path) {
+                return Err(Error::invalid(format!(
+                    "two tiers have one directory, {name:?} is the second"
+                ))
+                .at(&tier.path));
+            }
+            if !(tier.price_usd_gb_month.is_finite() && tier.price_usd_gb_month >= 0.0) {
+                return Err(
+                    Error::invalid(format!("price_usd_gb_month of tier {name:?}"))
+                        .expected("a number from 0", tier.price_usd_gb_month),
+                );
+            }
+            within(
+                &format!("block_bytes of tier {name:?}"),
+                tier.block_bytes,
+                512,
+                4 * MIB,
+            )?;
+            within(
+                &format!("capacity_bytes of tier {name:?}"),
+                tier.capacity_bytes.unwrap_or(MIB),
+                0,
+                u64::MAX,
+            )?;
+            let budget = tier.io_budget_bytes_per_second.unwrap_or(MIB);
+            within(
+                &format!("io_budget_bytes_per_second of tier {name:?}"),
+                budget,
+                MIB,
+                u64::MAX,
+            )?;
+            if let Some(p) = tier.profile
+                && !(p.random_read_iops > 0.0 && p.sequential_mb_s > 0.0)
+            {
+                return Err(Error::invalid(format!("profile of tier {name:?}"))
+                    .expected("numbers above 0", format!("{p:?}")));
+            }
+        }
+        self.default_cuts().map(drop)
+    }
+}

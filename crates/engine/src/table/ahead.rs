@@ -1,0 +1,139 @@
+//! What a cursor reads in one go, and what it reads ahead.
+//!
+//! Consecutive blocks that lie side by side make a span. A cursor holds one
+//! span in memory, from which it decodes. Where the operating system does not
+//! read ahead and the store has threads for it, the span after it is under way
+//! meanwhile.
+
+use super::Table;
+use super::block_list::BlockEntry;
+use crate::error::Result;
+use crate::store::PendingRead;
+
+/// Which way a cursor runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Forward,
+    Backward,
+}
+
+/// Stored bytes of consecutive blocks.
+#[derive(Default)]
+pub(super) struct Chunk {
+    pub(super) bytes: Vec<u8>,
+    extent: u16,
+    offset: u64,
+}
+
+/// Blocks `first..end`, which lie side by side.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    extent: u16,
+    offset: u64,
+    bytes: usize,
+    first: usize,
+    end: usize,
+}
+
+/// A span on its way.
+pub(super) struct Ahead {
+    span: Span,
+    read: PendingRead,
+}
+
+impl Span {
+    /// Block `index` and those that lie beside it in the direction of `way`, as
+    /// many as `bytes_max` has room for.
+    pub(super) fn of(entries: &[BlockEntry], index: usize, way: Way, bytes_max: usize) -> Span {
+        let entry = &entries[index];
+        let (mut start, mut stop) = (entry.offset, entry.offset + u64::from(entry.stored_bytes));
+        let (mut first, mut end) = (index, index + 1);
+        let room = |start: u64, stop: u64| stop - start <= bytes_max as u64;
+        match way {
+            Way::Forward => {
+                for next in &entries[index + 1..] {
+                    let next_stop = stop + u64::from(next.stored_bytes);
+                    if next.extent != entry.extent || next.offset != stop || !room(start, next_stop)
+                    {
+                        break;
+                    }
+                    stop = next_stop;
+                    end += 1;
+                }
+            }
+            Way::Backward => {
+                for before in entries[..index].iter().rev() {
+                    let ends_here = before.offset + u64::from(before.stored_bytes) == start;
+                    if before.extent != entry.extent || !ends_here || !room(before.offset, stop) {
+                        break;
+                    }
+                    start = before.offset;
+                    first -= 1;
+                }
+            }
+        }
+        Span {
+            extent: entry.extent,
+            offset: start,
+            bytes: (stop - start) as usize,
+            first,
+            end,
+        }
+    }
+
+    /// The block that comes after it in the direction of `way`.
+    pub(super) fn next(&self, entries: &[BlockEntry], way: Way) -> Option<usize> {
+        match way {
+            Way::Forward => (self.end < entries.len()).then_some(self.end),
+            Way::Backward => self.first.checked_sub(1),
+        }
+    }
+}
+
+impl Chunk {
+    /// Where the block of `entry` lies in the chunk, if it does.
+    pub(super) fn range_of(&self, entry: &BlockEntry) -> Option<std::ops::Range<usize>> {
+        let start = entry.offset.checked_sub(self.offset)?;
+        let end = start + u64::from(entry.stored_bytes);
+        let inside = entry.extent == self.extent && end <= self.bytes.len() as u64;
+        inside.then_some(start as usize..end as usize)
+    }
+
+    /// Reads `span` now. After an error the chunk is empty.
+    pub(super) fn read(&mut self, table: &Table, span: &Span) -> Result<()> {
+        self.extent = span.extent;
+        self.offset = span.offset;
+        self.bytes.resize(span.bytes, 0);
+        let read = table.read_at(span.extent, span.offset, &mut self.bytes);
+        if read.is_err() {
+            self.bytes.clear();
+        }
+        read
+    }
+}
+
+impl Ahead {
+    /// Asks for `span`. None when that is refused.
+    pub(super) fn request(table: &Table, span: Span, buffer: Vec<u8>) -> Option<Ahead> {
+        let read = table.request(span.extent, span.offset, span.bytes, buffer)?;
+        Some(Ahead { span, read })
+    }
+
+    /// Whether block `index` is on its way.
+    pub(super) fn holds(&self, index: usize) -> bool {
+        (self.span.first..self.span.end).contains(&index)
+    }
+
+    pub(super) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The chunk, once it is there.
+    pub(super) fn wait(self) -> Result<Chunk> {
+        Ok(Chunk {
+            bytes: self.read.wait()?,
+            extent: self.span.extent,
+            offset: self.span.offset,
+        })
+    }
+}
