@@ -220,6 +220,24 @@ fn a_later_log_segment_does_not_count_without_the_tail_of_the_one_before() {
     }
 }
 
+// case 3. A power failure kept the size of a new log segment and none of its
+// content, and the blocks it had been given were those of an older segment. Its
+// sound header, under another name, was taken for a misplaced file, and the
+// store refused to open.
+#[test]
+fn a_new_log_segment_with_the_blocks_of_an_older_one_is_a_torn_tail() {
+    let (disk, paths, count) = segments(false);
+    let older = read(&disk, &paths[0]);
+    let disk = with(&disk, &paths[2], &older);
+    let found = prefix(&open(&disk).unwrap(), "recycled");
+    assert!(found > 0 && found < count, "{found} of {count}");
+    // What was durable is missed all the same.
+    let (disk, paths, _) = segments(true);
+    let older = read(&disk, &paths[0]);
+    let error = open(&with(&disk, &paths[1], &older)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+}
+
 // case 8
 #[test]
 fn no_room_for_the_manifest_alone_or_the_log_alone_is_named_and_passes() {
