@@ -260,7 +260,11 @@ impl Engine {
             return None;
         }
         let mut scheduler = self.scheduler.lock();
-        if self.environment.clock.now_micros() < scheduler.not_before_us {
+        let wait = scheduler
+            .not_before_us
+            .saturating_sub(self.environment.clock.now_micros());
+        // A longer wait was never asked for: the clock went back.
+        if (1..=BACKOFF_MICROS).contains(&wait) {
             return None;
         }
         let scene = self.scene(&mut scheduler);

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use thermocline::{Compression, Db, Options, Tier};
 
 use crate::Dice;
-use crate::oracle::Contents;
+use crate::contents::Contents;
 
 /// Threads that write batches.
 pub(crate) const WRITERS: u64 = 3;

@@ -5,7 +5,8 @@
 //! - [`draw`]: options of every shape, from dice.
 //! - [`operation`]: what is done to a store, from dice, and the player that
 //!   does it and compares every answer.
-//! - [`oracle`]: what a store must hold, kept outside it.
+//! - [`oracle`]: what a store must hold, kept outside it; [`contents`]: the same
+//!   as plain maps, for fixed workloads.
 //! - [`worker`]: the process that the process harness kills.
 //! - [`scratch`]: directories and mounts that are always cleaned up.
 //! - [`harness`]: the kinds of proof, made of these.
@@ -18,6 +19,7 @@
     reason = "the rig panics with the seed when a promise is broken, as tests do"
 )]
 
+pub mod contents;
 mod dice;
 pub mod disk;
 pub mod draw;

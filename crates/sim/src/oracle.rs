@@ -52,9 +52,6 @@ pub enum Effect {
 #[derive(Debug, Default)]
 pub struct Found(Vec<(String, Vec<Entry>)>);
 
-/// Keyspaces by name, with what they hold.
-pub type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
-
 /// Key and value.
 type Entry = (Vec<u8>, Vec<u8>);
 
@@ -456,15 +453,6 @@ pub fn show(bytes: Option<&[u8]>) -> String {
         let first = b[..b.len().min(SHOWN_MAX)].escape_ascii();
         format!("{first} ({} bytes)", b.len())
     })
-}
-
-impl From<Found> for Contents {
-    fn from(found: Found) -> Self {
-        let whole = found.0.into_iter();
-        whole
-            .map(|(name, all)| (name, all.into_iter().collect()))
-            .collect()
-    }
 }
 
 impl Found {

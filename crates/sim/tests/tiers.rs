@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use thermocline::store::{FileSystem, OpenHow};
 use thermocline::{Db, ErrorKind, Options, Tier};
 use thermocline_sim::disk::{Disk, Down};
 
@@ -60,6 +61,7 @@ fn opens(disk: &Disk, names: &[&str], session: u8) {
     }
 }
 
+// case 22
 #[test]
 fn a_tier_whose_mount_point_is_empty_is_refused() {
     let disk = Disk::new(1);
@@ -85,6 +87,7 @@ fn a_tier_whose_mount_point_is_empty_is_refused() {
     opens(&disk, &["fast", "slow"], 0);
 }
 
+// case 23
 #[test]
 fn a_first_tier_that_is_missing_is_refused() {
     let disk = Disk::new(2);
@@ -101,6 +104,7 @@ fn a_first_tier_that_is_missing_is_refused() {
     opens(&disk, &["fast", "slow"], 0);
 }
 
+// case 22
 #[test]
 fn swapped_and_foreign_tiers_are_refused() {
     let disk = Disk::new(3);
@@ -143,6 +147,7 @@ fn swapped_and_foreign_tiers_are_refused() {
     );
 }
 
+// case 22
 #[test]
 fn a_tier_of_another_store_is_refused() {
     let disk = Disk::new(5);
@@ -163,6 +168,7 @@ fn a_tier_of_another_store_is_refused() {
     opens(&disk, &["fast", "slow"], 0);
 }
 
+// cases 22 and 23
 #[test]
 fn a_tier_that_was_rolled_back_one_session_is_refused() {
     for (rolled, words) in [("/slow", "is stale"), ("/fast", "the first tier is stale")] {
@@ -183,6 +189,7 @@ fn a_tier_that_was_rolled_back_one_session_is_refused() {
     }
 }
 
+// case 35
 #[test]
 fn a_tier_can_be_added_at_the_end_but_not_one_that_belongs_to_somebody() {
     let disk = Disk::new(7);
@@ -206,6 +213,42 @@ fn a_tier_can_be_added_at_the_end_but_not_one_that_belongs_to_somebody() {
     );
 }
 
+// case 20
+#[test]
+fn damage_at_the_source_is_not_carried_to_another_tier() {
+    let disk = Disk::new(8);
+    let roomy = |bytes| {
+        let tiers = options(&["fast", "slow"]).tier_list().to_vec();
+        let mut tiers = tiers.into_iter();
+        let fast = tiers.next().unwrap().capacity_bytes(bytes);
+        options(&[]).with_tiers(std::iter::once(fast).chain(tiers).collect())
+    };
+    let db = Db::open_in(roomy(500_000), &disk.environment()).unwrap();
+    for i in 0..60u8 {
+        db.put(&[b'k', i], &vec![i; 900]).unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    db.close().unwrap();
+    let data = |path: &str| {
+        let names = disk.names(Path::new(path)).into_iter();
+        names.filter(|n| n.ends_with(".data")).collect::<Vec<_>>()
+    };
+    for name in data("/fast/store") {
+        let path = Path::new("/fast/store").join(name);
+        let file = disk.open(&path, OpenHow::WRITE).unwrap();
+        let mut byte = [0];
+        file.read_at(&mut byte, 700).unwrap();
+        file.write_at(&[byte[0] ^ 1], 700).unwrap();
+    }
+    let db = Db::open_in(roomy(20_000), &disk.environment()).unwrap();
+    let error = db.settle().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert!(error.to_string().contains("/fast/store"), "{error}");
+    assert_eq!(db.stats().relocations, 0);
+    assert_eq!(data("/slow/store"), Vec::<String>::new());
+}
+
+// case 17
 #[test]
 fn one_directory_has_one_opener() {
     let directory = tempfile::tempdir().unwrap();

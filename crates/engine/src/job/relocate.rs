@@ -5,7 +5,8 @@
 //! either the old place in force and an orphan that the next open sweeps, or
 //! the new place in force and the old object as the orphan. The copy is
 //! compared with the extent's checksum on the way, so damage at the source is
-//! reported and never carried along.
+//! reported and never carried along; and it is read back from its device before
+//! the commit, so that what was damaged on the way never replaces what is sound.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use super::Done;
 use super::output::store_of;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::store::{Advice, ObjectKind, ObjectName};
+use crate::store::{Advice, ObjectKind, ObjectName, ObjectReader};
 use crate::version::tree::OpenTable;
 
 const COPY_BYTES: usize = 1 << 20;
@@ -103,33 +104,50 @@ impl Copied<'_> {
         })?;
         self.objects.push((to, object));
         source.advise(extent.offset, extent.length, Advice::Sequential);
-        let mut buffer = vec![0; COPY_BYTES.min(extent.length as usize)];
-        let mut checksum = 0;
-        let mut done = 0;
-        while done < extent.length {
-            let n = buffer.len().min((extent.length - done) as usize);
-            source.read_at(extent.offset + done, &mut buffer[..n])?;
-            checksum = crc32c::crc32c_append(checksum, &buffer[..n]);
-            writer.append(&buffer[..n])?;
-            done += n as u64;
-        }
-        if checksum != extent.checksum {
-            return Err(Error::corruption("data extent")
-                .at(source.path())
-                .offset(extent.offset)
-                .expected(
-                    format!("checksum {:08x}", extent.checksum),
-                    format!("{checksum:08x}"),
-                ));
-        }
+        pieces(&*source, extent, |piece| writer.append(piece))?;
         writer.persist()?;
-        Ok(Extent {
+        let copy = Extent {
             tier: to,
             object: ObjectId(object),
             offset: 0,
             ..*extent
-        })
+        };
+        // What the device says it has written is read back, past the cache,
+        // before the only other copy is given up.
+        let written = store_of(engine, to)?.open(ObjectName { id: object, ..name })?;
+        written.advise(0, copy.length, Advice::DontNeed);
+        pieces(&*written, &copy, |_| Ok(()))?;
+        Ok(copy)
     }
+}
+
+/// Hands over the bytes of `extent` from front to back, in pieces, and compares
+/// them with its checksum.
+fn pieces(
+    object: &dyn ObjectReader,
+    extent: &Extent,
+    mut take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut buffer = vec![0; COPY_BYTES.min(extent.length as usize)];
+    let mut checksum = 0;
+    let mut done = 0;
+    while done < extent.length {
+        let n = buffer.len().min((extent.length - done) as usize);
+        object.read_at(extent.offset + done, &mut buffer[..n])?;
+        checksum = crc32c::crc32c_append(checksum, &buffer[..n]);
+        take(&buffer[..n])?;
+        done += n as u64;
+    }
+    if checksum != extent.checksum {
+        return Err(Error::corruption("data extent")
+            .at(object.path())
+            .offset(extent.offset)
+            .expected(
+                format!("checksum {:08x}", extent.checksum),
+                format!("{checksum:08x}"),
+            ));
+    }
+    Ok(())
 }
 
 impl Drop for Copied<'_> {

@@ -256,7 +256,12 @@ impl Shared {
     }
 
     fn release(&self, bytes: u64) {
-        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        // A file that grew behind the store's back is larger than was counted.
+        let _ = self
+            .used_bytes
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                Some(used.saturating_sub(bytes))
+            });
     }
 }
 
@@ -521,6 +526,24 @@ mod tests {
     /// A byte that depends on its place.
     fn pattern(length: usize) -> Vec<u8> {
         (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
+    }
+
+    // A misdirected write made an object longer than was written to it. When it
+    // was deleted, its whole size was taken off what was counted: the sum went
+    // below zero, and with it every decision about room, or the process when
+    // overflow is checked.
+    #[test]
+    fn an_object_that_grew_by_itself_does_not_take_the_count_below_zero() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store(directory.path(), false);
+        let mut writer = store.create(data(1)).unwrap();
+        writer.append(b"ten bytes!").unwrap();
+        writer.persist().unwrap();
+        drop(writer);
+        let path = directory.path().join(data(1).to_string());
+        std::fs::write(path, [0; 1000]).unwrap();
+        store.delete(data(1)).unwrap();
+        assert_eq!(store.state().unwrap().used_bytes, 0);
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Disk {
             durable: bytes.to_vec(),
             ..Inode::default()
         };
-        state.inodes.insert(state.next_inode, inode);
+        state.inodes.insert(state.next_inode, inode.into());
         let node = Node::File(state.next_inode);
         state.next_inode += 1;
         for names in [&mut state.live, &mut state.durable] {

@@ -1,269 +1,135 @@
-//! Every call fails once (I5): a fixed workload in which the n-th call meets an
-//! I/O error, a full device or a failed sync, for every n. The store answers
-//! with a named error, loses nothing that it acknowledged, goes on by itself
-//! once a full device has room again, and after a failed persist takes no more
-//! writes until it is opened anew.
+//! Every call fails once (I5), and a crash at every call: fixed workloads in
+//! which the n-th call meets a fault, for every n and every kind of fault.
+//!
+//! After an error the store answers with a named error, loses nothing that it
+//! acknowledged, goes on by itself once the cause is gone, and after a failed
+//! persist takes no more writes until it is opened anew. What only interrupts
+//! or shortens a call is not noticed at all. After a crash, and after another
+//! crash at each call of the recovery, what is there is a state that the store
+//! went through, with everything acknowledged (I2, I3, I9).
+//!
+//! When a device lies at some call, the store says so or is not deceived: what
+//! it returns was written there, and all of it is a state that it went through
+//! (I8).
+//!
+//! `THERMOCLINE_FAULT_STRIDE` takes one call in so many;
+//! `THERMOCLINE_RECOVERY_STRIDE` does so for the crashes in recoveries, and
+//! `THERMOCLINE_CAPACITY_STEP` is the distance in bytes of the places where the
+//! room on a device ends.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use thermocline::{
-    Db, Durability, Error, ErrorKind, KeyspaceOptions, Options, Tier, WriteBatch, WriteOptions,
-};
+use thermocline::{Db, Error, ErrorKind};
 
-use crate::disk::{Disk, Down, Fault};
+use super::history::History;
+use super::workload::Workload;
+use crate::contents::{contents, hash};
+use crate::disk::{Crashed, Disk, Down, Fault};
+use crate::{Dice, Tally};
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+/// The errors that every call meets once.
+pub const ERRORS: [Fault; 10] = [
+    Fault::Io,
+    Fault::Full(1),
+    Fault::Full(60),
+    Fault::Sync,
+    Fault::Interrupted,
+    Fault::Short,
+    Fault::ReadOnly,
+    Fault::Handles(1),
+    Fault::Handles(20),
+    Fault::Vanish,
+];
 
-fn options() -> Options {
-    Options::new()
-        .tier(
-            Tier::new("fast", "/fast")
-                .block_bytes(512)
-                .capacity_bytes(20_000),
-        )
-        .tier(Tier::new("slow", "/slow").block_bytes(512))
-        .write_buffer_bytes(64 << 10)
-        .memtable_bytes(16 << 10)
-        .table_bytes(4 << 10)
-        .first_level_bytes(8 << 10)
-        .level_ratio(2)
-        .newest_runs_merge(2)
-        .log_segment_bytes(16 << 10)
-        .log_bytes_max(32 << 10)
-        .reserve_bytes(0)
-        .background_threads(0)
-        .cuts(vec![b"k20".to_vec()])
+/// The lies that every call tells once.
+pub const LIES: [Fault; 4] = [
+    Fault::FlipRead,
+    Fault::FlipWrite,
+    Fault::MisdirectRead,
+    Fault::MisdirectWrite,
+];
+
+fn stride(variable: &str, default: u64) -> u64 {
+    let set = std::env::var(variable).ok().and_then(|s| s.parse().ok());
+    set.unwrap_or(default).max(1)
 }
 
-/// What was done: the state of every key that was acknowledged, and the states
-/// that keys may have because a write of them failed.
-#[derive(Default)]
-struct Known {
-    sure: Model,
-    maybe: BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>,
-    /// What the last write that was acknowledged as durable left, and what was
-    /// tried since.
-    durable: Model,
-    since: BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>,
-    errors: Vec<Error>,
-}
-
-impl Known {
-    fn write(&mut self, db: &Db, puts: &[(Vec<u8>, Option<Vec<u8>>)], durability: Durability) {
-        let mut batch = WriteBatch::new();
-        for (key, value) in puts {
-            self.since
-                .entry(key.clone())
-                .or_default()
-                .push(value.clone());
-            match value {
-                Some(value) => batch.put(key, value).unwrap(),
-                None => batch.delete(key).unwrap(),
-            }
-        }
-        match db.write_with(&batch, WriteOptions::default().durability(durability)) {
-            Ok(()) => {
-                for (key, value) in puts {
-                    self.maybe.remove(key);
-                    match value {
-                        Some(value) => self.sure.insert(key.clone(), value.clone()),
-                        None => self.sure.remove(key),
-                    };
-                }
-                if durability == Durability::Device && self.maybe.is_empty() {
-                    self.durable.clone_from(&self.sure);
-                    self.since.clear();
-                }
-            }
-            Err(e) => {
-                for (key, value) in puts {
-                    self.maybe
-                        .entry(key.clone())
-                        .or_default()
-                        .push(value.clone());
-                }
-                self.errors.push(e);
-            }
-        }
-    }
-
-    fn note<T>(&mut self, result: Result<T, Error>) -> Option<T> {
-        result.map_err(|e| self.errors.push(e)).ok()
-    }
-
-    /// After a failed persist and a reopening.
-    fn check_durable(&self, db: &Db, context: &str) {
-        let found: Model = db.iter().unwrap().forward().map(Result::unwrap).collect();
-        for (key, value) in &self.durable {
-            let found = found.get(key);
-            let since = self
-                .since
-                .get(key)
-                .is_some_and(|m| m.iter().any(|v| v.as_ref() == found));
-            assert!(
-                found == Some(value) || since,
-                "{context}: {} was durable; errors {:?}",
-                key.escape_ascii(),
-                self.errors
-            );
-        }
-    }
-
-    fn check(&self, db: &Db, context: &str) {
-        let found: Model = db.iter().unwrap().forward().map(Result::unwrap).collect();
-        for key in found
-            .keys()
-            .chain(self.sure.keys())
-            .chain(self.maybe.keys())
-        {
-            let value = found.get(key);
-            let allowed = value == self.sure.get(key)
-                || self
-                    .maybe
-                    .get(key)
-                    .is_some_and(|m| m.iter().any(|v| v.as_ref() == value));
-            assert!(
-                allowed,
-                "{context}: {} has {:?} bytes; errors {:?}",
-                key.escape_ascii(),
-                value.map(Vec::len),
-                self.errors
-            );
-        }
-    }
-}
-
-/// Everything that changes a store, once and again.
-fn work(db: &Db, known: &mut Known) {
-    for round in 0..3u8 {
-        for i in 0..12u8 {
-            let key = |n: u8| format!("k{:02}", (n * 7 + round) % 40).into_bytes();
-            let puts = vec![
-                (key(i), Some(vec![round * 16 + i; 700])),
-                (key(i + 1), (i % 4 > 0).then(|| vec![i; 90])),
-            ];
-            let durability = if i % 5 == 0 {
-                Durability::Device
-            } else {
-                Durability::OperatingSystem
-            };
-            known.write(db, &puts, durability);
-            if i % 3 == 2 {
-                let stepped = db.step();
-                known.note(stepped);
-            }
-        }
-        let flushed = db.flush();
-        known.note(flushed);
-        if round == 1 {
-            let created = db.create_keyspace("other", KeyspaceOptions::default());
-            known.note(created);
-            let loaded = load(db);
-            if known.note(loaded.map_err(|(e, _)| e)).is_some() {
-                known.sure.extend(loads());
-            } else {
-                known
-                    .maybe
-                    .extend(loads().into_iter().map(|(k, v)| (k, vec![Some(v), None])));
-            }
-        }
-        if round == 2 {
-            let compacted = db.compact_range(None, None);
-            known.note(compacted);
-            let dropped = db.drop_keyspace("other");
-            known.note(dropped);
-            let made = db.checkpoint(std::path::Path::new("/checkpoint"));
-            known.note(made);
-        }
-    }
-    for _ in 0..6 {
-        let stepped = db.step();
-        known.note(stepped);
-    }
-}
-
-fn loads() -> Model {
-    (0..6u8)
-        .map(|i| (format!("x{i}").into_bytes(), vec![i; 1000]))
-        .collect()
-}
-
-fn load(db: &Db) -> Result<(), (Error, ())> {
-    let run = || -> thermocline::Result<()> {
-        let mut load = db.bulk_load()?;
-        for (key, value) in loads() {
-            load.add(&key, &value)?;
-        }
-        load.finish().map(drop)
-    };
-    run().map_err(|e| (e, ()))
-}
-
-/// Runs the workload with `fault` at call `n`; says whether it was reached.
-fn run(n: u64, fault: Fault) -> bool {
-    let context = format!("{fault:?} at call {n}");
-    let disk = Disk::new(n);
-    let mut known = Known::default();
+/// Runs the workload with `fault` at the `n`-th call that it can happen to;
+/// says whether there was one.
+fn fail_at(workload: &Workload, n: u64, fault: Fault, tally: &mut Tally) -> bool {
+    let context = format!("{workload}, {fault:?} at its call {n}");
+    let disk = workload.disk(n);
+    let mut history = workload.history();
     disk.fault_in(n, fault);
-    let db = match Db::open_in(options(), &disk.environment()) {
-        Ok(db) => db,
-        Err(e) => {
-            named(&e, &context);
-            disk.heal();
-            Db::open_in(options(), &disk.environment())
-                .unwrap_or_else(|e| panic!("{context}: second opening: {e}"))
-        }
-    };
-    work(&db, &mut known);
-    let reached = disk.calls() >= n;
+    let db = workload.play(&disk, &mut history);
+    if disk.faults_met() == 0 {
+        return false;
+    }
+    tally.fault(fault.name());
+    let db = db.unwrap_or_else(|| panic!("{context}: second opening: {:?}", history.errors));
     disk.heal();
-    known.errors.iter().for_each(|e| named(e, &context));
-    let poisoned = known.errors.iter().any(|e| e.kind() == ErrorKind::Poisoned);
-    // What cannot be written can still be read.
-    known.check(&db, &context);
-    disk.pass_time(Duration::from_secs(5));
-    let put = db.put(b"last", b"1");
+    history.errors.iter().for_each(|e| named(e, &context));
+    if matches!(fault, Fault::Interrupted | Fault::Short) {
+        assert!(
+            history.errors.is_empty(),
+            "{context}: noticed: {:?}",
+            history.errors
+        );
+    }
+    after(workload, &disk, db, &history, &context, tally);
+    true
+}
+
+/// What must hold once the cause of all errors is gone.
+fn after(
+    workload: &Workload,
+    disk: &Disk,
+    db: Db,
+    history: &History,
+    context: &str,
+    tally: &mut Tally,
+) {
+    let room = history.room_at(u64::MAX);
+    let poisoned = db.put(b"probe", b"1").is_err_and(|e| {
+        assert!(
+            e.kind() == ErrorKind::Poisoned,
+            "{context}: writing does not resume: {e}, after {:?}",
+            history.errors
+        );
+        true
+    });
     if poisoned {
-        let refused = put.err().map(|e| e.kind());
-        assert_eq!(
-            refused,
-            Some(ErrorKind::Poisoned),
-            "{context}: after {:?}",
-            known.errors
+        assert!(
+            history
+                .errors
+                .iter()
+                .any(|e| e.kind() == ErrorKind::Poisoned)
+                || db.stats().job_errors > 0,
+            "{context}: nobody was told; errors {:?}",
+            history.errors
         );
     } else {
-        put.unwrap_or_else(|e| {
-            panic!(
-                "{context}: writing does not resume: {e}, after {:?}",
-                known.errors
-            )
-        });
-        known.sure.insert(b"last".to_vec(), b"1".to_vec());
+        db.delete(b"probe").unwrap();
+        disk.pass_time(Duration::from_secs(5));
         db.flush()
             .unwrap_or_else(|e| panic!("{context}: flushing does not resume: {e}"));
         db.settle()
             .unwrap_or_else(|e| panic!("{context}: settling does not resume: {e}"));
-        known.check(&db, &context);
     }
+    // What cannot be written can still be read.
+    tally.operations += history.check(&db, true, context);
     drop(db);
-    disk.reboot(Down::Kill);
-    let db = Db::open_in(options(), &disk.environment())
-        .unwrap_or_else(|e| panic!("{context}: reopening: {e}"));
-    if !poisoned {
-        known.check(&db, &context);
+    for down in [Down::Kill, Down::Power] {
+        disk.reboot(down);
+        let db = Db::open_in(workload.options(room), &disk.environment())
+            .unwrap_or_else(|e| panic!("{context}: reopening after {down:?}: {e}"));
+        tally.operations += history.check(&db, !poisoned, context);
+        tally.crashes += 1;
+        if down == Down::Power {
+            db.put(b"again", b"1")
+                .unwrap_or_else(|e| panic!("{context}: writing after reopening: {e}"));
+        }
     }
-    drop(db);
-    disk.reboot(Down::Power);
-    let db = Db::open_in(options(), &disk.environment())
-        .unwrap_or_else(|e| panic!("{context}: reopening: {e}"));
-    if poisoned {
-        known.check_durable(&db, &context);
-    } else {
-        known.check(&db, &context);
-    }
-    db.put(b"again", b"1").unwrap();
-    reached
 }
 
 fn named(error: &Error, context: &str) {
@@ -278,19 +144,294 @@ fn named(error: &Error, context: &str) {
     assert!(lawful, "{context}: {error}");
 }
 
-/// All calls, or one in so many of them, to keep the time short.
+/// Runs the workload with a lie at the `n`-th call that it can happen to; says
+/// whether there was one.
+fn lie_at(workload: &Workload, n: u64, lie: Fault, tally: &mut Tally) -> bool {
+    let context = format!("{workload}, {lie:?} at its call {n}");
+    let disk = workload.disk(n);
+    let mut history = workload.history();
+    disk.fault_in(n, lie);
+    let db = workload.play(&disk, &mut history);
+    if disk.faults_met() == 0 {
+        return false;
+    }
+    tally.fault(lie.name());
+    history.errors.iter().for_each(|e| reported(e, &context));
+    if let Some(db) = db {
+        tally.operations += deceived(&db, &history, &context);
+    }
+    for down in [Down::Kill, Down::Power] {
+        disk.reboot(down);
+        let options = workload.options(history.room_at(u64::MAX));
+        match Db::open_in(options, &disk.environment()) {
+            Ok(db) => {
+                tally.operations += deceived(&db, &history, &context);
+                tally.crashes += 1;
+            }
+            Err(e) => reported(&e, &context),
+        }
+    }
+    true
+}
+
+/// Panics if the store returns what was never written, or a state that never
+/// was; says how many entries were compared.
+fn deceived(db: &Db, history: &History, context: &str) -> u64 {
+    let found = match contents(db) {
+        Ok(found) => found,
+        Err(e) => {
+            reported(&e, context);
+            return 0;
+        }
+    };
+    for (space, entries) in &found {
+        for (key, value) in entries {
+            assert!(
+                history.ever(space, key, value),
+                "{context}: {space}/{} has {} bytes that were never written there",
+                key.escape_ascii(),
+                value.len()
+            );
+        }
+    }
+    if history.is_whole() {
+        assert!(
+            history.ever_was(&found),
+            "{context}: a state that never was; errors {:?}",
+            history.errors
+        );
+    }
+    found.values().map(|entries| entries.len() as u64).sum()
+}
+
+fn reported(error: &Error, context: &str) {
+    let lawful = matches!(
+        error.kind(),
+        ErrorKind::Corruption | ErrorKind::WrongTier | ErrorKind::Poisoned
+    );
+    assert!(lawful, "{context}: {error}");
+}
+
+/// Lets every call of every workload fail with `fault`, prints and returns how
+/// many there were.
 ///
 /// # Panics
-/// When the store breaks a promise; the message names fault and call.
-pub fn enumerate(fault: Fault, stride: u64) {
-    let stride = std::env::var("THERMOCLINE_FAULT_STRIDE")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(stride);
-    let mut n = 1;
-    while run(n, fault) {
-        n += stride;
+/// When the store breaks a promise; the message names workload, fault and call.
+pub fn every_call_fails(fault: Fault) -> u64 {
+    let stride = stride("THERMOCLINE_FAULT_STRIDE", 1);
+    let mut tally = Tally::default();
+    let mut sites = 0;
+    for workload in Workload::all(0) {
+        let mut n = 1;
+        while if LIES.contains(&fault) {
+            lie_at(&workload, n, fault, &mut tally)
+        } else {
+            fail_at(&workload, n, fault, &mut tally)
+        } {
+            n += stride;
+            sites += 1;
+        }
+        println!(
+            "{}: {sites} sites up to workload {}",
+            fault.name(),
+            workload.name
+        );
     }
-    println!("{n} calls");
-    assert!(n > 300);
+    println!("{tally}");
+    sites
+}
+
+/// Runs the workload on a device with room for so many bytes and not one more,
+/// until it gets more.
+fn fill(workload: &Workload, mount: &'static str, bytes: u64, tally: &mut Tally) {
+    let context = format!("{workload}, {mount} holds {bytes} bytes");
+    let disk = workload.disk(bytes);
+    let device = disk.device(mount);
+    let mut history = workload.history();
+    device.set_capacity_bytes(Some(device.used_bytes() + bytes));
+    // If it does not even open, that is the end of it.
+    let db = workload.play(&disk, &mut history);
+    history.errors.iter().for_each(|e| named(e, &context));
+    tally.fault("full-device");
+    device.set_capacity_bytes(None);
+    let db = db.unwrap_or_else(|| {
+        let room = history.room_at(u64::MAX);
+        Db::open_in(workload.options(room), &disk.environment())
+            .unwrap_or_else(|e| panic!("{context}: with more room: {e}"))
+    });
+    after(workload, &disk, db, &history, &context, tally);
+}
+
+/// Lets the room on each device end at every so many bytes: a write is cut at
+/// that very byte. Prints and returns the number of sites.
+///
+/// # Panics
+/// When the store breaks a promise; the message names workload and bytes.
+pub fn every_byte_is_the_last(step: u64) -> u64 {
+    let step = stride("THERMOCLINE_CAPACITY_STEP", step);
+    let mut tally = Tally::default();
+    let mut sites = 0;
+    for workload in Workload::all(0) {
+        for mount in ["/fast", "/slow"] {
+            let disk = workload.disk(0);
+            let before = disk.device(mount).used_bytes();
+            drop(workload.play(&disk, &mut workload.history()));
+            let grown = disk.device(mount).used_bytes().saturating_sub(before);
+            let most = (2 * grown).max(30_000);
+            for bytes in (0..most).step_by(step as usize) {
+                fill(&workload, mount, bytes, &mut tally);
+                sites += 1;
+            }
+        }
+        println!("room: {sites} sites up to {workload}");
+    }
+    println!("{tally}");
+    sites
+}
+
+/// A workload that was run once, and what a crash at each call would leave.
+struct Recorded<'a> {
+    workload: &'a Workload,
+    history: History,
+    hashes: Vec<u64>,
+    crashed: Vec<Crashed>,
+}
+
+impl Recorded<'_> {
+    fn new(workload: &Workload) -> Recorded<'_> {
+        let disk = workload.disk(0);
+        let mut history = workload.history();
+        disk.record_crashes();
+        drop(workload.play(&disk, &mut history));
+        let errors = &history.errors;
+        assert!(errors.is_empty(), "{workload}: {errors:?}");
+        Recorded {
+            workload,
+            hashes: history.hashes(),
+            crashed: disk.recorded_crashes(),
+            history,
+        }
+    }
+
+    /// Opens what is left of a crash at this call, the worst of several having
+    /// been `down`, and compares it with the states that it may be in.
+    fn recover(&self, disk: &Disk, calls: u64, down: Down, context: &str, tally: &mut Tally) -> Db {
+        let options = self.workload.options(self.history.room_at(calls));
+        let db = Db::open_in(options, &disk.environment())
+            .unwrap_or_else(|e| panic!("{context}: refused to open: {e}"));
+        let found = contents(&db).unwrap_or_else(|e| panic!("{context}: reading: {e}"));
+        let (first, last) = self.history.allowed_at(calls, down);
+        let wanted = hash(&found);
+        assert!(
+            self.hashes[first..=last].contains(&wanted),
+            "{context}: states {first} to {last} are allowed, found that of {:?}",
+            self.hashes.iter().position(|&h| h == wanted)
+        );
+        tally.crashes += 1;
+        tally.operations += found
+            .values()
+            .map(|entries| entries.len() as u64)
+            .sum::<u64>();
+        db
+    }
+
+    /// The crash `site`, and if `again` a crash at one in so many calls of the
+    /// recovery from it.
+    fn crash(&self, site: usize, down: Down, again: Option<(u64, u64)>, tally: &mut Tally) {
+        let crashed = &self.crashed[site];
+        let calls = crashed.calls;
+        let seed = site as u64;
+        let context = format!("{}, {down:?} at site {site}, call {calls}", self.workload);
+        let disk = crashed.disk(seed, down);
+        tally.fault(match down {
+            Down::Kill => "kill",
+            Down::Power => "power",
+        });
+        let Some((first, stride)) = again else {
+            self.recover(&disk, calls, down, &context, tally);
+            return;
+        };
+        disk.record_crashes();
+        let db = self.recover(&disk, calls, down, &context, tally);
+        let recovered = hash(&contents(&db).unwrap());
+        // What a recovery has shown is there for good.
+        let later = disk.fork(seed);
+        let recoveries = disk.recorded_crashes();
+        later.reboot(Down::Power);
+        let options = self.workload.options(self.history.room_at(calls));
+        let reopened = Db::open_in(options, &later.environment())
+            .unwrap_or_else(|e| panic!("{context}, then power after recovery: {e}"));
+        assert_eq!(
+            hash(&contents(&reopened).unwrap()),
+            recovered,
+            "{context}: what was recovered is not durable"
+        );
+        drop(db);
+        let some = recoveries.iter().skip(first as usize);
+        for (i, second) in some.step_by(stride as usize).enumerate() {
+            let then = [Down::Power, Down::Kill][i % 2];
+            let worst = if down == Down::Power { down } else { then };
+            let context = format!("{context}, then {then:?} at call {}", second.calls);
+            let disk = second.disk(seed, then);
+            self.recover(&disk, calls, worst, &context, tally);
+            tally.fault("crash-in-recovery");
+        }
+    }
+}
+
+/// A crash of either kind at every call of every workload, and another at one
+/// in so many calls of each recovery, in turn a different one. Prints and
+/// returns the number of sites.
+///
+/// # Panics
+/// When the store breaks a promise; the message names workload and call.
+pub fn every_call_crashes(down: Down) -> usize {
+    let stride = stride("THERMOCLINE_FAULT_STRIDE", 1);
+    let again = self::stride("THERMOCLINE_RECOVERY_STRIDE", 23);
+    let mut tally = Tally::default();
+    let mut sites = 0;
+    for workload in Workload::all(0) {
+        let recorded = Recorded::new(&workload);
+        for site in (0..recorded.crashed.len()).step_by(stride as usize) {
+            let first = site as u64 % again;
+            recorded.crash(site, down, Some((first, again)), &mut tally);
+            sites += 1;
+        }
+        println!("{down:?}: {sites} sites up to {workload}");
+    }
+    println!("{tally}");
+    sites
+}
+
+/// Some faults and crashes at drawn calls of a drawn workload.
+///
+/// # Panics
+/// When the store breaks a promise; the message begins with the seed.
+pub fn run(seed: u64, tally: &mut Tally) {
+    println!("seed {seed}");
+    let mut dice = Dice(seed);
+    let mapped = dice.percent(50);
+    let workload = match dice.below(3) {
+        0 => Workload::life(seed, mapped),
+        1 => Workload::moves(seed, mapped),
+        _ => Workload::recovery(seed, mapped),
+    };
+    for _ in 0..20 {
+        let fault = dice.one_of(&ERRORS);
+        // Beyond the last call nothing happens.
+        fail_at(&workload, 1 + dice.below(600), fault, tally);
+    }
+    for _ in 0..5 {
+        let mount = dice.one_of(&["/fast", "/slow"]);
+        fill(&workload, mount, dice.below(60_000), tally);
+    }
+    for _ in 0..5 {
+        lie_at(&workload, 1 + dice.below(300), dice.one_of(&LIES), tally);
+    }
+    let recorded = Recorded::new(&workload);
+    for _ in 0..10 {
+        let site = dice.below(recorded.crashed.len() as u64) as usize;
+        let down = dice.one_of(&[Down::Kill, Down::Power]);
+        recorded.crash(site, down, Some((dice.below(17), 17)), tally);
+    }
 }

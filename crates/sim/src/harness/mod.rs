@@ -8,8 +8,10 @@ pub mod corruption;
 pub mod crash;
 pub mod decode;
 pub mod faults;
+pub mod history;
 pub mod metamorphic;
 pub mod process;
+pub mod workload;
 
 use crate::Tally;
 
@@ -35,9 +37,27 @@ pub const ALL: &[Harness] = &[
         run: crash::run,
     },
     Harness {
+        name: "faults",
+        about: "fixed workloads with errors, lies, full devices and crashes at drawn calls",
+        weight: 4,
+        run: faults::run,
+    },
+    Harness {
+        name: "corruption",
+        about: "drawn damage to small stores: named, or the right answer; repairs that tell the truth",
+        weight: 4,
+        run: corruption::run,
+    },
+    Harness {
+        name: "decode",
+        about: "garbled files, edits and options to every decoder, with checksums put right",
+        weight: 2,
+        run: decode::run,
+    },
+    Harness {
         name: "metamorphic",
         about: "one sequence of operations under drawn options and every preset: the same answers",
-        weight: 2,
+        weight: 8,
         run: metamorphic::run,
     },
     Harness {

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use thermocline::{Db, Options, Tier};
 
+use crate::contents::contents;
 use crate::expected::{self, Expected, Field, LOADER, Model, Phase, WRITERS};
-use crate::oracle::{Contents, Found};
 use crate::scratch::Scratch;
 use crate::{Dice, Tally};
 
@@ -323,7 +323,7 @@ impl Parent<'_> {
     }
 
     fn compare(&self, db: &Db, models: &[Model], tally: &mut Tally) {
-        let found: Contents = Found::read(db).unwrap().into();
+        let found = contents(db).unwrap();
         let wanted = expected::whole(models, &db.keyspaces());
         for (space, entries) in &wanted {
             let here = &found[space];

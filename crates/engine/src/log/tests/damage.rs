@@ -275,7 +275,7 @@ fn garbage_and_recycled_frames_behind_the_end_are_dropped() {
 }
 
 #[test]
-fn segments_of_another_store_or_version_or_name_are_refused() {
+fn segments_of_another_store_or_version_are_refused() {
     let directory = temporary();
     drop(two_segments(directory.path(), PLAIN));
     let visit = &mut |_: ReplayedFrame<'_>| Ok(());
@@ -283,11 +283,13 @@ fn segments_of_another_store_or_version_or_name_are_refused() {
     assert!(error.to_string().contains("another store"), "{error}");
 
     let sound = read_segments(directory.path());
+    // Under another's name a segment counts as little as a torn one: so a crash
+    // may leave a new file that was given the blocks of an older one.
     let mut renamed = sound.clone();
     renamed[1].0 = 3;
     write_segments(directory.path(), &renamed);
-    let error = replay_all(directory.path()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corruption);
+    let (report, _) = replay_all(directory.path()).unwrap();
+    assert!(report.torn.is_some());
 
     let mut newer = sound.clone();
     newer[1].1[8] = 2;

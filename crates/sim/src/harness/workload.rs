@@ -1,0 +1,419 @@
+//! Fixed series of operations that together reach every kind of I/O the engine
+//! does: flush, merge, relocation down and up, manifest compaction, keyspaces
+//! made and dropped, bulk load, checkpoint, close and recovery. Short, so that
+//! every single call of them can be made to fail.
+
+use std::fmt;
+use std::path::Path;
+
+use thermocline::{Db, Durability, KeyspaceOptions, Options, Tier, WriteBatch, WriteOptions};
+
+use super::history::{History, Tried};
+use crate::Dice;
+use crate::contents::{Contents, Effect, Step, contents, fresh};
+use crate::disk::{Disk, Down};
+
+/// How much of a store fits its fast tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// A part, so that tables move down.
+    Little,
+    /// All of it, so that tables move up.
+    Plenty,
+}
+
+/// What is done next.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// Closes the store without a word, if it is open, and opens it.
+    Open(Room),
+    /// A batch.
+    Write(Vec<Effect>, Durability),
+    /// Moves memory to tables.
+    Flush,
+    /// One background job, if there is one.
+    Step,
+    /// All background jobs.
+    Settle,
+    /// Merges everything.
+    Compact,
+    /// Makes a keyspace with a cut of so many bytes.
+    Create(String, usize),
+    /// Drops a keyspace.
+    Drop(String),
+    /// Loads into a keyspace.
+    Load(String, Vec<(Vec<u8>, Vec<u8>)>),
+    /// A checkpoint in this directory.
+    Checkpoint(&'static str),
+    /// Closes the store properly.
+    Close,
+}
+
+/// A store made beforehand, and what is done to it.
+pub struct Workload {
+    /// Its name, for messages.
+    pub name: &'static str,
+    seed: u64,
+    /// Whether the log is written through a map.
+    mapped: bool,
+    base: Disk,
+    /// What the store holds before.
+    before: Contents,
+    /// Values and states of before, of which a lie may bring some back.
+    earlier: Vec<Contents>,
+    acts: Vec<Act>,
+}
+
+fn put(key: impl Into<String>, value: Vec<u8>) -> Effect {
+    Effect::Put("default".into(), key.into().into_bytes(), value)
+}
+
+fn key(n: u64) -> String {
+    format!("k{:02}", n % 40)
+}
+
+/// Batches of puts and deletes; every fourth is durable.
+fn writes(dice: &mut Dice, count: u64, acts: &mut Vec<Act>) {
+    for i in 0..count {
+        let mut batch = vec![put(key(dice.below(40)), vec![dice.next() as u8; 700])];
+        match i % 4 {
+            1 => batch.push(Effect::Delete(
+                "default".into(),
+                key(dice.below(40)).into_bytes(),
+            )),
+            2 => batch.push(Effect::DeleteRange(
+                "default".into(),
+                key(i).into_bytes(),
+                format!("{}x", key(i)).into_bytes(),
+            )),
+            _ => batch.push(put(key(dice.below(40)), vec![dice.next() as u8; 90])),
+        }
+        let durability = if i % 4 == 0 {
+            Durability::Device
+        } else {
+            Durability::OperatingSystem
+        };
+        acts.push(Act::Write(batch, durability));
+        if i % 3 == 2 {
+            acts.push(Act::Step);
+        }
+    }
+}
+
+/// An empty machine with two devices.
+fn machine(seed: u64, mapped: bool) -> Disk {
+    let disk = Disk::new(seed);
+    disk.set_maps(mapped);
+    disk.mount("/fast");
+    disk.mount("/slow");
+    disk
+}
+
+impl Workload {
+    /// All of them; `seed` draws keys and values.
+    #[must_use]
+    pub fn all(seed: u64) -> Vec<Workload> {
+        vec![
+            Workload::life(seed, false),
+            Workload::life(seed, true),
+            Workload::moves(seed, true),
+            Workload::recovery(seed, false),
+            Workload::recovery(seed, true),
+        ]
+    }
+
+    /// From nothing to a closed store, by way of everything but relocation.
+    #[must_use]
+    pub fn life(seed: u64, mapped: bool) -> Workload {
+        let mut dice = Dice(seed);
+        let mut acts = vec![Act::Open(Room::Little)];
+        writes(&mut dice, 10, &mut acts);
+        acts.push(Act::Flush);
+        // Only in the log, and older than what is durable at once.
+        let last = |n| Act::Write(vec![put(key(n), vec![9; 90])], Durability::OperatingSystem);
+        acts.push(last(5));
+        // An edit so long that the manifest is rewritten.
+        acts.push(Act::Create("other".into(), 9000));
+        let loaded = |n: u8| (format!("x{n}").into_bytes(), vec![n; 1000]);
+        acts.push(Act::Load("default".into(), (0..6).map(loaded).collect()));
+        let crossing = vec![
+            put(key(3), vec![7; 300]),
+            Effect::Put("other".into(), b"a".to_vec(), vec![8; 300]),
+        ];
+        acts.push(Act::Write(crossing, Durability::OperatingSystem));
+        writes(&mut dice, 6, &mut acts);
+        acts.extend([
+            Act::Flush,
+            Act::Step,
+            last(6),
+            Act::Drop("other".into()),
+            Act::Step,
+        ]);
+        writes(&mut dice, 3, &mut acts);
+        acts.extend([
+            Act::Compact,
+            Act::Checkpoint("/fast/backup"),
+            Act::Close,
+            Act::Open(Room::Little),
+        ]);
+        writes(&mut dice, 1, &mut acts);
+        Workload {
+            name: "life",
+            seed,
+            mapped,
+            base: machine(seed, mapped),
+            before: fresh(),
+            earlier: Vec::new(),
+            acts,
+        }
+    }
+
+    /// A store whose tables must move down, and then up again.
+    #[must_use]
+    pub fn moves(seed: u64, mapped: bool) -> Workload {
+        let mut dice = Dice(seed ^ 1);
+        let mut making = vec![Act::Open(Room::Plenty)];
+        // Several tables more than little room takes.
+        let loaded = |n: u64| (format!("k{n:02}m").into_bytes(), vec![n as u8; 800]);
+        making.push(Act::Load("default".into(), (0..30).map(loaded).collect()));
+        writes(&mut dice, 8, &mut making);
+        making.extend([Act::Compact, Act::Close]);
+        let (base, before) = made(&machine(seed, mapped), &making, mapped);
+        let mut acts = vec![Act::Open(Room::Little)];
+        writes(&mut dice, 1, &mut acts);
+        acts.push(Act::Settle);
+        writes(&mut dice, 1, &mut acts);
+        acts.push(Act::Open(Room::Plenty));
+        acts.push(Act::Settle);
+        writes(&mut dice, 1, &mut acts);
+        Workload {
+            name: "moves",
+            seed,
+            mapped,
+            base,
+            before,
+            earlier: Vec::new(),
+            acts,
+        }
+    }
+
+    /// What a power failure left in the middle of everything, opened.
+    #[must_use]
+    pub fn recovery(seed: u64, mapped: bool) -> Workload {
+        let mut dice = Dice(seed ^ 2);
+        let mut making = vec![Act::Open(Room::Little)];
+        writes(&mut dice, 20, &mut making);
+        making.push(Act::Flush);
+        writes(&mut dice, 9, &mut making);
+        let disk = machine(seed, mapped);
+        disk.record_crashes();
+        let mut history = History::new(fresh());
+        drop(play(&disk, &making, mapped, &mut history));
+        let crashed = disk.recorded_crashes();
+        // In a job, or behind it.
+        let at = crashed.len() * 9 / 10;
+        let base = crashed[at].disk(seed, Down::Power);
+        let look = base.fork(seed);
+        let db = Db::open_in(options(Room::Little, mapped), &look.environment()).unwrap();
+        let before = contents(&db).unwrap();
+        let earlier = history.all();
+        let mut acts = vec![Act::Open(Room::Little)];
+        writes(&mut dice, 1, &mut acts);
+        Workload {
+            name: "recovery",
+            seed,
+            mapped,
+            base,
+            before,
+            earlier,
+            acts,
+        }
+    }
+
+    /// Another disk to run it on.
+    #[must_use]
+    pub fn disk(&self, seed: u64) -> Disk {
+        self.base.fork(seed)
+    }
+
+    /// An empty history of the store.
+    #[must_use]
+    pub fn history(&self) -> History {
+        History {
+            earlier: self.earlier.clone(),
+            ..History::new(self.before.clone())
+        }
+    }
+
+    /// Runs it on `disk`. A store that does not open is opened again, once the
+    /// disk is healed; if it does not open then, nothing is returned. All errors
+    /// are noted in the history.
+    pub fn play(&self, disk: &Disk, history: &mut History) -> Option<Db> {
+        play(disk, &self.acts, self.mapped, history)
+    }
+
+    /// The options of a store with such a fast tier.
+    #[must_use]
+    pub fn options(&self, room: Room) -> Options {
+        options(room, self.mapped)
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let log = if self.mapped { "mapped" } else { "plain" };
+        write!(
+            f,
+            "seed {}, workload {} with a {log} log",
+            self.seed, self.name
+        )
+    }
+}
+
+/// The options of every workload.
+fn options(room: Room, mapped: bool) -> Options {
+    let fast = Tier::new("fast", "/fast/store").block_bytes(512);
+    let fast = match room {
+        Room::Little => fast.capacity_bytes(12_000),
+        Room::Plenty => fast.capacity_bytes(200_000),
+    };
+    Options::new()
+        .tier(fast)
+        .tier(Tier::new("slow", "/slow/store").block_bytes(512))
+        .write_buffer_bytes(64 << 10)
+        .memtable_bytes(16 << 10)
+        .table_bytes(4 << 10)
+        .first_level_bytes(8 << 10)
+        .level_ratio(2)
+        .newest_runs_merge(2)
+        .log_segment_bytes(16 << 10)
+        .log_bytes_max(32 << 10)
+        .log_mapped(mapped)
+        .block_cache_bytes(64 << 10)
+        .reserve_bytes(0)
+        .background_threads(0)
+        .cuts(vec![b"k20".to_vec()])
+}
+
+/// What `acts` make of a machine, and what its store then holds.
+fn made(disk: &Disk, acts: &[Act], mapped: bool) -> (Disk, Contents) {
+    let mut history = History::new(fresh());
+    drop(play(disk, acts, mapped, &mut history));
+    assert!(history.errors.is_empty(), "{:?}", history.errors);
+    (disk.fork(0), history.now())
+}
+
+/// Does `acts`, and returns the store, if it opened when it should.
+fn play(disk: &Disk, acts: &[Act], mapped: bool, history: &mut History) -> Option<Db> {
+    let mut db: Option<Db> = None;
+    for act in acts {
+        match (act, &db) {
+            (Act::Open(room), _) => {
+                if history.was_poisoned() {
+                    history.reopened = history.tried.len();
+                }
+                drop(db.take());
+                history.opened.push((disk.calls(), *room));
+                let open = || Db::open_in(options(*room, mapped), &disk.environment());
+                let opened = open().or_else(|e| {
+                    history.errors.push(e);
+                    disk.heal();
+                    open()
+                });
+                match opened {
+                    Ok(opened) => db = Some(opened),
+                    Err(e) => {
+                        history.errors.push(e);
+                        return None;
+                    }
+                }
+            }
+            (Act::Close, Some(_)) => {
+                if let Some(Err(e)) = db.take().map(Db::close) {
+                    history.errors.push(e);
+                }
+            }
+            (act, Some(db)) => self::act(history, db, act, disk),
+            (_, None) => {}
+        }
+    }
+    db
+}
+
+fn write(db: &Db, effects: &[Effect], durability: Durability) -> thermocline::Result<()> {
+    let mut batch = WriteBatch::new();
+    for effect in effects {
+        match effect {
+            Effect::Put(space, key, value) => batch.put_in(&db.keyspace(space)?, key, value)?,
+            Effect::Delete(space, key) => batch.delete_in(&db.keyspace(space)?, key)?,
+            Effect::DeleteRange(space, start, end) => {
+                batch.delete_range_in(&db.keyspace(space)?, start, end)?;
+            }
+        }
+    }
+    db.write_with(&batch, WriteOptions::default().durability(durability))
+}
+
+fn load(db: &Db, space: &str, entries: &[(Vec<u8>, Vec<u8>)]) -> thermocline::Result<()> {
+    let mut load = db.keyspace(space)?.bulk_load()?;
+    for (key, value) in entries {
+        load.add(key, value)?;
+    }
+    load.finish().map(drop)
+}
+
+/// Does `act` and notes what came of it.
+fn act(history: &mut History, db: &Db, act: &Act, disk: &Disk) {
+    let (step, durable) = match act {
+        Act::Write(effects, durability) => (
+            Some(Step::Batch(effects.clone())),
+            *durability == Durability::Device,
+        ),
+        Act::Create(name, _) => (Some(Step::Create(name.clone())), true),
+        Act::Drop(name) => (Some(Step::Drop(name.clone())), true),
+        Act::Load(space, entries) => (Some(Step::Load(space.clone(), entries.clone())), true),
+        Act::Flush | Act::Checkpoint(_) | Act::Compact => (None, true),
+        _ => (None, false),
+    };
+    let tries = step.is_some();
+    if let Some(step) = step {
+        history.tried.push(Tried {
+            step,
+            from_call: disk.calls(),
+            acknowledged: None,
+        });
+    }
+    let done = match act {
+        Act::Write(effects, durability) => write(db, effects, *durability),
+        Act::Flush => db.flush(),
+        Act::Step => db.step().map(drop),
+        Act::Settle => db.settle(),
+        Act::Compact => db.compact_range(None, None),
+        Act::Create(name, cut) => {
+            let options = KeyspaceOptions::default().cuts(vec![vec![b'm'; *cut]]);
+            db.create_keyspace(name, options).map(drop)
+        }
+        Act::Drop(name) => db.drop_keyspace(name),
+        Act::Load(space, entries) => load(db, space, entries),
+        Act::Checkpoint(path) => db.checkpoint(Path::new(path)),
+        Act::Open(_) | Act::Close => Ok(()),
+    };
+    for event in db.events(20).iter().filter(|e| e.error.is_none()) {
+        let done = format!("{} {}", event.job, event.reason.rule);
+        history.done.insert(done);
+    }
+    let names = disk.names(Path::new("/fast/store"));
+    let manifests = names.into_iter().filter(|n| n.starts_with("MANIFEST-"));
+    history.done.extend(manifests);
+    match done {
+        Ok(()) => {
+            if tries && let Some(tried) = history.tried.last_mut() {
+                tried.acknowledged = Some(disk.calls());
+            }
+            if durable {
+                history.durable.push((disk.calls(), history.tried.len()));
+            }
+        }
+        Err(e) => history.errors.push(e),
+    }
+}
