@@ -237,6 +237,12 @@ fn remove_all(environment: &Environment, directories: &[PathBuf]) {
     }
 }
 
+/// How far an opening goes beyond the numbers that are known to have been used.
+/// The process before may have used more, for files whose names were lost and
+/// whose blocks a crash may bring up again in new files. Frames are bound to the
+/// number of their file: a number that is never used twice keeps them out.
+const NUMBERS_SKIPPED: u64 = 1000;
+
 /// Begins the next generation: see the module's documentation.
 fn begin_generation(
     options: &Options,
@@ -274,7 +280,8 @@ fn begin_generation(
         // Whoever made it may have died before its name was durable.
         create_directory(environment, tier.path())?;
     }
-    let number = highest + 1;
+    let skipped = if found.fresh { 0 } else { NUMBERS_SKIPPED };
+    let number = highest + 1 + skipped;
     version.next_id = number + 1;
     let header = Header {
         store_id: found.header.store_id,

@@ -80,8 +80,9 @@ fn tier(dice: &mut Dice, place: &Place, index: usize) -> Tier {
             sequential_mb_s: 1.0 + dice.below(10_000) as f64,
         });
     }
+    // Where all tiers are full, puts are refused: see the tests of that.
     let last = index + 1 == place.tiers;
-    if dice.percent(if last { 10 } else { 90 }) {
+    if !last && dice.percent(90) {
         let capacity = if dice.percent(5) {
             0
         } else {

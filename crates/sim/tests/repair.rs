@@ -15,6 +15,9 @@ use thermocline_sim::harness::corruption::store::{self, Small, disk_of};
 use thermocline_sim::harness::corruption::truth::{Answers, Image};
 use thermocline_sim::harness::decode::{crossed_formats, target};
 
+/// A seal: a frame without operations, with its note on the manifest.
+const SEAL_BYTES: usize = 32 + 16;
+
 fn small(name: &str) -> Small {
     store::all().into_iter().find(|s| s.name == name).unwrap()
 }
@@ -189,7 +192,7 @@ fn a_log_that_ends_in_damage_may_have_lost_more_than_can_be_counted() {
     let path = file(&store.image, "000002.log");
     let mut bytes = store.image[&path].to_vec();
     // The frames, but not the seal that says that they were durable.
-    let end = bytes.len() - 32;
+    let end = bytes.len() - SEAL_BYTES;
     bytes[100..end].fill(0xaa);
     let mut image = store.image.clone();
     set(&mut image, &path, &bytes);
@@ -249,7 +252,7 @@ fn a_flip_in_the_middle_of_the_log_is_reported_and_never_skipped() {
         bytes[at] ^= 1 << (at % 8);
         let outcome =
             examine(&store, &damage(&store, &path, bytes), &mut Tally::default()).unwrap();
-        let is_seal = at + 32 >= store.image[&path].len();
+        let is_seal = at + SEAL_BYTES >= store.image[&path].len();
         assert!(
             outcome.refused && outcome.noticed || is_seal,
             "byte {at}: {outcome:?}"

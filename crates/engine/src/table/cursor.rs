@@ -480,6 +480,10 @@ impl TableCursor {
     }
 
     fn announce_block(&mut self, index: usize, way: Way) {
+        if index >= self.table.block_count() {
+            // Behind the last block, or in a table of range deletes alone.
+            return;
+        }
         let at_hand = self.in_chunk(index).is_some()
             || self.ahead.as_ref().is_some_and(|ahead| ahead.holds(index))
             || (self.valid() && self.block_index == index);

@@ -71,8 +71,11 @@ impl Filling {
         history
             .states
             .insert(0, State::from([(itself, Vec::new())]));
+        // A mapped log is as long as it may get: too much for a sweep of each byte.
+        let disk = Disk::new(seed);
+        disk.set_maps(false);
         let mut filling = Filling {
-            disk: Disk::new(seed),
+            disk,
             options,
             db: None,
             seq: 0,
