@@ -238,7 +238,7 @@ impl LocalLog {
     }
 
     /// As [`LocalLog::close`], and has the seal carry `note` (see
-    /// [`closing_note`]). With a note a seal is written even where there is
+    /// `closing_note`). With a note a seal is written even where there is
     /// nothing to seal.
     ///
     /// # Errors

@@ -64,7 +64,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What [`verify`] read and found.
+/// What [`crate::verify`] read and found.
 ///
 /// ```
 /// # use thermocline::{Db, Options};
