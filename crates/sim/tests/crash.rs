@@ -4,7 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-use std::ops::Range;
 use std::path::Path;
 
 use thermocline::{DEFAULT_KEYSPACE, Durability, Options, Tier};
@@ -12,32 +11,18 @@ use thermocline_sim::Tally;
 use thermocline_sim::disk::Down;
 use thermocline_sim::draw::Place;
 use thermocline_sim::harness::crash::{self, Script};
+use thermocline_sim::harness::run_seeds;
 use thermocline_sim::operation::Operation;
 use thermocline_sim::oracle::Effect;
 
-fn seeds(first: u64, count: u64) -> Range<u64> {
-    let from = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let first = from("THERMOCLINE_SEED").unwrap_or(first);
-    first..first + from("THERMOCLINE_COUNT").unwrap_or(count)
-}
-
-fn crash_all(seeds: Range<u64>) {
-    let mut tally = Tally::default();
-    println!("seeds {seeds:?}");
-    for seed in seeds {
-        crash::run(seed, &mut tally);
-    }
-    println!("{tally}");
-}
-
 #[test]
 fn crash_survivors_are_a_prefix_with_everything_acknowledged() {
-    crash_all(seeds(0, 400));
+    run_seeds(0, 400, crash::run);
 }
 
 #[test]
 fn crash_survivors_are_a_prefix_under_other_seeds() {
-    crash_all(seeds(1_000_000, 400));
+    run_seeds(1_000_000, 400, crash::run);
 }
 
 /// Two small tiers, three parts, everything as early as possible.

@@ -5,40 +5,25 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-use std::ops::{Bound, Range};
+use std::ops::Bound;
 use std::path::Path;
 
 use thermocline::{DEFAULT_KEYSPACE, Durability, Options, Tier};
 use thermocline_sim::disk::Disk;
 use thermocline_sim::draw::Place;
-use thermocline_sim::harness::metamorphic;
+use thermocline_sim::harness::{metamorphic, run_seeds, seeds};
 use thermocline_sim::operation::{self, Keys, Move, Operation, Player, View, World};
 use thermocline_sim::oracle::Effect;
 use thermocline_sim::{Dice, Tally};
 
-fn seeds(first: u64, count: u64) -> Range<u64> {
-    let from = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let first = from("THERMOCLINE_SEED").unwrap_or(first);
-    first..first + from("THERMOCLINE_COUNT").unwrap_or(count)
-}
-
-fn run_all(seeds: Range<u64>) {
-    let mut tally = Tally::default();
-    println!("seeds {seeds:?}");
-    for seed in seeds {
-        metamorphic::run(seed, &mut tally);
-    }
-    println!("{tally}");
-}
-
 #[test]
 fn metamorphic_answers_are_the_same_under_every_option_set() {
-    run_all(seeds(0, 320));
+    run_seeds(0, 320, metamorphic::run);
 }
 
 #[test]
 fn metamorphic_answers_are_the_same_for_other_operations() {
-    run_all(seeds(1_000_000, 320));
+    run_seeds(1_000_000, 320, metamorphic::run);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! did, and panics with the seed when the store breaks a promise, as a test
 //! does.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub mod corruption;
@@ -67,6 +68,32 @@ pub const ALL: &[Harness] = &[
         run: process::run,
     },
 ];
+
+/// `count` seeds from `first` on, or those that `THERMOCLINE_SEED` and
+/// `THERMOCLINE_COUNT` say.
+///
+/// # Panics
+/// When a variable is no number.
+#[must_use]
+pub fn seeds(first: u64, count: u64) -> Range<u64> {
+    let from = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let first = from("THERMOCLINE_SEED").unwrap_or(first);
+    first..first + from("THERMOCLINE_COUNT").unwrap_or(count)
+}
+
+/// Runs these [`seeds`], and prints what was done.
+///
+/// # Panics
+/// As `run`.
+pub fn run_seeds(first: u64, count: u64, run: fn(u64, &mut Tally)) {
+    let seeds = seeds(first, count);
+    let mut tally = Tally::default();
+    println!("seeds {seeds:?}");
+    for seed in seeds {
+        run(seed, &mut tally);
+    }
+    println!("{tally}");
+}
 
 /// Names the seed in front of whatever `run` panics with, and behind it the
 /// command that replays it: the test is given as file and name.
