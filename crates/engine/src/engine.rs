@@ -163,6 +163,9 @@ pub(crate) struct Commit {
     /// None when the store is open read-only.
     pub(crate) log: Option<LocalLog>,
     pub(crate) next_seq: SeqNo,
+    /// What memtables may have grown by since the memory was last looked at, in
+    /// bytes.
+    pub(crate) grown_bytes: u64,
 }
 
 pub(crate) type Spaces = BTreeMap<KeyspaceId, Arc<Space>>;
@@ -174,6 +177,9 @@ pub(crate) struct Engine {
     pub(crate) tiers: Vec<TierInUse>,
     pub(crate) home: Arc<TableHome>,
     pub(crate) arenas: Arc<ArenaPool>,
+    /// Memory of memtables that are in no view any more and that a flush still
+    /// holds, in bytes.
+    pub(crate) leaving_bytes: AtomicUsize,
     pub(crate) commit: Mutex<Commit>,
     pub(crate) syncer: Option<Arc<LogSyncer>>,
     /// Every entry up to this number is in the memtables: what reads see.

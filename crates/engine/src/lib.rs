@@ -10,6 +10,7 @@ mod dump;
 mod engine;
 mod error;
 mod explain;
+mod footprint;
 mod job;
 mod lock;
 pub mod log;
@@ -36,13 +37,16 @@ pub use db::{Db, Keyspace, KeyspaceOptions, Snapshot};
 pub use dump::{DumpOptions, dump};
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Explanation, Place};
+pub use footprint::MemoryBytes;
 pub use lock::StoreLock;
 pub use open::DEFAULT_KEYSPACE;
 pub use options::{Durability, OPTIONS_FILE, Options, Tier};
 pub use repair::{LostRange, LostTable, RepairReport, repair};
 pub use scan::{Entries, Iter};
 pub use slice::Slice;
-pub use stats::{Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats};
+pub use stats::{
+    Event, KeyspaceStats, LevelStats, MemoryStats, Recovery, Stats, TableInfo, TierStats,
+};
 pub use thermocline_model::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use thermocline_model::table::Compression;
 pub use thermocline_model::tier::DeviceProfile;

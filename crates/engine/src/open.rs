@@ -87,18 +87,18 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     };
     check_objects(&versions.current, &tiers)?;
 
-    // A memtable takes two chunks.
-    let memtables = options.write_buffer_bytes as usize / options.memtable_capacity().max(1) + 1;
-    let arenas = ArenaPool::new(memtables);
+    let arenas = ArenaPool::new(options.write_buffer_bytes as usize);
     let next_id = versions.current.next_id;
     let last_seq = versions.current.last_seq;
     let mut engine = Engine {
         environment: environment.clone(),
         home,
         arenas,
+        leaving_bytes: AtomicUsize::new(0),
         commit: Mutex::new(Commit {
             log: None,
             next_seq: last_seq.next(),
+            grown_bytes: 0,
         }),
         syncer: None,
         published: AtomicU64::new(last_seq.0),

@@ -334,9 +334,8 @@ impl Options {
         options.to_toml()
     }
 
-    /// Bytes of all memtables together; writes wait for a flush beyond it. Up to
-    /// about as much again is kept, emptied, for the next memtables.
-    /// Default 64 MiB.
+    /// Bytes of all memtables together, emptied ones that are kept for later
+    /// included; writes wait for a flush beyond it. Default 64 MiB.
     #[must_use]
     pub fn write_buffer_bytes(mut self, bytes: u64) -> Options {
         self.write_buffer_bytes = bytes;
@@ -352,7 +351,8 @@ impl Options {
         self
     }
 
-    /// Bytes of the block cache; 0 switches it off. Default 128 MiB.
+    /// Bytes of the block cache, with all that it takes to find and to replace
+    /// blocks; 0 switches it off. Default 128 MiB.
     #[must_use]
     pub fn block_cache_bytes(mut self, bytes: u64) -> Options {
         self.block_cache_bytes = bytes;
@@ -360,8 +360,8 @@ impl Options {
     }
 
     /// Bytes of table metadata (block lists and filters) kept in memory. Beyond
-    /// it, the metadata of the least used tables is read again when needed.
-    /// Default 1 GiB.
+    /// it, the metadata of the least used tables is read again when needed. Kept
+    /// to at the end of each job and when the background rests. Default 1 GiB.
     #[must_use]
     pub fn pinned_meta_bytes(mut self, bytes: u64) -> Options {
         self.pinned_meta_bytes = bytes;

@@ -11,6 +11,7 @@ use thermocline_model::job::Reason;
 use thermocline_model::tier::{TIERS_MAX, TierId};
 
 use crate::error::Error;
+use crate::footprint::MemoryBytes;
 
 const SHARDS: usize = 8;
 
@@ -195,6 +196,8 @@ pub struct Stats {
     pub tiers: Vec<TierStats>,
     /// The keyspaces.
     pub keyspaces: Vec<KeyspaceStats>,
+    /// Memory, by what it is for.
+    pub memory: MemoryStats,
     /// Bytes of memtables, sealed ones included.
     pub memtable_bytes: u64,
     /// The number of memtables.
@@ -268,6 +271,15 @@ pub struct Stats {
     pub last_error: Option<String>,
     /// What the opening found.
     pub recovery: Recovery,
+}
+
+/// Memory held beside the most that the options allow. See [`Stats`].
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MemoryStats {
+    /// Held now.
+    pub used: MemoryBytes,
+    /// Held at most, by [`crate::Options::memory_max`] with the parts that there are.
+    pub max: MemoryBytes,
 }
 
 /// One tier. See [`Stats`].
@@ -461,6 +473,18 @@ impl fmt::Display for Stats {
             self.cache_hits,
             self.cache_misses,
             size(self.pinned_meta_bytes)
+        )?;
+        let (used, max) = (&self.memory.used, &self.memory.max);
+        let of = |used: u64, max: u64| format!("{} of {}", size(used), size(max));
+        writeln!(
+            f,
+            "memory {}: memtables {}, block cache {}, table metadata {}, jobs {}, other {}",
+            of(used.total(), max.total()),
+            of(used.memtables, max.memtables),
+            of(used.block_cache, max.block_cache),
+            of(used.table_metadata, max.table_metadata),
+            of(used.jobs, max.jobs),
+            size(max.other)
         )?;
         writeln!(
             f,

@@ -23,6 +23,10 @@ use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
 
+/// What an entry takes in a memtable beyond its bytes in the batch: header, node
+/// and what both are rounded up by, on average.
+const ENTRY_OVERHEAD_BYTES: u64 = 64;
+
 /// How one write is acknowledged.
 ///
 /// ```
@@ -100,6 +104,11 @@ impl Engine {
         });
         // After the memtables know their segment (see `log_floor`).
         self.log_segment.store(segment, Ordering::Release);
+        commit.grown_bytes += payload.len() as u64 + u64::from(count) * ENTRY_OVERHEAD_BYTES;
+        if commit.grown_bytes >= self.options.memory_step_bytes() {
+            commit.grown_bytes = 0;
+            self.update_brake();
+        }
         drop(commit);
 
         insert(&routes, payload, first);

@@ -37,6 +37,7 @@ mod write;
 mod tests;
 
 pub use block::{Block, BlockSlice};
+pub(crate) use cursor::{MERGE_READ_BYTES, READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MAX};
 pub use cursor::{ReadMode, TableCursor};
 pub use filter::key_hash;
 pub use read::{BlockInfo, LOADED_SEQ, Table, TableAccesses, TableContext, TableHit};
