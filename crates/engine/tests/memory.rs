@@ -6,6 +6,8 @@
 //! counts those by the page. The sum is held to `Options::memory_bytes_max` after
 //! every few operations, and the allocator's share of it at every allocation.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
