@@ -76,7 +76,9 @@ impl Options {
     /// The most memory that the engine holds with these options and `parts` parts
     /// in all keyspaces together, by kind:
     ///
-    /// - memtables: `write_buffer_bytes`. With so many parts that their active
+    /// - memtables: `write_buffer_bytes`, and an eighth of it where there are
+    ///   background threads, since one thread's look at the memory may be overtaken
+    ///   by another's. With so many parts that their active
     ///   memtables alone take more than half of it: half of it, and for each part
     ///   an eighth more than `memtable_bytes`, and 256 KiB.
     /// - block cache: `block_cache_bytes`.
@@ -97,8 +99,13 @@ impl Options {
         let memtable = self.memtable_capacity() as u64;
         let memtable = memtable + memtable / 8 + (256 << 10);
         let half = self.write_buffer_bytes / 2;
+        // A look at the memory by one thread may be overtaken by another's.
+        let overtaken = match self.background_threads {
+            0 => 0,
+            _ => self.write_buffer_bytes / 8,
+        };
         MemoryBytes {
-            memtables: self.write_buffer_bytes.max(half + parts * memtable),
+            memtables: overtaken + self.write_buffer_bytes.max(half + parts * memtable),
             block_cache: self.block_cache_bytes,
             table_metadata: self.pinned_meta_bytes,
             jobs: self.jobs_max() * self.job_bytes_max(),
@@ -165,7 +172,7 @@ mod tests {
     fn the_promise_is_the_sum_of_the_options_and_of_the_jobs() {
         let options = Options::at("/x").block_cache_bytes(1 << 30);
         let max = options.memory_max(1);
-        assert_eq!(max.memtables, 64 << 20);
+        assert_eq!(max.memtables, 72 << 20);
         assert_eq!(max.block_cache, 1 << 30);
         assert_eq!(max.total(), options.memory_bytes_max());
         let one = options.clone().background_threads(0).memory_max(1).jobs;

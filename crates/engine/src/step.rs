@@ -484,7 +484,7 @@ impl Engine {
     /// Memory of the memtables that take entries, wait for a flush, or are held by
     /// one, in bytes.
     fn memtable_resident_bytes(&self) -> u64 {
-        let mut bytes = self.leaving_bytes.load(Ordering::Relaxed) as u64;
+        let mut bytes = 0;
         for space in self.spaces.load().values() {
             let view = space.view.load();
             let memtables = view.parts.iter().flat_map(PartView::memtables);
@@ -492,7 +492,9 @@ impl Engine {
                 .map(|m| m.table.resident_bytes() as u64)
                 .sum::<u64>();
         }
-        bytes
+        // Read last: what leaves a view is counted here before, so that nothing
+        // is missed; at worst it is counted twice.
+        bytes + self.leaving_bytes.load(Ordering::Acquire) as u64
     }
 
     /// Memory held now, by kind.

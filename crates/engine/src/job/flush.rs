@@ -35,9 +35,7 @@ impl Leaving<'_> {
     fn count(&mut self, memtables: &[Arc<LiveMemtable>]) {
         let bytes = memtables.iter().map(|m| m.table.resident_bytes()).sum();
         self.bytes += bytes;
-        self.engine
-            .leaving_bytes
-            .fetch_add(bytes, Ordering::Relaxed);
+        self.engine.leaving_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 }
 
