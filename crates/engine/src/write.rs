@@ -159,9 +159,9 @@ impl Engine {
         while self.published.load(Ordering::Acquire) != first.0 - 1 {
             tries += 1;
             if tries < 200 {
-                std::hint::spin_loop();
+                crate::sync::spin_loop();
             } else {
-                std::thread::yield_now();
+                crate::sync::yield_now();
             }
         }
         self.published.store(last.0, Ordering::Release);
