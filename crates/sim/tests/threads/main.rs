@@ -67,7 +67,7 @@ fn join_all(threads: Vec<thread::JoinHandle<()>>) {
 
 const WRITERS: u64 = 3;
 /// Entries put in before the threads begin: they nearly fill the first chunk.
-const FIRST: u64 = 7;
+const FIRST: u64 = 9;
 const LAST: u64 = FIRST + 9;
 /// Inserted by every writer, as a log is that is replayed twice.
 const SHARED: u64 = LAST + 1;
@@ -77,7 +77,7 @@ const SHARED: u64 = LAST + 1;
 fn entry(seq: u64) -> (Vec<u8>, u64, Vec<u8>) {
     let number = seq * 3 % 5;
     let bytes = match seq {
-        ..=FIRST => 31_000,
+        ..=FIRST => 32_000,
         _ if seq % 4 == 0 => 40_000,
         _ => 11_000 + seq as usize,
     };
@@ -182,7 +182,7 @@ fn skiplist() {
 
 #[test]
 fn entries_of_concurrent_writers_are_found_whole_and_in_order() {
-    explore(400, skiplist);
+    explore(1000, skiplist);
 }
 
 // Stores.
@@ -306,7 +306,7 @@ fn versions() {
 
 #[test]
 fn no_reader_meets_a_deleted_table_and_all_go_at_last() {
-    explore(60, versions);
+    explore(1500, versions);
 }
 
 // Group commit.
@@ -416,7 +416,7 @@ fn group_commit() {
 
 #[test]
 fn what_shares_a_sync_is_durable_in_order_and_a_failed_one_is_final() {
-    explore(1500, group_commit);
+    explore(5000, group_commit);
 }
 
 const BATCHES: u64 = 3;
@@ -512,7 +512,7 @@ fn commits() {
 
 #[test]
 fn writes_are_seen_in_order_survive_when_acknowledged_and_none_follows_a_failed_persist() {
-    explore(60, commits);
+    explore(1500, commits);
 }
 
 // What readers pin.
@@ -562,5 +562,5 @@ fn pins() {
 
 #[test]
 fn a_pinned_value_stays_while_its_block_is_evicted_and_its_memtable_used_again() {
-    explore(60, pins);
+    explore(500, pins);
 }
