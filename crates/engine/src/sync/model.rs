@@ -57,6 +57,10 @@ pub(crate) mod atomic {
                     Self(std::sync::atomic::$name::new(value))
                 }
 
+                pub(crate) fn get_mut(&mut self) -> &mut $value {
+                    self.0.get_mut()
+                }
+
                 $(
                     #[inline]
                     pub(crate) fn $call(&self, $($argument: $kind),*) -> $result {

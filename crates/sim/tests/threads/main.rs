@@ -138,7 +138,7 @@ fn skiplist() {
         capacity_bytes: 4096,
         prefix: Prefix::default(),
         filter: true,
-        pool: ArenaPool::new(2),
+        pool: ArenaPool::new(1 << 20),
     }));
     let inserted = Arc::new(AtomicU64::new(0));
     for seq in 1..=FIRST {
@@ -513,6 +513,66 @@ fn commits() {
 #[test]
 fn writes_are_seen_in_order_survive_when_acknowledged_and_none_follows_a_failed_persist() {
     explore(1500, commits);
+}
+
+// Publication.
+
+/// Entries of the batches of one writer: the writes that begin with numbers 64
+/// apart share a place for their notes.
+const SIZES: [[u64; 3]; 3] = [[64, 1, 1], [1, 63, 64], [1, 1, 62]];
+
+fn publication() {
+    let disk = Disk::new(0);
+    let db = open(&disk, options());
+    let whole = |writer: usize, snapshot: &Snapshot| {
+        let mut iterator = snapshot.iter().unwrap();
+        let start = format!("{writer}/");
+        iterator.seek(start.as_bytes()).unwrap();
+        let mut entries = 0;
+        while iterator.valid() && iterator.key().starts_with(start.as_bytes()) {
+            entries += 1;
+            iterator.next().unwrap();
+        }
+        let sums = [0, 1, 2, 3].map(|n| SIZES[writer][..n].iter().sum::<u64>());
+        let batches = sums.iter().position(|&sum| sum == entries);
+        batches.unwrap_or_else(|| panic!("half a batch: {entries} entries of {sums:?}"))
+    };
+    let mut threads = Vec::new();
+    for (writer, sizes) in SIZES.iter().enumerate() {
+        let db = Arc::clone(&db);
+        threads.push(thread::spawn(move || {
+            for (n, &size) in sizes.iter().enumerate() {
+                let mut batch = WriteBatch::new();
+                for entry in 0..size {
+                    let key = format!("{writer}/{n}/{entry}");
+                    batch.put(key.as_bytes(), b"").unwrap();
+                }
+                db.write(&batch).unwrap();
+                assert!(whole(writer, &db.snapshot()) > n, "own write is not seen");
+            }
+        }));
+    }
+    let reader = Arc::clone(&db);
+    threads.push(thread::spawn(move || {
+        let mut before = [0; SIZES.len()];
+        for _ in 0..3 {
+            let snapshot = reader.snapshot();
+            for (writer, before) in before.iter_mut().enumerate() {
+                let now = whole(writer, &snapshot);
+                assert!(now >= *before, "a reader goes back in time");
+                *before = now;
+            }
+        }
+    }));
+    join_all(threads);
+    for writer in 0..SIZES.len() {
+        assert_eq!(whole(writer, &db.snapshot()), 3);
+    }
+}
+
+#[test]
+fn batches_are_seen_whole_and_in_order_whoever_publishes_them() {
+    explore(300, publication);
 }
 
 // What readers pin.
