@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use shuttle::current::context_switches;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::Mutex;
 use shuttle::{Config, FailurePersistence, Runner, thread};
@@ -51,10 +52,19 @@ fn explore(count: u64, model: fn()) {
     config.stack_size = STACK_BYTES;
     config.failure_persistence = FailurePersistence::None;
     config.silence_warnings = true;
+    let steps = Arc::new(AtomicU64::new(0));
+    let counted = || {
+        let steps = Arc::clone(&steps);
+        move || {
+            model();
+            steps.fetch_add(context_switches() as u64, Ordering::Relaxed);
+        }
+    };
     let dice = RandomScheduler::new_from_seed(seed, count);
-    Runner::new(dice, config.clone()).run(model);
+    Runner::new(dice, config.clone()).run(counted());
     let priorities = PctScheduler::new_from_seed(seed, CHANGES, count);
-    Runner::new(priorities, config).run(model);
+    Runner::new(priorities, config).run(counted());
+    println!("{} steps", steps.load(Ordering::Relaxed));
 }
 
 fn join_all(threads: Vec<thread::JoinHandle<()>>) {
