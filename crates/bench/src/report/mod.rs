@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::engine::EngineKind;
 use crate::workload::{Order, Outcome, Row};
 
+pub(crate) mod html;
 mod json;
 mod table;
 
