@@ -14,7 +14,7 @@ use thermocline_model::view::TableHeat;
 
 use crate::cache::BlockCache;
 use crate::memory::{ArenaPool, Filter, Memtable, MemtableOptions};
-use crate::store::{Environment, LocalStore, LocalStoreOptions, ObjectKind, ObjectName, Store};
+use crate::store::{Environment, LocalStore, LocalStoreOptions, ObjectKind, ObjectName};
 use crate::table::{ReadMode, Table, TableContext, TableWriter, TableWriterOptions, key_hash};
 use crate::version::tree::{Graveyard, Object, OpenTable, RunTables, TableHome, Tree};
 
