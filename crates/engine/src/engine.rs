@@ -27,6 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::{LocalLog, LogSyncer};
 use crate::memory::{ArenaPool, Memtable, MemtableOptions};
 use crate::options::{Options, Tier};
+use crate::publish::Published;
 use crate::stats::{Counters, TierCounters};
 use crate::step::Scheduler;
 use crate::store::{Environment, IoBudget, Lock, ObjectKind, ObjectName, Store, StoreState};
@@ -163,6 +164,9 @@ pub(crate) struct Commit {
     /// None when the store is open read-only.
     pub(crate) log: Option<LocalLog>,
     pub(crate) next_seq: SeqNo,
+    /// What memtables may have grown by since the memory was last looked at, in
+    /// bytes.
+    pub(crate) grown_bytes: u64,
 }
 
 pub(crate) type Spaces = BTreeMap<KeyspaceId, Arc<Space>>;
@@ -176,10 +180,15 @@ pub(crate) struct Engine {
     pub(crate) tiers: Vec<TierInUse>,
     pub(crate) home: Arc<TableHome>,
     pub(crate) arenas: Arc<ArenaPool>,
+    /// Memory of memtables that are in no view any more and that a flush still
+    /// holds, in bytes.
+    pub(crate) leaving_bytes: AtomicUsize,
+    /// Held by the thread that works out how hard writers must brake.
+    pub(crate) brake_turn: Mutex<()>,
     pub(crate) commit: Mutex<Commit>,
     pub(crate) syncer: Option<Arc<LogSyncer>>,
     /// Every entry up to this number is in the memtables: what reads see.
-    pub(crate) published: AtomicU64,
+    pub(crate) published: Published,
     /// The segment that takes appends, and the bytes of all segments.
     pub(crate) log_segment: AtomicU64,
     pub(crate) log_bytes: AtomicU64,
@@ -301,7 +310,7 @@ impl Engine {
         let mut versions = self.versions.lock();
         // A bulk load's number is published after its commit.
         let newest = edit.added().map(|(_, _, table)| table.seq_max).max();
-        let published = SeqNo(self.published.load(Ordering::Acquire));
+        let published = self.published.upto();
         for change in &mut edit.changes {
             // Of two flushes that end together, the one that looked earlier may
             // commit later: what the other made superfluous stays so.
