@@ -138,7 +138,11 @@ fn a_key_is_surely_absent_only_where_every_filter_says_so() {
     assert!(!filters[0].may_contain(other) && !filters[1].may_contain(one));
     let without = open(&home, &meta, None);
     assert!(!without.surely_lacks(absent));
-    let with = open(&home, &meta, None).with_filters(filters);
+    let with = open(&home, &meta, None).with_filters(filters.clone());
+    assert_eq!(with.filters().len(), 2);
+    let mut pairs = with.filters().iter().zip(&filters);
+    assert!(pairs.all(|(a, b)| Arc::ptr_eq(a, b)));
+    assert!(without.filters().is_empty());
     assert!(with.surely_lacks(absent));
     assert!(!with.surely_lacks(one) && !with.surely_lacks(other));
     // Whoever takes its place knows as much.
