@@ -45,6 +45,8 @@ pub(crate) struct LiveMemtable {
     pub(crate) oldest_segment: AtomicU64,
     /// The newest entry that was assigned to it.
     pub(crate) last_seq: AtomicU64,
+    /// The oldest entry that was assigned to it, or older; `u64::MAX` while empty.
+    pub(crate) first_seq: AtomicU64,
     /// Writers that were assigned entries and have not inserted them yet.
     pub(crate) pending: AtomicUsize,
 }
@@ -69,6 +71,7 @@ impl LiveMemtable {
             table: Arc::new(table),
             oldest_segment: AtomicU64::new(u64::MAX),
             last_seq: AtomicU64::new(0),
+            first_seq: AtomicU64::new(u64::MAX),
             pending: AtomicUsize::new(0),
         })
     }
@@ -318,6 +321,9 @@ impl Engine {
                 *segment = versions.current.log_floor.max(*segment);
             }
         }
+        if let Some(seq) = self.log_reach(&versions.current, &edit) {
+            edit.changes.push(Change::SetLogReach { seq });
+        }
         edit.changes.push(Change::SetCounters {
             next_id: self.next_id.load(Ordering::Relaxed),
             next_keyspace: versions.current.next_keyspace,
@@ -486,6 +492,42 @@ impl Engine {
             }
         }
         floor
+    }
+
+    /// How far the log must reach once `edit` is in force, if the edit changes that
+    /// (see [`Version::log_reach`]). Requires: every number that the edit makes durable
+    /// in tables is durable in the log, or none of the log's; the versions, so that
+    /// no memtable leaves a view meanwhile.
+    fn log_reach(&self, version: &Version, edit: &Edit) -> Option<SeqNo> {
+        let mut flushed = BTreeMap::new();
+        for change in &edit.changes {
+            if let Change::SetFlushed {
+                keyspace,
+                part,
+                flushed: upto,
+            } = change
+            {
+                flushed.insert((*keyspace, *part), *upto);
+            }
+        }
+        let newest = flushed.values().max()?.0;
+        // Numbers of bulk loads are in no log, so those of the memtables count.
+        let (mut reach, mut oldest) = (version.log_reach.0, u64::MAX);
+        for (id, space) in self.spaces.load().iter() {
+            for (part, number) in space.view.load().parts.iter().zip(0..) {
+                let upto = flushed.get(&(*id, number)).map_or(0, |seq| seq.0);
+                for memtable in part.memtables() {
+                    let last = memtable.last_seq.load(Ordering::Acquire);
+                    if last > upto {
+                        oldest = oldest.min(memtable.first_seq.load(Ordering::Acquire));
+                    }
+                    if last <= newest {
+                        reach = reach.max(last);
+                    }
+                }
+            }
+        }
+        Some(SeqNo(if oldest <= reach { reach } else { 0 }))
     }
 
     /// Deletes log segments that the version in force does not need.

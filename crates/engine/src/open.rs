@@ -449,14 +449,9 @@ impl Engine {
                 Ok(())
             },
         )?;
-        if report.durable_seq > last {
-            return Err(Error::corruption("log segments are missing")
-                .at(&directory)
-                .expected(
-                    format!("entries up to {}, which were durable", report.durable_seq),
-                    last,
-                ));
-        }
+        report
+            .check_reach(last, version.log_reach)
+            .map_err(|e| e.at(&directory))?;
         self.recovery.records = report.frames;
         self.recovery.entries = entries;
         self.recovery.bytes = report.bytes;
@@ -524,6 +519,7 @@ impl Engine {
                     let memtable: &LiveMemtable = &view.parts[part].active;
                     memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
                     memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
+                    memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
                 }
                 wanted
             },

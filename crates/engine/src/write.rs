@@ -124,6 +124,7 @@ impl Engine {
             memtable.pending.fetch_add(1, Ordering::AcqRel);
             memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
             memtable.last_seq.fetch_max(last.0, Ordering::AcqRel);
+            memtable.first_seq.fetch_min(first.0, Ordering::AcqRel);
         });
         // After the memtables know their segment (see `log_floor`).
         self.log_segment.store(segment, Ordering::Release);
