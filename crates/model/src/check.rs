@@ -75,6 +75,13 @@ impl std::error::Error for Broken {}
 /// # Errors
 /// The first invariant found broken.
 pub fn check_version(version: &Version) -> Result<(), Broken> {
+    let (reach, last) = (version.log_reach, version.last_seq);
+    if reach > last {
+        return broken!(
+            Progress,
+            "the log must reach {reach}, the last entry is {last}"
+        );
+    }
     let mut names = HashSet::new();
     let mut tables = HashSet::new();
     let mut runs = HashSet::new();

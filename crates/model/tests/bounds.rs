@@ -211,6 +211,20 @@ fn what_may_only_grow_may_stay() {
 }
 
 #[test]
+fn the_log_need_not_reach_past_the_last_entry() {
+    let reach = |to| said("L1: #5[a..g]", |v| v.log_reach = SeqNo(to));
+    assert_eq!((reach(4), reach(5)), (None, None));
+    assert_eq!(reach(6), Some(Invariant::Progress));
+    assert_eq!(reach(7), Some(Invariant::Progress));
+    let before = picture::parse("L1: #5[a..g]").unwrap();
+    let reach = |to| judge(&before, vec![Change::SetLogReach { seq: SeqNo(to) }]);
+    reach(4).unwrap();
+    reach(5).unwrap();
+    refused(reach(6), Invariant::Progress);
+    refused(reach(7), Invariant::Progress);
+}
+
+#[test]
 fn each_counter_may_stay_and_none_may_shrink() {
     let mut before = picture::parse("L1: #5[a..g]").unwrap();
     before.next_keyspace = 4;
