@@ -238,6 +238,7 @@ fn of_a_whole_manifest_everything_remains() {
     assert_eq!(found.version.unwrap().last_seq, SeqNo(400));
     assert_eq!(found.gap, None);
     assert_eq!(found.edits.len(), 3);
+    assert!(found.is_edit_last);
     assert_eq!(found.end, offsets[5] as u64);
 }
 
@@ -252,6 +253,7 @@ fn of_a_damaged_manifest_the_edits_behind_the_gap_remain_but_make_no_version() {
     assert_eq!(found.version.unwrap().last_seq, SeqNo::ZERO);
     assert_eq!(found.gap, Some(offsets[3] as u64));
     assert_eq!(found.edits.len(), 2);
+    assert!(found.is_edit_last);
     assert_eq!(found.end, offsets[5] as u64);
 }
 
@@ -263,6 +265,7 @@ fn a_manifest_of_a_header_alone_has_a_gap_from_the_start() {
     let found = remains(&Environment::real(), directory.path(), NUMBER).unwrap();
     assert_eq!(found.header, Some(header(1)));
     assert_eq!((found.version, found.gap), (None, Some(0)));
+    assert!(!found.is_edit_last);
     let error = read(&Environment::real(), directory.path(), NUMBER).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
 }
