@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod dice;
 mod engine;
+mod keys;
 mod memory;
 mod report;
 mod usage;
