@@ -13,6 +13,7 @@ mod dice;
 mod engine;
 mod keys;
 mod memory;
+mod mix;
 mod report;
 mod usage;
 mod worker;

@@ -20,14 +20,13 @@ mod hotspot;
 mod scrambled;
 mod shifting;
 pub(crate) mod text;
-mod weights;
+pub(crate) mod weights;
 mod zipf;
 mod zipfian;
 
 use hotspot::Hotspot;
 use scrambled::Scrambled;
 use shifting::Shifting;
-pub(crate) use weights::weights;
 use zipf::Zipf;
 use zipfian::Zipfian;
 
@@ -209,6 +208,7 @@ impl Chooser {
 
 #[cfg(test)]
 mod tests {
+    use super::weights::weights;
     use super::*;
 
     /// The statistic of Pearson's test over bins of at least `LEAST` expected

@@ -1,0 +1,118 @@
+//! A trace in place of dice: its keys, and for each client its share of the
+//! accesses.
+//!
+//! A client gets the accesses to its share of the keys, in the order of the
+//! trace, so that accesses to one key keep their order whatever the number of
+//! clients. At the end it begins again.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use thermocline_cli::accesses::{Access, Accesses, Operation as Traced};
+
+use super::Operation;
+
+/// A trace in memory.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    accesses: Accesses,
+}
+
+impl Trace {
+    /// Reads the trace in `path`; a value whose size it does not record has
+    /// `value_bytes`.
+    ///
+    /// # Errors
+    /// In words.
+    pub(crate) fn read(path: &Path, value_bytes: u32) -> Result<Trace, String> {
+        let accesses = Accesses::read(path, value_bytes)?;
+        Ok(Trace { accesses })
+    }
+
+    /// The keys, which are the records.
+    pub(crate) fn keys(&self) -> &[Arc<[u8]>] {
+        &self.accesses.keys
+    }
+
+    /// The size of each record's value at the beginning.
+    pub(crate) fn sizes(&self) -> &[u32] {
+        &self.accesses.sizes
+    }
+
+    /// Bytes of all keys and their first values.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        let keys = self.accesses.keys.iter().map(|key| key.len() as u64);
+        let values = self.accesses.sizes.iter().map(|&size| u64::from(size));
+        keys.sum::<u64>() + values.sum::<u64>()
+    }
+
+    /// The accesses of client `number` of `clients`.
+    pub(crate) fn share(&self, number: u32, clients: u32) -> Vec<Access> {
+        let mine = |access: &&Access| access.key % clients == number;
+        self.accesses.list.iter().filter(mine).copied().collect()
+    }
+
+    /// The share of the accesses that each record gets.
+    pub(crate) fn weights(&self) -> Vec<f64> {
+        let mut weights = vec![0.0; self.accesses.keys.len()];
+        let one = 1.0 / self.accesses.list.len() as f64;
+        for access in &self.accesses.list {
+            weights[access.key as usize] += one;
+        }
+        weights
+    }
+
+    /// The share of the accesses that read, and that write.
+    pub(crate) fn shares(&self) -> [f64; 2] {
+        let mut counts = [0.0; 2];
+        for access in &self.accesses.list {
+            match access.operation {
+                Traced::Read => counts[0] += 1.0,
+                Traced::Write | Traced::Delete => counts[1] += 1.0,
+                Traced::Update => counts.iter_mut().for_each(|count| *count += 1.0),
+            }
+        }
+        counts.map(|count| count / self.accesses.list.len() as f64)
+    }
+}
+
+/// What a client does for an access of a trace.
+pub(crate) fn operation(access: &Access) -> Operation {
+    match access.operation {
+        Traced::Read => Operation::Read,
+        Traced::Write => Operation::Update,
+        Traced::Update => Operation::ReadModifyWrite,
+        Traced::Delete => Operation::Delete,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trace() -> Trace {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("t.csv");
+        let lines = "0,a,1,10,1,get,0\n1,b,1,20,1,set,0\n2,c,1,5,1,incr,0\n2,a,1,1,1,get,0\n";
+        std::fs::write(&path, lines).unwrap();
+        Trace::read(&path, 100).unwrap()
+    }
+
+    #[test]
+    fn clients_share_the_accesses_by_key_and_in_order() {
+        let trace = trace();
+        let keys = |number| -> Vec<u32> {
+            let share = trace.share(number, 2);
+            share.iter().map(|access| access.key).collect()
+        };
+        assert_eq!((keys(0), keys(1)), (vec![0, 2, 0], vec![1]));
+    }
+
+    #[test]
+    fn weights_and_shares_are_counted() {
+        let trace = trace();
+        assert_eq!(trace.weights(), [0.5, 0.25, 0.25]);
+        assert_eq!(trace.shares(), [0.75, 0.5]);
+        assert_eq!(trace.data_bytes(), 3 + 35);
+    }
+}
