@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod device;
 mod dice;
+mod drive;
 mod engine;
 mod keys;
 mod memory;

@@ -114,8 +114,18 @@ fn session(engine: EngineKind, settings: Settings) -> Result<Box<dyn Session>> {
             use crate::engine::leveldb::Leveldb;
             Ok(Box::new(EngineSession::<Leveldb>::new(settings)))
         }
+        #[cfg(feature = "fjall")]
+        EngineKind::Fjall => {
+            use crate::engine::fjall::Fjall;
+            Ok(Box::new(EngineSession::<Fjall>::new(settings)))
+        }
         EngineKind::Null => Ok(Box::new(EngineSession::<Null>::new(settings))),
-        #[cfg(not(all(feature = "thermocline", feature = "rocksdb", feature = "leveldb")))]
+        #[cfg(not(all(
+            feature = "thermocline",
+            feature = "rocksdb",
+            feature = "leveldb",
+            feature = "fjall"
+        )))]
         other => Err(other.missing().unwrap_or("not in this build").into()),
     }
 }

@@ -1,12 +1,21 @@
-//! Thermocline through its public interface, with default options but for the
-//! means that every engine is given.
+//! Thermocline through its public interface, with default options, or those of
+//! a file, but for the tiers and the means that every engine is given.
+//!
+//! The capacity of a fast tier is what its tables may have, as RocksDB's target
+//! sizes are; the log and the reserve for flushes come beside it. Where the fast
+//! tier is small the first level is no larger than half of it.
 
-use std::path::Path;
 use std::time::Duration;
 
-use ::thermocline::{BulkLoad, Db, Iter, Options};
+use ::thermocline::{BulkLoad, Db, DeviceProfile, Durability, Iter, Options, Tier};
 
-use super::{Cursor, Engine, EngineOptions, Load, Result};
+use super::{Counted, Cursor, Engine, EngineOptions, Home, Load, Result};
+
+/// The reserve of the fast tier for log and flushes: the engine's default.
+const RESERVE_BYTES_MAX: u64 = 16 << 20;
+
+/// The first level: the engine's default, and its least.
+const FIRST_LEVEL_BYTES: [u64; 2] = [1 << 20, 64 << 20];
 
 /// An open Thermocline.
 pub(crate) struct Thermocline {
@@ -17,20 +26,19 @@ impl Engine for Thermocline {
     type Cursor<'a> = ThermoclineCursor;
     type Load<'a> = ThermoclineLoad;
 
-    fn open(path: &Path, given: &EngineOptions) -> Result<Self> {
-        let options = Options::at(path)
-            .write_buffer_bytes(given.write_buffer_bytes as u64)
-            .block_cache_bytes(given.block_cache_bytes as u64)
-            .filter_bits_per_key(given.filter_bits_per_key)
-            .background_threads(given.background_threads as usize);
+    fn open(homes: &[Home], given: &EngineOptions) -> Result<Self> {
         Ok(Thermocline {
-            db: Db::open(options)?,
+            db: Db::open(options(homes, given)?)?,
         })
     }
 
     #[inline]
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         Ok(self.db.put(key, value)?)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        Ok(self.db.delete(key)?)
     }
 
     #[inline]
@@ -64,6 +72,71 @@ impl Engine for Thermocline {
         self.db.settle()?;
         Ok(Duration::ZERO)
     }
+
+    fn counted(&self) -> Result<Vec<Counted>> {
+        let stats = self.db.stats();
+        let mut counted = vec![
+            Counted::new("flushes", stats.flushes),
+            Counted::new("merges", stats.merges),
+            Counted::new("tables moved", stats.tables_moved),
+            Counted::new("relocations", stats.relocations),
+            Counted::new("flushed bytes", stats.flushed_bytes),
+            Counted::new("merged bytes", stats.merge_out_bytes),
+            Counted::new("relocated bytes", stats.relocated_bytes),
+            Counted::new("stall us", stats.stall_us),
+            Counted::new("memtable hits", stats.memtable_hits),
+            Counted::new("cached hits", stats.cached_hits),
+        ];
+        for tier in &stats.tiers {
+            counted.push(Counted::new(format!("{} hits", tier.name), tier.hits));
+        }
+        Ok(counted)
+    }
+}
+
+/// The store's options.
+fn options(homes: &[Home], given: &EngineOptions) -> Result<Options> {
+    let mut options = match &given.options_file {
+        Some(path) => Options::from_file(path)?,
+        None => Options::new(),
+    };
+    let fast_bytes = homes.first().and_then(|home| home.capacity_bytes);
+    let reserve_bytes = (given.write_buffer_bytes as u64).min(RESERVE_BYTES_MAX);
+    let mut tiers = Vec::new();
+    for (index, home) in homes.iter().enumerate() {
+        let mut tier = Tier::new(&home.name, &home.path)
+            .price_usd_gb_month(home.price_usd_gb_month)
+            .direct_io(given.direct_reads);
+        if let Some(bytes) = home.capacity_bytes {
+            let beside = if index == 0 { reserve_bytes } else { 0 };
+            tier = tier.capacity_bytes(bytes + beside);
+        }
+        if let Some([random_read_iops, sequential_mb_s]) = home.profile {
+            tier = tier.profile(DeviceProfile {
+                random_read_iops,
+                sequential_mb_s,
+            });
+        }
+        tiers.push(tier);
+    }
+    if let (Some(bytes), None) = (fast_bytes, &given.options_file) {
+        let [least, most] = FIRST_LEVEL_BYTES;
+        options = options.first_level_bytes((bytes / 2).clamp(least, most));
+    }
+    if let Some(preset) = &given.preset {
+        options = options.preset(preset);
+    }
+    Ok(options
+        .with_tiers(tiers)
+        .reserve_bytes(reserve_bytes)
+        .write_buffer_bytes(given.write_buffer_bytes as u64)
+        .block_cache_bytes(given.block_cache_bytes as u64)
+        .filter_bits_per_key(given.filter_bits_per_key)
+        .background_threads(given.background_threads as usize)
+        .durability(match given.synced {
+            true => Durability::Device,
+            false => Durability::OperatingSystem,
+        }))
 }
 
 /// A cursor over a Thermocline.

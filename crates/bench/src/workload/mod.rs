@@ -13,7 +13,7 @@ use std::time::Instant;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Engine, EngineOptions, Result};
+use crate::engine::{Engine, EngineOptions, Home, Result};
 use crate::usage::{cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes};
 
 mod data;
@@ -22,6 +22,7 @@ mod timing;
 
 pub(crate) use data::KeyKind;
 use loops::{Direction, Runner};
+pub(crate) use timing::{Tally, run_threads, share};
 
 /// What is measured. The order is the order in which rows run.
 #[derive(
@@ -178,7 +179,7 @@ impl<E: Engine> EngineSession<E> {
             fs::remove_dir_all(&path)?;
         }
         fs::create_dir_all(&path)?;
-        self.store = Some(E::open(&path, &self.settings.engine)?);
+        self.store = Some(E::open(&[Home::plain(path)], &self.settings.engine)?);
         Ok(())
     }
 
