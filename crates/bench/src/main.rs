@@ -2,7 +2,8 @@
 //! the same run.
 //!
 //! `engine` has a file for each engine, `workload` the loops that are timed,
-//! `report` the tables, `worker` the process that each engine runs in, and each
+//! `report` the tables, `worker` the process that each engine runs in, `tiers`
+//! the emulated devices, `device` what the kernel counts of them, and each
 //! subcommand is a file here.
 
 use std::process::ExitCode;
@@ -17,6 +18,7 @@ mod keys;
 mod memory;
 mod mix;
 mod report;
+mod tiers;
 mod usage;
 mod worker;
 mod workload;
@@ -39,6 +41,8 @@ struct Arguments {
 enum Command {
     /// Small entries in a store that fits in memory.
     Memory(memory::MemoryArgs),
+    /// Emulated devices: a fast and one or more slow file systems with caps.
+    Tiers(tiers::TiersArgs),
     /// The process of one engine; started by the others.
     #[command(name = worker::SUBCOMMAND, hide = true)]
     Worker,
@@ -47,6 +51,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Memory(args) => memory::run(&args),
+        Command::Tiers(args) => tiers::run(&args),
         Command::Worker => worker::serve().map_err(Failure::from),
     };
     match outcome {
