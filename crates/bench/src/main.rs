@@ -2,7 +2,8 @@
 //! the same run.
 //!
 //! `engine` has a file for each engine, `workload` the loops that are timed,
-//! `report` the tables, `worker` the process that each engine runs in, `tiers`
+//! `keys` and `mix` what the workloads of `compare` do, `drive` runs them, `limit`
+//! what no engine can exceed, `report` the tables, `worker` the process that each engine runs in, `tiers`
 //! the emulated devices, `device` what the kernel counts of them, and each
 //! subcommand is a file here.
 
@@ -10,14 +11,18 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod compare;
+mod contender;
 mod device;
 mod dice;
 mod drive;
 mod engine;
 mod keys;
+mod limit;
 mod memory;
 mod mix;
 mod report;
+mod scratch;
 mod tiers;
 mod usage;
 mod worker;
@@ -41,6 +46,8 @@ struct Arguments {
 enum Command {
     /// Small entries in a store that fits in memory.
     Memory(memory::MemoryArgs),
+    /// Workloads over a fast and a slow tier, beside the limit.
+    Compare(compare::CompareArgs),
     /// Emulated devices: a fast and one or more slow file systems with caps.
     Tiers(tiers::TiersArgs),
     /// The process of one engine; started by the others.
@@ -51,6 +58,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Memory(args) => memory::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Tiers(args) => tiers::run(&args),
         Command::Worker => worker::serve().map_err(Failure::from),
     };

@@ -19,6 +19,7 @@ use crate::engine::{Counted, Engine, EngineOptions, Home, Result};
 use crate::keys::Chooser;
 use crate::mix::trace::Trace;
 use crate::mix::{Start, Workload};
+use crate::scratch::remove_quietly;
 use crate::usage::{cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes};
 
 mod client;
@@ -312,7 +313,7 @@ impl<E> Drop for EngineDriver<E> {
     fn drop(&mut self) {
         self.store = None;
         for home in &self.setup.homes {
-            crate::workload::remove_quietly(&home.path);
+            remove_quietly(&home.path);
         }
     }
 }

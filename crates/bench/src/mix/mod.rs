@@ -18,7 +18,7 @@ mod named;
 mod parse;
 pub(crate) mod trace;
 
-pub(crate) use parse::{names, parse};
+pub(crate) use parse::parse;
 
 /// What a client does to the store at once.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -175,17 +175,10 @@ impl Workload {
         )
     }
 
-    /// The probability of each of `records` records, or the share of each in
-    /// the trace; `None` where there are too many to compute.
-    ///
-    /// # Errors
-    /// In words, if the trace cannot be read.
-    pub(crate) fn weights(&self, records: u64) -> Result<Option<Vec<f64>>, String> {
-        match &self.trace {
-            Some(path) => Ok(Some(trace::Trace::read(path, self.value_bytes)?.weights())),
-            None if records > weights::RECORDS_MAX => Ok(None),
-            None => Ok(Some(weights::weights(self.choice, records))),
-        }
+    /// The probability of each of `records` records, its trace left aside;
+    /// `None` where there are too many to compute.
+    pub(crate) fn weights(&self, records: u64) -> Option<Vec<f64>> {
+        (records <= weights::RECORDS_MAX).then(|| weights::weights(self.choice, records))
     }
 }
 

@@ -7,7 +7,7 @@ use super::{Start, Workload};
 use crate::keys::Choice;
 
 /// Every name that [`parse`] knows.
-pub(crate) fn names() -> String {
+fn names() -> String {
     let all: Vec<&str> = FAMILIES
         .iter()
         .flat_map(|(family, names)| [*family].into_iter().chain(names.iter().copied()))

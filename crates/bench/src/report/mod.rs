@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::engine::EngineKind;
 use crate::workload::{Order, Outcome, Row};
 
+pub(crate) mod compare;
 mod json;
 mod table;
 

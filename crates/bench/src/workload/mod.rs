@@ -7,13 +7,14 @@
 //! row whose reads find too little or too much fails.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Engine, EngineOptions, Home, Result};
+use crate::scratch::remove_quietly;
 use crate::usage::{cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes};
 
 mod data;
@@ -261,9 +262,4 @@ impl<E> Drop for EngineSession<E> {
         self.store = None;
         remove_quietly(&self.settings.directory);
     }
-}
-
-/// Deletes a directory of ours; if that fails there is nobody left to tell.
-pub(crate) fn remove_quietly(directory: &Path) {
-    drop(fs::remove_dir_all(directory));
 }
