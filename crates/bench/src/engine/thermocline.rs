@@ -3,7 +3,8 @@
 //!
 //! The capacity of a fast tier is what its tables may have, as RocksDB's target
 //! sizes are; the log and the reserve for flushes come beside it. Where the fast
-//! tier is small the first level is no larger than half of it.
+//! tier is small the first level is no larger than half of it, and segments of
+//! the log are no larger than the write buffer.
 
 use std::time::Duration;
 
@@ -14,8 +15,11 @@ use super::{Counted, Cursor, Engine, EngineOptions, Home, Load, Result};
 /// The reserve of the fast tier for log and flushes: the engine's default.
 const RESERVE_BYTES_MAX: u64 = 16 << 20;
 
-/// The first level: the engine's default, and its least.
+/// The least and the default first level.
 const FIRST_LEVEL_BYTES: [u64; 2] = [1 << 20, 64 << 20];
+
+/// The least and the default log segment.
+const LOG_SEGMENT_BYTES: [u64; 2] = [1 << 20, 32 << 20];
 
 /// An open Thermocline.
 pub(crate) struct Thermocline {
@@ -119,9 +123,14 @@ fn options(homes: &[Home], given: &EngineOptions) -> Result<Options> {
         }
         tiers.push(tier);
     }
-    if let (Some(bytes), None) = (fast_bytes, &given.options_file) {
-        let [least, most] = FIRST_LEVEL_BYTES;
-        options = options.first_level_bytes((bytes / 2).clamp(least, most));
+    if given.options_file.is_none() {
+        if let Some(bytes) = fast_bytes {
+            let [least, most] = FIRST_LEVEL_BYTES;
+            options = options.first_level_bytes((bytes / 2).clamp(least, most));
+        }
+        let [least, most] = LOG_SEGMENT_BYTES;
+        let segment = (given.write_buffer_bytes as u64).clamp(least, most);
+        options = options.log_segment_bytes(segment);
     }
     if let Some(preset) = &given.preset {
         options = options.preset(preset);

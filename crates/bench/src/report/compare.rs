@@ -160,10 +160,12 @@ pub(crate) fn tables(results: &[Measured]) -> String {
         let of: Vec<&Measured> = results.iter().filter(|m| m.workload == workload).collect();
         text.push_str(&format!("## {workload}\n\n"));
         let rows = Rows::new(&of);
-        for table in [rows.rates(), rows.costs(), rows.devices(), rows.counted()] {
+        for table in [rows.rates(), rows.costs(), rows.devices()] {
             text.push_str(&table.map_or_else(String::new, |table| table + "\n"));
         }
+        text.push_str(&rows.counted());
         text.push_str(&rows.limits());
+        text.push('\n');
     }
     text
 }
@@ -304,10 +306,10 @@ impl<'a> Rows<'a> {
         table.finish()
     }
 
-    /// What engines count of themselves, until merges were done.
-    fn counted(&self) -> Option<String> {
-        let mut table = Table::new(vec!["engine".into(), "its own counts, medians".into()]);
-        for (name, runs) in &self.0 {
+    /// What engines count of themselves until merges were done, a line each.
+    fn counted(&self) -> String {
+        let mut text = String::new();
+        for (contender, runs) in &self.0 {
             let all = runs.iter().flat_map(|m| m.outcome.counted.iter());
             let names = distinct(all.map(|counted| counted.name.as_str()));
             let count = |name: &str| {
@@ -322,47 +324,52 @@ impl<'a> Rows<'a> {
                 .filter_map(|name| Some(format!("{name} {}", grouped(count(name)?.median))))
                 .collect();
             if !words.is_empty() {
-                table.push(vec![(*name).to_string(), words.join(", ")]);
+                text.push_str(&format!("- {contender} counts: {}\n", words.join(", ")));
             }
-        }
-        table.finish()
-    }
-
-    /// What the limits are, a line for each contender that has one.
-    fn limits(&self) -> String {
-        let mut text = String::new();
-        for (name, runs) in &self.0 {
-            let Some(limit) = runs.first().and_then(|m| m.limit.as_ref()) else {
-                continue;
-            };
-            let percent = |shares: &[f64]| {
-                let words: Vec<String> = shares
-                    .iter()
-                    .map(|share| format!("{:.2}", share * 100.0))
-                    .collect();
-                words.join(" / ")
-            };
-            let tables = limit
-                .table_shares
-                .as_ref()
-                .map_or_else(String::new, |shares| {
-                    format!(" (placing whole tables: {})", percent(shares))
-                });
-            let rate = match (limit.per_second, &limit.bound_by) {
-                (Some(rate), Some(by)) => format!("{}/s, by {by}", grouped(rate)),
-                _ => "unknown devices".to_string(),
-            };
-            text.push_str(&format!(
-                "Limit of {name}: {rate}; % of accesses to records in memory and on its tiers at \
-                 best: {}{tables}\n",
-                percent(&limit.shares),
-            ));
-        }
-        if !text.is_empty() {
-            text.push('\n');
         }
         text
     }
+
+    /// What the limits are, a line for those contenders that have the same.
+    fn limits(&self) -> String {
+        let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
+        for (contender, runs) in &self.0 {
+            let Some(limit) = runs.first().and_then(|m| m.limit.as_ref()) else {
+                continue;
+            };
+            let words = limit_words(limit);
+            match lines.iter_mut().find(|(known, _)| *known == words) {
+                Some((_, contenders)) => contenders.push(contender),
+                None => lines.push((words, vec![contender])),
+            }
+        }
+        let line = |(words, contenders): &(String, Vec<&str>)| {
+            format!("- limit of {}: {words}\n", contenders.join(", "))
+        };
+        lines.iter().map(line).collect()
+    }
+}
+
+fn limit_words(limit: &Limit) -> String {
+    let percent = |shares: &[f64]| {
+        let words: Vec<String> = shares
+            .iter()
+            .map(|share| format!("{:.2}", share * 100.0))
+            .collect();
+        words.join(" / ")
+    };
+    let rate = match (limit.per_second, &limit.bound_by) {
+        (Some(rate), Some(by)) => format!("{}/s, by {by}", grouped(rate)),
+        _ => "unknown devices".to_string(),
+    };
+    let tables = limit.table_shares.as_ref();
+    let tables = tables.map_or_else(String::new, |shares| {
+        format!(" (placing whole tables: {})", percent(shares))
+    });
+    format!(
+        "{rate}; % of accesses to records in memory and on each tier at best: {}{tables}",
+        percent(&limit.shares)
+    )
 }
 
 fn spread(runs: &[&Measured], number: impl Fn(&Measured) -> Option<f64>) -> Option<Spread> {
