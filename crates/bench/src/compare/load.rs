@@ -50,10 +50,12 @@ pub(super) struct Planned {
 }
 
 impl Load {
-    /// Memory of all write buffers, and of the block cache.
+    /// Memory of all write buffers, and of the block cache: half of what there
+    /// is. The rest is for tables' metadata, what is being merged, a second
+    /// write buffer where an engine keeps one, and the page cache.
     pub(super) fn buffers(&self) -> [u64; 2] {
-        let write_buffer = (self.memory_bytes / 4).min(WRITE_BUFFER_BYTES_MAX);
-        [write_buffer, self.memory_bytes / 2]
+        let write_buffer = (self.memory_bytes / 8).min(WRITE_BUFFER_BYTES_MAX);
+        [write_buffer, self.memory_bytes / 8 * 3]
     }
 
     /// Its workloads and sizes in words.

@@ -81,8 +81,9 @@ pub(crate) struct CompareArgs {
     /// count from the intended start [default: a closed loop].
     #[arg(long)]
     rate: Option<f64>,
-    /// MiB of memory for an engine: a quarter is write buffer, at most 64 MiB;
-    /// half is block cache [default: the rig's cap, else 8 % of the data].
+    /// MiB of memory for an engine: an eighth is write buffer, at most 64 MiB,
+    /// and three eighths are block cache [default: the rig's cap, else 8 % of the
+    /// data].
     #[arg(long, value_parser = clap::value_parser!(u64).range(8..=16_777_216))]
     memory_mib: Option<u64>,
     /// Percent of the data that may lie on each tier but the last.
@@ -220,6 +221,12 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         }
     }
     println!("\n{}", tables(&runs.results));
+    if places.memory_bytes_max().is_none() {
+        println!(
+            "Memory was not capped: an engine that reads through the page cache may exceed the \
+             limit.\n"
+        );
+    }
     runs.judge(&contenders, &loads)
 }
 

@@ -8,7 +8,7 @@ use crate::engine::Result;
 const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
 
 /// Significant digits of a latency.
-const LATENCY_DIGITS: u8 = 3;
+const LATENCY_DIGITS: u8 = 2;
 
 /// Classes of operations in reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -137,6 +137,12 @@ pub(crate) trait Engine: Sync + Sized {
     /// What the engine has counted since it was opened: merges by kind and the
     /// like, with the engine's own names.
     fn counted(&self) -> Result<Vec<Counted>>;
+
+    /// The most memory that the engine says it may hold now, in bytes, if it says
+    /// so.
+    fn memory_bytes_max(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A number that an engine keeps of itself.

@@ -5,7 +5,7 @@ use crate::engine::Counted;
 
 /// Merges and flushes, from the table of levels: every line has the columns of
 /// its heading, except that a size is a number and a unit. So a column is found
-/// by its distance from the last.
+/// by its distance from the last. Bytes are tenths of a GiB there.
 pub(super) fn counted(text: &str) -> Vec<Counted> {
     let mut lines = text.lines();
     let heading = lines.find(|line| line.contains("Comp(cnt)"));
@@ -33,8 +33,8 @@ pub(super) fn counted(text: &str) -> Vec<Counted> {
     vec![
         Counted::new("flushes", flushes as u64),
         Counted::new("merges", merges as u64),
-        Counted::new("flushed and merged MiB", mib(written_gib)),
-        Counted::new("moved MiB", mib(moved_gib)),
+        Counted::new("flushed and merged MiB, about", mib(written_gib)),
+        Counted::new("moved MiB, about", mib(moved_gib)),
     ]
 }
 
