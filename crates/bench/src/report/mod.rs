@@ -9,6 +9,7 @@ use crate::engine::EngineKind;
 use crate::workload::{Order, Outcome, Row};
 
 pub(crate) mod compare;
+pub(crate) mod html;
 mod json;
 mod table;
 

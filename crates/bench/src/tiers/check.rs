@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::cgroup;
+use super::picture::{self, Drawn};
 use super::probe::{LARGE_BYTES, Probe, SMALL_BYTES};
 use super::profile::Profile;
 use super::state::Rates;
@@ -29,6 +30,9 @@ const MACHINE_FACTOR: f64 = 1.5;
 /// memory is; the kernel joins buffered writes to requests of at most this.
 const COUNTED_BYTES_LEAST: u64 = 512 << 10;
 const COUNTED_BYTES_MOST: u64 = 1280 << 10;
+
+/// How long the reads are recorded that are drawn one by one.
+const DRAWN_TIME: Duration = Duration::from_secs(1);
 
 /// The hidden subcommand that the memory check starts.
 pub(super) const OCCUPY: &str = "occupy";
@@ -166,18 +170,28 @@ fn lines(profile: &Profile, measured: &Rates, uncapped: &Rates) -> [Line; 5] {
     ]
 }
 
-/// Measures every tier and the memory group; prints what it found. The error
-/// says which caps are not held.
-pub(super) fn check(rig: &Rig, time: Duration) -> Result<()> {
+/// Measures every tier and the memory group; prints what it found and draws it in
+/// the file `html`, if one is named. The error says which caps are not held.
+pub(super) fn check(rig: &Rig, time: Duration, html: Option<&Path>) -> Result<()> {
     // This process measures as a worker would, but for the cap on memory.
     rig.join_devices(std::process::id())?;
     let mut failures = Vec::new();
     let mut rows = vec![["tier", "what", "cap", "measured", "without cap", ""].map(str::to_string)];
     let mut traffic = Vec::new();
+    let mut drawn = Vec::new();
     for tier in &rig.tiers {
         let before = Counters::of(&tier.path)?;
-        let measured = Probe::make(&tier.path, tier.bytes)?.rates(time)?;
+        let probe = Probe::make(&tier.path, tier.bytes)?;
+        let measured = probe.rates(time)?;
         let device = Counters::of(&tier.path)? - before;
+        if html.is_some() {
+            drawn.push(Drawn {
+                name: format!("{} ({})", tier.name, tier.profile.name),
+                reads: probe.reads(DRAWN_TIME)?,
+                device,
+            });
+        }
+        drop(probe);
         for line in lines(&tier.profile, &measured, &tier.uncapped) {
             if line.verdict().fails() {
                 failures.push(format!("{}, {}: {}", tier.name, line.what, line.verdict()));
@@ -198,13 +212,15 @@ pub(super) fn check(rig: &Rig, time: Duration) -> Result<()> {
     }
     println!("{}", columns(&rows));
     println!("{}", traffic.join("\n"));
-    match check_memory(rig)? {
-        Ok(words) => println!("{words}"),
-        Err(words) => {
-            println!("{words}");
-            failures.push(words);
-        }
+    let memory = check_memory(rig)?;
+    let words = memory.as_ref().unwrap_or_else(|words| words);
+    println!("{words}");
+    if let Some(path) = html {
+        let text = picture::draw(&rows, words, &drawn);
+        std::fs::write(path, text).map_err(cgroup::at(path))?;
+        println!("drawn in {}", path.display());
     }
+    failures.extend(memory.err());
     match failures.is_empty() {
         true => Ok(()),
         false => Err(format!("not held: {}", failures.join("; ")).into()),

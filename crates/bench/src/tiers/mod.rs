@@ -22,6 +22,7 @@ mod check;
 mod down;
 mod image;
 mod mounts;
+mod picture;
 mod probe;
 mod profile;
 mod state;
@@ -93,6 +94,9 @@ struct CheckArgs {
     /// Seconds for each kind of I/O on each tier.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
+    /// Also draw what was measured in this file.
+    #[arg(long)]
+    html: Option<PathBuf>,
 }
 
 /// Runs the subcommand.
@@ -136,7 +140,8 @@ fn run_check(args: &CheckArgs) -> Result<(), Failure> {
         .ok_or_else(|| format!("the rig {} is not up; `tiers up` makes it", place.name))?;
     let _lock = place.lock()?;
     print!("{}", rig.describe());
-    check::check(&rig, Duration::from_secs(args.seconds))?;
+    let time = Duration::from_secs(args.seconds);
+    check::check(&rig, time, args.html.as_deref())?;
     Ok(())
 }
 

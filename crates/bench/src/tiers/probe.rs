@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
@@ -28,6 +29,9 @@ const ALIGNMENT: usize = 4096;
 
 /// The file to work on is at most that large, and at most a quarter of the tier.
 const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads that are kept one by one.
+const READS_MAX: usize = 1 << 20;
 
 /// Requests under way at a time: enough to reach a cap.
 const RANDOM_THREADS: usize = 16;
@@ -102,6 +106,29 @@ impl Probe {
             transfer(&file, access, buffer, offset)
         });
         Ok(outcome.map_err(at(&self.path))?)
+    }
+
+    /// Random direct reads of [`SMALL_BYTES`] one by one: when each was finished,
+    /// in seconds since the first began, and how long it took, in microseconds.
+    pub(super) fn reads(&self, time: Duration) -> Result<Vec<(f64, f64)>> {
+        let file = self.open(false, true)?;
+        let blocks = self.bytes / SMALL_BYTES as u64;
+        let seen = Mutex::new(Vec::new());
+        let begin = Instant::now();
+        let outcome = drive(RANDOM_THREADS, SMALL_BYTES, time, |buffer, request| {
+            let offset = scatter(request) % blocks * SMALL_BYTES as u64;
+            let asked = begin.elapsed();
+            transfer(&file, Access::Read, buffer, offset)?;
+            let answered = begin.elapsed();
+            let took = answered - asked;
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if seen.len() < READS_MAX {
+                seen.push((answered.as_secs_f64(), took.as_secs_f64() * 1e6));
+            }
+            Ok(())
+        });
+        outcome.map_err(at(&self.path))?;
+        Ok(seen.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Bytes a second of direct requests of [`LARGE_BYTES`], one after the other.
