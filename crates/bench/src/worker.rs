@@ -123,12 +123,15 @@ pub(crate) fn serve() -> Result<()> {
     }
 }
 
+/// Carries out one order, a line, and answers with a line.
+type Work = dyn FnMut(&str) -> Result<String>;
+
 /// Carries out the orders in `lines` on the engine `E`.
-fn answer<E: Engine>(
+fn answer<E: Engine + 'static>(
     task: Task,
     lines: impl Iterator<Item = std::io::Result<String>>,
 ) -> Result<()> {
-    let mut work: Box<dyn FnMut(&str) -> Result<String>> = match task {
+    let mut work: Box<Work> = match task {
         Task::Memory(settings) => {
             let mut session = EngineSession::<E>::new(settings);
             Box::new(move |line| {

@@ -5,6 +5,7 @@
 //! process of its own; the next repetition begins when all have had their turn.
 //! Workloads that begin with the same store share it, as YCSB's do.
 
+use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -15,6 +16,8 @@ use crate::engine::Result;
 use crate::memory::Failure;
 use crate::mix;
 use crate::report::compare::{Lines, Measured, tables};
+use crate::report::html::page;
+use crate::report::plots::sections;
 use crate::usage::machine;
 use crate::worker::{Task, Worker};
 
@@ -95,6 +98,9 @@ pub(crate) struct CompareArgs {
     /// Also append each result to this file, as a line of JSON.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Also write a report with plots to this file, readable without a network.
+    #[arg(long)]
+    html: Option<PathBuf>,
     /// A directory for the fast tier; needs --slow [default: the rig that is up].
     #[arg(long, requires = "slow")]
     fast: Option<PathBuf>,
@@ -200,7 +206,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     }
     let lines = args.json.as_deref().map(Lines::open).transpose()?;
 
-    println!("{}", describe(args, &places, &loads));
+    let rules = describe(args, &places, &loads);
+    println!("{rules}");
     let caveats = contenders.iter().filter_map(|c| c.engine.caveat());
     let mut said: Vec<&str> = missing.into_iter().chain(caveats).collect();
     said.dedup();
@@ -226,6 +233,10 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
             "Memory was not capped: an engine that reads through the page cache may exceed the \
              limit.\n"
         );
+    }
+    if let Some(path) = &args.html {
+        let page = page("Comparison", &sections(&rules, &runs.results));
+        fs::write(path, page).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     runs.judge(&contenders, &loads)
 }

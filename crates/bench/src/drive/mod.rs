@@ -33,6 +33,7 @@ mod tally;
 use client::Shared;
 use inserted::Inserted;
 use plan::Keys;
+pub(crate) use tally::QUANTILES;
 
 /// All that a session is told.
 #[derive(Clone, Serialize, Deserialize, Debug)]
@@ -94,6 +95,8 @@ pub(crate) struct RunOutcome {
     pub counts: [u64; tally::CLASSES],
     /// 50th, 99th and 99.9th percentile of those, in nanoseconds.
     pub latency_ns: [Option<[u64; 3]>; tally::CLASSES],
+    /// The latency curves of those, at [`QUANTILES`], in nanoseconds.
+    pub curves_ns: [Vec<u64>; tally::CLASSES],
     /// Reads that found nothing.
     pub missing: u64,
     /// Processor seconds of the process in the measured time.
@@ -291,6 +294,7 @@ impl<E: Engine> Driver for EngineDriver<E> {
             per_second: timed.per_second,
             counts: timed.tally.counts(),
             latency_ns: timed.tally.percentiles(),
+            curves_ns: timed.tally.curves(),
             missing: timed.tally.missing,
             cpu_seconds: cpu_to - cpu_from,
             rss_peak_bytes: rss_peak_bytes(),

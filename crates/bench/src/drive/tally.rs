@@ -21,6 +21,9 @@ pub(super) enum Class {
 /// The number of classes.
 pub(crate) const CLASSES: usize = 3;
 
+/// The points of a latency curve, as shares of the operations.
+pub(crate) const QUANTILES: [f64; 9] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999, 0.99999];
+
 /// What one client has done while it was measured.
 pub(super) struct Tally {
     times: [Histogram<u64>; CLASSES],
@@ -69,6 +72,20 @@ impl Tally {
             let times = &self.times[class];
             let some = !times.is_empty();
             some.then(|| [0.5, 0.99, 0.999].map(|share| times.value_at_quantile(share)))
+        })
+    }
+
+    /// The times in nanoseconds that the shares [`QUANTILES`] of each class took
+    /// at most; of a class without operations, none.
+    pub(super) fn curves(&self) -> [Vec<u64>; CLASSES] {
+        [0, 1, 2].map(|class| {
+            let times = &self.times[class];
+            let points = QUANTILES.iter().map(|&q| times.value_at_quantile(q));
+            if times.is_empty() {
+                Vec::new()
+            } else {
+                points.collect()
+            }
         })
     }
 }

@@ -41,8 +41,11 @@ impl Engine for Map {
 
     fn get(&self, key: &[u8], mut see: impl FnMut(&[u8])) -> Result<bool> {
         let entries = self.entries.lock().unwrap();
-        entries.get(key).map(|value| see(value));
-        Ok(entries.contains_key(key))
+        let value = entries.get(key);
+        if let Some(value) = value {
+            see(value);
+        }
+        Ok(value.is_some())
     }
 
     fn multi_get(&self, _: &[&[u8]], _: impl FnMut(&[u8])) -> Result<usize> {
@@ -169,6 +172,11 @@ fn every_workload_runs_and_counts_its_operations() {
         ];
         assert_eq!(outcome.counts.map(|count| count > 0), some, "{name}");
         assert_eq!(outcome.latency_ns.map(|ns| ns.is_some()), some, "{name}");
+        let curves = outcome.curves_ns.each_ref().map(|curve| curve.len());
+        assert_eq!(
+            curves,
+            some.map(|some| if some { QUANTILES.len() } else { 0 })
+        );
         assert_eq!(outcome.written_bytes > 0, mix.writes(), "{name}");
         assert!(outcome.operations > 100 && outcome.seconds >= 0.1, "{name}");
         assert_eq!(outcome.missing, 0);

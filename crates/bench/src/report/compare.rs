@@ -12,10 +12,10 @@ use crate::drive::{HomeUse, RunOrder, RunOutcome};
 use crate::engine::Result;
 use crate::limit::Limit;
 
-const MIB: f64 = 1_048_576.0;
+pub(super) const MIB: f64 = 1_048_576.0;
 
 /// The classes of operations, as in [`RunOutcome::counts`].
-const CLASSES: [&str; 3] = ["reads", "writes", "scans"];
+pub(super) const CLASSES: [&str; 3] = ["reads", "writes", "scans"];
 
 /// One run of one workload on one contender.
 #[derive(Clone, Serialize, Debug)]
@@ -65,7 +65,7 @@ impl Measured {
     }
 
     /// Measured rate over the limit.
-    fn of_limit(&self) -> Option<f64> {
+    pub(super) fn of_limit(&self) -> Option<f64> {
         Some(self.per_second() / self.limit.as_ref()?.per_second?)
     }
 
@@ -170,7 +170,7 @@ pub(crate) fn tables(results: &[Measured]) -> String {
     text
 }
 
-fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub(super) fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut found: Vec<&str> = Vec::new();
     for name in names {
         if !found.contains(&name) {
@@ -399,12 +399,16 @@ fn duration(nanoseconds: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::device::Counters;
     use crate::mix::parse;
 
-    fn measured(contender: &str, repetition: u32, operations: u64) -> Measured {
+    pub(in crate::report) fn measured(
+        contender: &str,
+        repetition: u32,
+        operations: u64,
+    ) -> Measured {
         let used = |written_bytes, read_bytes| Counters {
             read_bytes,
             written_bytes,

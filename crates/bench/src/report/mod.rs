@@ -11,6 +11,7 @@ use crate::workload::{Order, Outcome, Row};
 pub(crate) mod compare;
 pub(crate) mod html;
 mod json;
+pub(crate) mod plots;
 mod table;
 
 pub(crate) use json::JsonLines;
