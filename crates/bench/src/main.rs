@@ -21,6 +21,7 @@ mod keys;
 mod limit;
 mod memory;
 mod mix;
+mod papers;
 mod report;
 mod scratch;
 mod tiers;
@@ -48,6 +49,8 @@ enum Command {
     Memory(memory::MemoryArgs),
     /// Workloads over a fast and a slow tier, beside the limit.
     Compare(compare::CompareArgs),
+    /// The tables and figures of the papers: the list, or one by name.
+    Papers(papers::PapersArgs),
     /// Emulated devices: a fast and one or more slow file systems with caps.
     Tiers(tiers::TiersArgs),
     /// The process of one engine; started by the others.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Memory(args) => memory::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Papers(args) => papers::run(&args),
         Command::Tiers(args) => tiers::run(&args),
         Command::Worker => worker::serve().map_err(Failure::from),
     };

@@ -6,6 +6,7 @@
 //! outcome or an error in words. The worker ends when its input ends.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,9 @@ use crate::drive::{Driver, EngineDriver, RunOrder, Setup};
 use crate::engine::{Engine, EngineKind, Result, null::Null};
 use crate::tiers::Rig;
 use crate::workload::{EngineSession, Order, Session, Settings};
+
+/// The signal with which the kernel ends a process that takes too much memory.
+const KILL: i32 = 9;
 
 /// The name of the hidden subcommand.
 pub(crate) const SUBCOMMAND: &str = "worker";
@@ -73,7 +77,12 @@ impl Worker {
         let answered = self.send(order).is_ok() && self.outcomes.read_line(&mut line)? > 0;
         if !answered {
             self.orders = None;
-            return Err(format!("its process ended early: {}", self.child.wait()?).into());
+            let status = self.child.wait()?;
+            let hint = match status.signal() {
+                Some(KILL) => "; a memory cap, or the lack of memory, ends processes so",
+                _ => "",
+            };
+            return Err(format!("its process ended early: {status}{hint}").into());
         }
         let outcome: Result<O, String> = serde_json::from_str(&line)?;
         Ok(outcome?)

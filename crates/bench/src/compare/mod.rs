@@ -352,7 +352,7 @@ fn describe(args: &CompareArgs, places: &Places, loads: &[Load]) -> String {
     };
     let shares: Vec<String> = args.fast_share.iter().map(f64::to_string).collect();
     let mut text = format!(
-        "{pace}; {} s of warm-up, {} s measured, {} repetitions.\n\
+        "{pace}; {:.1} s of warm-up, {} s measured, {} repetitions.\n\
          Rules for all: no compression, filters of {} bits a key, log written and {}, {} background \
          threads, the same write buffer and block cache; {} % of the data on each tier but the \
          last; reads of tables {}.\n\

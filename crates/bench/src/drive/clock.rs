@@ -1,8 +1,8 @@
 //! The clock of a run: starts the clients, counts what they do each second, and
 //! ends it.
 
-use std::sync::Barrier;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ pub(super) fn run<E: Engine, M>(
     order: &RunOrder,
     shared: &Shared<'_>,
     chooser: &Chooser,
-    trace: Option<&Trace>,
+    trace: Option<&Arc<Trace>>,
     mark: impl Fn() -> M,
 ) -> Result<Timed<M>> {
     let barrier = Barrier::new(order.clients as usize + 1);

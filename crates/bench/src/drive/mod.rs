@@ -259,14 +259,9 @@ impl<E: Engine> Driver for EngineDriver<E> {
         reset_rss_peak();
         let devices_before = self.counters();
 
-        let timed = clock::run(
-            store,
-            order,
-            &shared,
-            &chooser,
-            held.trace.as_deref(),
-            || (self.counters(), cpu_seconds()),
-        )?;
+        let timed = clock::run(store, order, &shared, &chooser, held.trace.as_ref(), || {
+            (self.counters(), cpu_seconds())
+        })?;
 
         let settling = Instant::now();
         let mut settle_seconds = 0.0;

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use thermocline_cli::accesses::Access;
-
 use super::inserted::Inserted;
 use crate::dice::Dice;
 use crate::keys::text::{KeyBuffer, KeyText};
@@ -51,9 +49,12 @@ pub(super) enum Plan {
         dice: Dice,
     },
     Traced {
-        accesses: Vec<Access>,
+        trace: Arc<Trace>,
         at: usize,
-        /// The size of each record's value as it is now.
+        /// Which client of how many: its keys are those of this number modulo
+        /// the clients.
+        client: [u32; 2],
+        /// The size of each value of its keys as it is now.
         sizes: Vec<u32>,
     },
 }
@@ -63,20 +64,25 @@ impl Plan {
     pub(super) fn new(
         workload: &Workload,
         chooser: &Chooser,
-        trace: Option<&Trace>,
-        [number, clients]: [u32; 2],
+        trace: Option<&Arc<Trace>>,
+        client: [u32; 2],
         seed: u64,
     ) -> Plan {
         match trace {
-            Some(trace) => Plan::Traced {
-                accesses: trace.share(number, clients),
-                at: 0,
-                sizes: trace.sizes().to_vec(),
-            },
+            Some(trace) => {
+                let [number, clients] = client.map(|n| n as usize);
+                let sizes = trace.sizes().iter().skip(number).step_by(clients);
+                Plan::Traced {
+                    trace: Arc::clone(trace),
+                    at: 0,
+                    client,
+                    sizes: sizes.copied().collect(),
+                }
+            }
             None => Plan::Drawn {
                 workload: workload.clone(),
                 chooser: chooser.clone(),
-                dice: Dice::new((seed << 32) + u64::from(number)),
+                dice: Dice::new((seed << 32) + u64::from(client[0])),
             },
         }
     }
@@ -111,18 +117,19 @@ impl Plan {
                 })
             }
             Plan::Traced {
-                accesses,
+                trace,
                 at,
+                client,
                 sizes,
             } => {
-                let access = accesses.get(*at)?;
-                *at = (*at + 1) % accesses.len();
-                let size = &mut sizes[access.key as usize];
+                let (access, behind) = trace.next(*at, *client)?;
+                *at = behind;
+                let size = &mut sizes[(access.key / client[1]) as usize];
                 if access.value_bytes > 0 {
                     *size = access.value_bytes;
                 }
                 Some(Step {
-                    operation: trace::operation(access),
+                    operation: trace::operation(&access),
                     record: u64::from(access.key),
                     entries: 0,
                     value_bytes: *size as usize,

@@ -37,11 +37,16 @@ fn split(sorted: &[f64], rooms: &[u64]) -> Vec<f64> {
     let mut shares = Vec::new();
     for &room in rooms {
         let end = (start as u64 + room).min(sorted.len() as u64) as usize;
-        shares.push(sorted[start..end].iter().sum());
+        shares.push(sum(&sorted[start..end]));
         start = end;
     }
-    shares.push(sorted[start..].iter().sum());
+    shares.push(sum(&sorted[start..]));
     shares
+}
+
+/// The sum; that of nothing is 0 and not -0, as the standard library has it.
+fn sum(weights: &[f64]) -> f64 {
+    weights.iter().fold(0.0, |sum, weight| sum + weight)
 }
 
 #[cfg(test)]
@@ -113,6 +118,12 @@ mod tests {
             assert!((found[2] - least).abs() < 1e-9);
             assert!((found.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn a_place_without_records_gets_nothing_and_not_less() {
+        let found = shares(&[1.0], &[1, 5]);
+        assert!(found[1].is_sign_positive() && found[2].is_sign_positive());
     }
 
     #[test]

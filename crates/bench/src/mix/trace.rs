@@ -46,10 +46,16 @@ impl Trace {
         keys.sum::<u64>() + values.sum::<u64>()
     }
 
-    /// The accesses of client `number` of `clients`.
-    pub(crate) fn share(&self, number: u32, clients: u32) -> Vec<Access> {
-        let mine = |access: &&Access| access.key % clients == number;
-        self.accesses.list.iter().filter(mine).copied().collect()
+    /// The next access of client `number` of `clients` from the place `at` in the
+    /// trace on, with the place behind it; begins again at the end. `None` if
+    /// the client has none at all.
+    #[inline]
+    pub(crate) fn next(&self, at: usize, [number, clients]: [u32; 2]) -> Option<(Access, usize)> {
+        let list = &self.accesses.list;
+        let places = (at..list.len()).chain(0..at);
+        let mine = |&place: &usize| list[place].key % clients == number;
+        let place = places.into_iter().find(mine)?;
+        Some((list[place], place + 1))
     }
 
     /// The share of the accesses that each record gets.
@@ -102,10 +108,16 @@ mod tests {
     fn clients_share_the_accesses_by_key_and_in_order() {
         let trace = trace();
         let keys = |number| -> Vec<u32> {
-            let share = trace.share(number, 2);
-            share.iter().map(|access| access.key).collect()
+            let mut at = 0;
+            let mut next = || {
+                let (access, behind) = trace.next(at, [number, 2]).unwrap();
+                at = behind;
+                access.key
+            };
+            (0..4).map(|_| next()).collect()
         };
-        assert_eq!((keys(0), keys(1)), (vec![0, 2, 0], vec![1]));
+        assert_eq!((keys(0), keys(1)), (vec![0, 2, 0, 0], vec![1, 1, 1, 1]));
+        assert!(trace.next(0, [7, 9]).is_none());
     }
 
     #[test]
