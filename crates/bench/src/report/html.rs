@@ -74,7 +74,7 @@ pub(crate) struct Bars {
     pub groups: Vec<(String, Vec<f64>)>,
 }
 
-/// A table; the first column is text, the others lean right.
+/// A table; columns of numbers lean right.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Rows {
     /// The titles of the columns.
@@ -91,8 +91,11 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 12.0;
-const TOP: f64 = 12.0;
+const TOP: f64 = 18.0;
 const BOTTOM: f64 = 40.0;
+
+/// A bar at least so wide has its number above it.
+const LABELLED_WIDTH: f64 = 34.0;
 
 /// Colours that people with any colour vision tell apart (Okabe and Ito), in
 /// both lights; after the last they begin again, dashed.
@@ -113,8 +116,8 @@ svg{width:100%;height:auto;display:block}svg text{font-size:12px;fill:var(--ink)
 ul.legend{list-style:none;display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;margin:.4rem 0;padding:0;\
 font-size:.9rem}ul.legend svg{display:inline-block;width:24px;height:10px;margin-right:.4rem}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}\
-th,td{padding:.25rem .7rem;border-bottom:1px solid var(--faint);text-align:right}\
-th:first-child,td:first-child{text-align:left}";
+th,td{padding:.25rem .7rem;border-bottom:1px solid var(--faint);text-align:left}\
+.number{text-align:right}";
 
 /// The whole file.
 pub(crate) fn page(title: &str, sections: &[Section]) -> String {
@@ -414,6 +417,17 @@ fn draw_bars(text: &mut String, bars: &Bars) {
                     escape(&bars.unit)
                 ),
             );
+            if bar_width >= LABELLED_WIDTH {
+                put(
+                    text,
+                    format_args!(
+                        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
+                        begin + bar_width * (index as f64 + 0.46),
+                        top - 4.0,
+                        short(value)
+                    ),
+                );
+            }
         }
         put(
             text,
@@ -433,10 +447,20 @@ fn draw_bars(text: &mut String, bars: &Bars) {
 }
 
 fn draw_table(text: &mut String, rows: &Rows) {
+    let numbers: Vec<bool> = (0..rows.titles.len())
+        .map(|column| {
+            let mut cells = rows.rows.iter().filter_map(|row| row.get(column));
+            cells.all(|cell| begins_a_number(cell))
+        })
+        .collect();
     let row = |text: &mut String, cells: &[String], tag: &str| {
         text.push_str("<tr>");
-        for cell in cells {
-            put(text, format_args!("<{tag}>{}</{tag}>", escape(cell)));
+        for (column, cell) in cells.iter().enumerate() {
+            let class = match numbers.get(column) {
+                Some(true) => " class=\"number\"",
+                _ => "",
+            };
+            put(text, format_args!("<{tag}{class}>{}</{tag}>", escape(cell)));
         }
         text.push_str("</tr>\n");
     };
@@ -447,6 +471,13 @@ fn draw_table(text: &mut String, rows: &Rows) {
         row(text, cells, "td");
     }
     text.push_str("</tbody>\n</table></div>\n");
+}
+
+/// Whether a cell stands in a column of numbers: it begins with one, perhaps of
+/// money, or says nothing.
+fn begins_a_number(cell: &str) -> bool {
+    let first = cell.trim_start_matches(['-', '$', '~']).chars().next();
+    first.is_none_or(|letter| letter.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -523,6 +554,29 @@ mod tests {
         assert!(!html.contains("<script") && !html.contains('\u{1}'));
         assert!(html.contains("&lt;script&gt;alert(&quot;1&quot;)"));
         assert!(html.contains("&amp; &#39;x&#39; \u{fffd}"));
+        assert_balanced(&html);
+    }
+
+    #[test]
+    fn columns_of_numbers_lean_right_and_words_do_not() {
+        let cells = |row: [&str; 4]| row.map(str::to_string).to_vec();
+        let html = page_of(Plot::Table(Rows {
+            titles: cells(["engine", "rate", "price", "note"]),
+            rows: vec![
+                cells(["a", "1,234", "$0.1", ""]),
+                cells(["b", "-5", "", "3 runs failed"]),
+                cells(["c", "60-70", "~2", "x"]),
+            ],
+        }));
+        for title in ["rate", "price"] {
+            assert!(
+                html.contains(&format!("<th class=\"number\">{title}")),
+                "{html}"
+            );
+        }
+        for title in ["engine", "note"] {
+            assert!(html.contains(&format!("<th>{title}")), "{html}");
+        }
         assert_balanced(&html);
     }
 

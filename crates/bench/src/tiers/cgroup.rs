@@ -1,13 +1,13 @@
 //! Caps on devices and on memory by control groups of version 1.
 //!
-//! Buffered writes reach the device from a thread of the kernel, which belongs
-//! to the root group of `blkio`; the rules of a group hold for its own members
-//! alone, not for groups below it. So a process in a group of its own would have
-//! one cap for its direct writes and another one for its buffered writes, twice
-//! the device together. Therefore all rules stand in the root group, each for a
-//! loop device by its number, and a worker joins the root group of `blkio` as
-//! well as the memory group. Reads have a bucket of their own, apart from
-//! writes: a device at its cap in both does twice the work.
+//! The rules of a group hold for its own members alone, not for groups below it.
+//! Buffered writes count for whoever writes them back: a thread of the kernel,
+//! which belongs to the root group, or the process that syncs. So a process in a
+//! group of its own would have two caps for its writes, and go beyond both
+//! (measured: `docs/benchmark.md`). Therefore all rules stand in the root group
+//! of `blkio`, each for a loop device by its number, and a worker joins that
+//! group as well as the memory group. Reads have a bucket of their own, apart
+//! from writes: a device at its cap in both does twice the work.
 
 use std::fs;
 use std::io;

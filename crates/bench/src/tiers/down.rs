@@ -15,6 +15,12 @@ use crate::engine::Result;
 
 /// Takes the rig down; says what was undone, one line each. No rig, no lines.
 pub(super) fn down(place: &Place) -> Result<Vec<String>> {
+    if place.load()?.is_none() {
+        return Ok(Vec::new());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(format!("the rig {} is up, and only root can undo it", place.name).into());
+    }
     let _lock = place.lock()?;
     match place.load()? {
         Some(state) => undo(&mut Journal::resume(place, state)),
