@@ -282,3 +282,46 @@ fn counts_are_those_since_the_beginning() {
     let counts: Vec<u64> = since(&before, after).iter().map(|c| c.count).collect();
     assert_eq!(counts, [2, 2]);
 }
+
+/// Runs `ycsb-a` on `E` with a fast tier for 16 % of the data; the bytes on both
+/// tiers.
+#[cfg(any(feature = "thermocline", feature = "rocksdb"))]
+fn over_two_tiers<E: Engine>() -> [u64; 2] {
+    const RECORDS: u64 = 20_000;
+    let directory = tempfile::tempdir().unwrap();
+    let (map, _directory) = driver();
+    let mut setup = map.setup.clone();
+    setup.homes = ["fast", "slow"]
+        .map(|name| Home {
+            name: name.to_string(),
+            ..Home::plain(directory.path().join(name))
+        })
+        .to_vec();
+    setup.homes[0].capacity_bytes = Some(RECORDS * 1000 * 16 / 100);
+    let mut driver = EngineDriver::<E>::new(setup);
+    let mut order = order("ycsb-a");
+    order.records = RECORDS;
+    let outcome = driver.run(&order).unwrap();
+    assert_eq!(outcome.missing, 0);
+    let count = |name: &str| {
+        let counted = driver.store.as_ref().unwrap().counted().unwrap();
+        let found = counted.iter().find(|counted| counted.name == name);
+        found.map_or(0, |counted| counted.count)
+    };
+    assert!(count("flushes") > 0 && count("merges") > 0);
+    [outcome.homes[0].bytes, outcome.homes[1].bytes]
+}
+
+#[cfg(feature = "thermocline")]
+#[test]
+fn thermocline_keeps_most_of_the_data_on_the_slow_tier() {
+    let [fast, slow] = over_two_tiers::<crate::engine::thermocline::Thermocline>();
+    assert!(slow > 14_000_000 && fast < 9_000_000, "{fast} {slow}");
+}
+
+#[cfg(feature = "rocksdb")]
+#[test]
+fn db_paths_keep_most_of_the_data_on_the_slow_tier() {
+    let [fast, slow] = over_two_tiers::<crate::engine::rocksdb::Rocksdb>();
+    assert!(slow > 14_000_000 && fast < 9_000_000, "{fast} {slow}");
+}
