@@ -50,6 +50,7 @@ mod snapshot;
 mod stats;
 mod step;
 pub mod store;
+mod sync;
 pub mod table;
 mod verify;
 mod version;
