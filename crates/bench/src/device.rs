@@ -8,12 +8,14 @@ use std::ops::Sub;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 /// The unit of sectors in the kernel's statistics, whatever the device's own.
 const SECTOR_BYTES: u64 = 512;
 
 /// Counters of a device since it was made. The difference of two readings is
 /// what happened between them.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 pub(crate) struct Counters {
     /// Bytes read from the device.
     pub read_bytes: u64,

@@ -44,7 +44,7 @@ const CRATE_RANKS: &[(&str, u32)] = &[
     ("thermocline", 2),
     ("thermocline-sim", 3),
     ("thermocline-cli", 3),
-    ("thermocline-bench", 3),
+    ("thermocline-bench", 4),
     ("thermocline-fuzz", 4),
 ];
 
