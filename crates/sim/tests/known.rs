@@ -31,3 +31,11 @@ fn seed_577_a_manifest_that_lost_an_empty_keyspace() {
 fn seed_1154_a_log_with_a_segment_that_was_passed_over() {
     decode::run(1154, &mut Tally::default());
 }
+
+/// Two bulk loads of the same entries into two keyspaces make data objects of the same
+/// bytes. Repair, without the manifest's places, gave both tables the first of them, and
+/// then refused the version that it had made itself.
+#[test]
+fn seed_2245_two_tables_with_the_same_bytes() {
+    corruption::run(2245, &mut Tally::default());
+}

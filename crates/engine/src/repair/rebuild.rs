@@ -1,7 +1,7 @@
 //! Putting a version together when places are lost: one run a keyspace, of the
 //! tables that lie on the tiers and of what is in the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use thermocline_model::cover::{Cover, RangeDelete};
@@ -127,8 +127,9 @@ impl Repair<'_> {
         let objects = find::objects(&self.home)?;
         let mut found: BTreeMap<TableId, (KeyspaceId, Arc<TableMeta>)> = BTreeMap::new();
         let mut loaded = Vec::new();
+        let mut taken = HashSet::new();
         for meta in objects.iter().filter(|o| o.name.kind == ObjectKind::Meta) {
-            match find::table(&self.home, meta, &objects)? {
+            match find::table(&self.home, meta, &objects, &taken)? {
                 Found::Unreadable(_) => {
                     let named = known
                         .tables
@@ -168,6 +169,7 @@ impl Repair<'_> {
                         self.report_stranger(&table.record);
                     }
                     let mut meta = table.record;
+                    taken.extend(meta.data.iter().map(|e| (e.tier, e.object)));
                     match record {
                         // Written before its number was known.
                         Some((_, r)) if table.is_loaded => {

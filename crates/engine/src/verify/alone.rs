@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use thermocline_model::table::{Extent, TableMeta};
+use thermocline_model::table::{Extent, ObjectId, TableMeta};
 
 use super::find::{self, Found, OnDisk};
 use super::{ObjectKind, ObjectName, Verify};
@@ -100,10 +100,10 @@ impl Verify<'_, '_> {
             .collect();
         let mut used = HashSet::new();
         for meta in objects.iter().filter(|o| o.name.kind == ObjectKind::Meta) {
-            match find::table(&self.home, meta, &objects) {
+            match find::table(&self.home, meta, &objects, &used) {
                 Ok(Found::Table(table)) => {
                     let extents = table.record.data.iter();
-                    used.extend(extents.map(|e| (e.tier, e.object.0)));
+                    used.extend(extents.map(|e| (e.tier, e.object)));
                     self.check_table(&Arc::new(table.record));
                 }
                 Ok(Found::WithoutData(without)) => {
@@ -122,7 +122,7 @@ impl Verify<'_, '_> {
             }
         }
         for data in objects.iter().filter(|o| o.name.kind == ObjectKind::Data) {
-            if used.contains(&(data.tier, data.name.id)) {
+            if used.contains(&(data.tier, ObjectId(data.name.id))) {
                 continue;
             }
             let path = data.path(&self.home);

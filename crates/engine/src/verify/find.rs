@@ -4,6 +4,7 @@
 //! data is the object, on any tier, that has the length of the data extent and
 //! in which the listed blocks lie at their places with their checksums.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -75,11 +76,18 @@ pub(crate) fn objects(home: &TableHome) -> Result<Vec<OnDisk>> {
     Ok(objects)
 }
 
-/// Puts together the table of the meta object `meta`.
+/// Puts together the table of the meta object `meta`. Data objects in `taken` are
+/// other tables': equal loads make equal objects. Of equal ones it is the nearest,
+/// as a table's objects are numbered one after the other.
 ///
 /// # Errors
 /// Those of the device.
-pub(crate) fn table(home: &TableHome, meta: &OnDisk, all: &[OnDisk]) -> Result<Found> {
+pub(crate) fn table(
+    home: &TableHome,
+    meta: &OnDisk,
+    all: &[OnDisk],
+    taken: &HashSet<(TierId, ObjectId)>,
+) -> Result<Found> {
     let bytes = read(home, meta)?;
     let decoded = match salvage::meta(&bytes) {
         Ok(decoded) => decoded,
@@ -91,8 +99,14 @@ pub(crate) fn table(home: &TableHome, meta: &OnDisk, all: &[OnDisk]) -> Result<F
     let mut data = Vec::new();
     for (&length, index) in decoded.extents.iter().zip(0u16..) {
         let mut best: Option<(usize, Extent)> = None;
-        let sized = |o: &&OnDisk| o.name.kind == ObjectKind::Data && o.size_bytes == length;
-        for candidate in all.iter().filter(sized) {
+        let free = |o: &&OnDisk| {
+            o.name.kind == ObjectKind::Data
+                && o.size_bytes == length
+                && !taken.contains(&(o.tier, ObjectId(o.name.id)))
+        };
+        let mut candidates: Vec<&OnDisk> = all.iter().filter(free).collect();
+        candidates.sort_by_key(|o| o.name.id.abs_diff(meta.name.id));
+        for candidate in candidates {
             let bytes = read(home, candidate)?;
             let blocks = decoded.blocks.entries.iter().filter(|b| b.extent == index);
             let sound = blocks
