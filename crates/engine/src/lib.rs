@@ -31,6 +31,7 @@ mod dump;
 mod engine;
 mod error;
 mod explain;
+mod heat;
 mod job;
 mod keyspace;
 mod lock;
@@ -49,6 +50,7 @@ mod stats;
 mod step;
 pub mod store;
 pub mod table;
+mod tune;
 mod verify;
 mod version;
 mod write;
@@ -68,7 +70,7 @@ pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use snapshot::Snapshot;
 pub use stats::{
-    Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats, human_bytes,
+    CostStats, Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats, human_bytes,
 };
 /// ```
 /// # use thermocline::{KEY_BYTES_MAX, VALUE_BYTES_MAX, WriteBatch};
@@ -103,6 +105,7 @@ pub use thermocline_model::tier::DeviceProfile;
 /// }
 /// ```
 pub use thermocline_policy::{PresetEntry, presets};
+pub use tune::{Tuned, tune};
 pub use verify::{Phase, Problem, Progress, VerifyReport, verify, verify_in, verify_with};
 pub use write::WriteOptions;
 
