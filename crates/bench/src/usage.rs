@@ -5,6 +5,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -28,15 +32,75 @@ pub(crate) fn reset_rss_peak() {
 pub(crate) fn rss_peak_bytes() -> u64 {
     fs::read_to_string("/proc/self/status")
         .ok()
-        .and_then(|status| parse_peak(&status))
+        .and_then(|status| parse_line(&status, "VmHWM:"))
         .unwrap_or(0)
 }
 
-/// The line `VmHWM:   1234 kB` of a process's status, in bytes.
-fn parse_peak(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+/// The anonymous memory of this process, in bytes: what it has allocated and
+/// written to, without pages of files. Zero where it is not known.
+pub(crate) fn anonymous_bytes() -> u64 {
+    fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| parse_line(&status, "RssAnon:"))
+        .unwrap_or(0)
+}
+
+/// How often the anonymous memory is looked at; the kernel keeps no peak of it.
+const WATCH_STEP: Duration = Duration::from_millis(50);
+
+/// Watches the anonymous memory of this process until it is asked for the peak.
+pub(crate) struct MemoryWatch {
+    done: Arc<AtomicBool>,
+    peak_bytes: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MemoryWatch {
+    /// Begins to watch.
+    pub(crate) fn start() -> MemoryWatch {
+        let done = Arc::new(AtomicBool::new(false));
+        let peak_bytes = Arc::new(AtomicU64::new(0));
+        let (stop, peak) = (Arc::clone(&done), Arc::clone(&peak_bytes));
+        let thread = thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                peak.fetch_max(anonymous_bytes(), Ordering::Relaxed);
+                thread::park_timeout(WATCH_STEP);
+            }
+        });
+        MemoryWatch {
+            done,
+            peak_bytes,
+            thread: Some(thread),
+        }
+    }
+
+    /// Ends the watch; the most that was seen, in bytes.
+    pub(crate) fn peak_bytes(mut self) -> u64 {
+        self.stop();
+        self.peak_bytes
+            .load(Ordering::Relaxed)
+            .max(anonymous_bytes())
+    }
+
+    fn stop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It cannot panic; if it did, what it saw until then is the answer.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The line `name   1234 kB` of a process's status, in bytes.
+fn parse_line(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kilobytes * 1024)
 }
@@ -64,8 +128,18 @@ mod tests {
     #[test]
     fn the_peak_is_read_from_a_status_page() {
         let status = "Name:\tx\nVmPeak:\t  9 kB\nVmHWM:\t    2048 kB\nVmRSS:\t 7 kB\n";
-        assert_eq!(parse_peak(status), Some(2 << 20));
-        assert_eq!(parse_peak("Name:\tx\n"), None);
+        assert_eq!(parse_line(status, "VmHWM:"), Some(2 << 20));
+        assert_eq!(parse_line("Name:\tx\n", "VmHWM:"), None);
+    }
+
+    #[test]
+    fn memory_that_is_written_to_is_seen_by_the_watch() {
+        let watch = MemoryWatch::start();
+        let before = anonymous_bytes();
+        let bytes = std::hint::black_box(vec![1_u8; 64 << 20]);
+        thread::sleep(4 * WATCH_STEP);
+        drop(bytes);
+        assert!(watch.peak_bytes() >= before + (60 << 20));
     }
 
     #[test]

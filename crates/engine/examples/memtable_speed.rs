@@ -67,7 +67,7 @@ fn measure(mib: usize, filter: bool, pooled: bool, threads: usize, keys: Keys) {
             all.iter().max().expect("some keys"),
         ),
     };
-    let pool = ArenaPool::new(if pooled { 2 } else { 0 });
+    let pool = ArenaPool::new(if pooled { 1 << 30 } else { 0 });
     let value = [7u8; 100];
     let mut best = [f64::MAX; 4];
     let mut bytes_per_entry = 0;

@@ -11,7 +11,6 @@
 //! been flushed (I1).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use thermocline_model::cover::Cover;
 use thermocline_model::edit::{Change, Edit};
@@ -228,7 +227,7 @@ impl BulkLoad {
         }
         // Only now: a snapshot that sees the number must find the tables.
         commit.next_seq = seq.next();
-        engine.published.store(seq.0, Ordering::Release);
+        engine.published.publish(seq, seq);
         drop(commit);
         outputs.keep();
         engine.update_full();

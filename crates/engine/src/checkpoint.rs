@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use thermocline_model::key::SeqNo;
 use thermocline_model::version::Version;
 
 use crate::engine::Engine;
@@ -79,7 +80,8 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
     let number = version.next_id;
     let next = Version {
         next_id: number + 1,
-        log_floor: version.log_floor,
+        // Everything was flushed, and the copy has a log of its own.
+        log_reach: SeqNo::ZERO,
         ..(*version).clone()
     };
     let store_id =

@@ -27,6 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::{LocalLog, LogSyncer};
 use crate::memory::{ArenaPool, Memtable, MemtableOptions};
 use crate::options::{Options, Tier};
+use crate::publish::Published;
 use crate::stats::{Counters, TierCounters};
 use crate::step::Scheduler;
 use crate::store::{Environment, IoBudget, Lock, ObjectKind, ObjectName, Store, StoreState};
@@ -44,6 +45,8 @@ pub(crate) struct LiveMemtable {
     pub(crate) oldest_segment: AtomicU64,
     /// The newest entry that was assigned to it.
     pub(crate) last_seq: AtomicU64,
+    /// The oldest entry that was assigned to it, or older; `u64::MAX` while empty.
+    pub(crate) first_seq: AtomicU64,
     /// Writers that were assigned entries and have not inserted them yet.
     pub(crate) pending: AtomicUsize,
 }
@@ -68,6 +71,7 @@ impl LiveMemtable {
             table: Arc::new(table),
             oldest_segment: AtomicU64::new(u64::MAX),
             last_seq: AtomicU64::new(0),
+            first_seq: AtomicU64::new(u64::MAX),
             pending: AtomicUsize::new(0),
         })
     }
@@ -163,6 +167,9 @@ pub(crate) struct Commit {
     /// None when the store is open read-only.
     pub(crate) log: Option<LocalLog>,
     pub(crate) next_seq: SeqNo,
+    /// What memtables may have grown by since the memory was last looked at, in
+    /// bytes.
+    pub(crate) grown_bytes: u64,
 }
 
 pub(crate) type Spaces = BTreeMap<KeyspaceId, Arc<Space>>;
@@ -176,10 +183,15 @@ pub(crate) struct Engine {
     pub(crate) tiers: Vec<TierInUse>,
     pub(crate) home: Arc<TableHome>,
     pub(crate) arenas: Arc<ArenaPool>,
+    /// Memory of memtables that are in no view any more and that a flush still
+    /// holds, in bytes.
+    pub(crate) leaving_bytes: AtomicUsize,
+    /// Held by the thread that works out how hard writers must brake.
+    pub(crate) brake_turn: Mutex<()>,
     pub(crate) commit: Mutex<Commit>,
     pub(crate) syncer: Option<Arc<LogSyncer>>,
     /// Every entry up to this number is in the memtables: what reads see.
-    pub(crate) published: AtomicU64,
+    pub(crate) published: Published,
     /// The segment that takes appends, and the bytes of all segments.
     pub(crate) log_segment: AtomicU64,
     pub(crate) log_bytes: AtomicU64,
@@ -303,13 +315,16 @@ impl Engine {
         let mut versions = self.versions.lock();
         // A bulk load's number is published after its commit.
         let newest = edit.added().map(|(_, _, table)| table.seq_max).max();
-        let published = SeqNo(self.published.load(Ordering::Acquire));
+        let published = self.published.upto();
         for change in &mut edit.changes {
             // Of two flushes that end together, the one that looked earlier may
             // commit later: what the other made superfluous stays so.
             if let Change::SetLogFloor { segment } = change {
                 *segment = versions.current.log_floor.max(*segment);
             }
+        }
+        if let Some(seq) = self.log_reach(&versions.current, &edit) {
+            edit.changes.push(Change::SetLogReach { seq });
         }
         edit.changes.push(Change::SetCounters {
             next_id: self.next_id.load(Ordering::Relaxed),
@@ -479,6 +494,42 @@ impl Engine {
             }
         }
         floor
+    }
+
+    /// How far the log must reach once `edit` is in force, if the edit changes that
+    /// (see [`Version::log_reach`]). Requires: every number that the edit makes durable
+    /// in tables is durable in the log, or none of the log's; the versions, so that
+    /// no memtable leaves a view meanwhile.
+    fn log_reach(&self, version: &Version, edit: &Edit) -> Option<SeqNo> {
+        let mut flushed = BTreeMap::new();
+        for change in &edit.changes {
+            if let Change::SetFlushed {
+                keyspace,
+                part,
+                flushed: upto,
+            } = change
+            {
+                flushed.insert((*keyspace, *part), *upto);
+            }
+        }
+        let newest = flushed.values().max()?.0;
+        // Numbers of bulk loads are in no log, so those of the memtables count.
+        let (mut reach, mut oldest) = (version.log_reach.0, u64::MAX);
+        for (id, space) in self.spaces.load().iter() {
+            for (part, number) in space.view.load().parts.iter().zip(0..) {
+                let upto = flushed.get(&(*id, number)).map_or(0, |seq| seq.0);
+                for memtable in part.memtables() {
+                    let last = memtable.last_seq.load(Ordering::Acquire);
+                    if last > upto {
+                        oldest = oldest.min(memtable.first_seq.load(Ordering::Acquire));
+                    }
+                    if last <= newest {
+                        reach = reach.max(last);
+                    }
+                }
+            }
+        }
+        Some(SeqNo(if oldest <= reach { reach } else { 0 }))
     }
 
     /// Deletes log segments that the version in force does not need.

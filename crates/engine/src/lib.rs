@@ -31,6 +31,7 @@ mod dump;
 mod engine;
 mod error;
 mod explain;
+mod footprint;
 mod heat;
 mod job;
 mod keyspace;
@@ -40,6 +41,7 @@ pub mod memory;
 mod merge;
 mod open;
 mod options;
+mod publish;
 mod read;
 mod repair;
 mod report;
@@ -61,6 +63,7 @@ pub use db::Db;
 pub use dump::{DumpOptions, dump, dump_in};
 pub use error::{Error, ErrorKind, Result};
 pub use explain::{Explanation, Place};
+pub use footprint::MemoryBytes;
 pub use keyspace::{Keyspace, KeyspaceOptions};
 pub use lock::StoreLock;
 pub use open::DEFAULT_KEYSPACE;
@@ -70,7 +73,8 @@ pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use snapshot::Snapshot;
 pub use stats::{
-    CostStats, Event, KeyspaceStats, LevelStats, Recovery, Stats, TableInfo, TierStats, human_bytes,
+    CostStats, Event, KeyspaceStats, LevelStats, MemoryStats, Recovery, Stats, TableInfo,
+    TierStats, human_bytes,
 };
 /// ```
 /// # use thermocline::{KEY_BYTES_MAX, VALUE_BYTES_MAX, WriteBatch};

@@ -33,6 +33,7 @@ use crate::lock::{lock, lock_if_there};
 use crate::log::{self, LocalLog, LogOptions, ReplayReport};
 use crate::memory::ArenaPool;
 use crate::options::{OPTIONS_FILE, Options};
+use crate::publish::Published;
 use crate::stats::{Counters, Recovery};
 use crate::step::Scheduler;
 use crate::store::{
@@ -82,9 +83,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         tables: HashMap::new(),
     };
 
-    // A memtable takes two chunks.
-    let memtables = options.write_buffer_bytes as usize / options.memtable_capacity().max(1) + 1;
-    let arenas = ArenaPool::new(memtables);
+    let arenas = ArenaPool::new(options.write_buffer_bytes as usize);
     let next_id = versions.current.next_id;
     let last_seq = versions.current.last_seq;
     let mut engine = Engine {
@@ -92,12 +91,15 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         environment: environment.clone(),
         home,
         arenas,
+        leaving_bytes: AtomicUsize::new(0),
+        brake_turn: Mutex::new(()),
         commit: Mutex::new(Commit {
             log: None,
             next_seq: last_seq.next(),
+            grown_bytes: 0,
         }),
         syncer: None,
-        published: AtomicU64::new(last_seq.0),
+        published: Published::new(last_seq),
         log_segment: AtomicU64::new(0),
         log_bytes: AtomicU64::new(0),
         versions: Mutex::new(versions),
@@ -450,19 +452,14 @@ impl Engine {
                 Ok(())
             },
         )?;
-        if report.durable_seq > last {
-            return Err(Error::corruption("log segments are missing")
-                .at(&directory)
-                .expected(
-                    format!("entries up to {}, which were durable", report.durable_seq),
-                    last,
-                ));
-        }
+        report
+            .check_reach(last, version.log_reach)
+            .map_err(|e| e.at(&directory))?;
         self.recovery.records = report.frames;
         self.recovery.entries = entries;
         self.recovery.bytes = report.bytes;
         self.recovery.torn_bytes = report.torn.as_ref().map_or(0, |t| t.bytes_dropped);
-        self.published.store(last.0, Ordering::Release);
+        self.published.begin_at(last);
         self.commit.get_mut().next_seq = last.next();
         Ok(report)
     }
@@ -525,6 +522,7 @@ impl Engine {
                     let memtable: &LiveMemtable = &view.parts[part].active;
                     memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
                     memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
+                    memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
                 }
                 wanted
             },

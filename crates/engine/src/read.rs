@@ -6,7 +6,6 @@
 //! them. No lock is taken.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use thermocline_model::key::{Kind, SeqNo};
 use xxhash_rust::xxh3::xxh3_64;
@@ -37,7 +36,7 @@ impl Engine {
     /// The number up to which everything is visible.
     #[inline]
     pub(crate) fn visible(&self) -> SeqNo {
-        SeqNo(self.published.load(Ordering::Acquire))
+        self.published.upto()
     }
 
     /// A view and a number that belong together: everything up to the number

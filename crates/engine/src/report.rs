@@ -8,7 +8,9 @@ use thermocline_model::tier::TierId;
 use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
 use crate::log;
-use crate::stats::{CostStats, KeyspaceStats, LevelStats, Stats, TableInfo, TierStats};
+use crate::stats::{
+    CostStats, KeyspaceStats, LevelStats, MemoryStats, Stats, TableInfo, TierStats,
+};
 use crate::version::manifest;
 
 /// Bytes that prices are given for.
@@ -115,12 +117,13 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         });
     }
 
-    let (mut memtables, mut memtable_bytes) = (0, 0);
+    let (mut memtables, mut memtable_bytes, mut parts) = (0, 0, 0);
     for space in engine.spaces.load().values() {
         for memtable in space.view.load().parts.iter().flat_map(|p| p.memtables()) {
             memtables += 1;
             memtable_bytes += memtable.table.size_bytes() as u64;
         }
+        parts += space.view.load().parts.len() as u64;
     }
     let log = {
         let commit = engine.commit.lock();
@@ -140,6 +143,10 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         price_usd_month: tiers.iter().map(|t| t.price_usd_month).sum(),
         tiers,
         keyspaces,
+        memory: MemoryStats {
+            used: engine.memory_used(),
+            max: engine.options.memory_max(parts),
+        },
         memtable_bytes,
         memtables,
         cache_bytes: cache.used_bytes,

@@ -11,6 +11,7 @@ use thermocline_model::job::Reason;
 use thermocline_model::tier::{TIERS_MAX, TierId};
 
 use crate::error::Error;
+use crate::footprint::MemoryBytes;
 
 mod cost;
 
@@ -252,6 +253,8 @@ pub struct Stats {
     pub tiers: Vec<TierStats>,
     /// The keyspaces.
     pub keyspaces: Vec<KeyspaceStats>,
+    /// Memory, by what it is for.
+    pub memory: MemoryStats,
     /// Bytes of memtables, sealed ones included.
     pub memtable_bytes: u64,
     /// The number of memtables.
@@ -336,6 +339,24 @@ pub struct Stats {
     pub recovery: Recovery,
     /// Prices, and what was moved for them.
     pub cost: CostStats,
+}
+
+/// Memory held beside the most that the options allow. See [`Stats`].
+///
+/// ```
+/// # use thermocline::{Db, MemoryStats, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// let db = Db::open(Options::at(directory.path()))?;
+/// let memory: MemoryStats = db.stats().memory;
+/// assert!(memory.used.total() <= memory.max.total());
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MemoryStats {
+    /// Held now.
+    pub used: MemoryBytes,
+    /// Held at most, by [`crate::Options::memory_max`] with the parts that there are.
+    pub max: MemoryBytes,
 }
 
 /// One tier. See [`Stats`].
@@ -617,6 +638,18 @@ impl fmt::Display for Stats {
             self.cache_hits,
             self.cache_misses,
             human_bytes(self.pinned_meta_bytes)
+        )?;
+        let (used, max) = (&self.memory.used, &self.memory.max);
+        let of = |used: u64, max: u64| format!("{} of {}", human_bytes(used), human_bytes(max));
+        writeln!(
+            f,
+            "memory {}: memtables {}, block cache {}, table metadata {}, jobs {}, other {}",
+            of(used.total(), max.total()),
+            of(used.memtables, max.memtables),
+            of(used.block_cache, max.block_cache),
+            of(used.table_metadata, max.table_metadata),
+            of(used.jobs, max.jobs),
+            human_bytes(max.other)
         )?;
         writeln!(
             f,

@@ -21,8 +21,9 @@ use thermocline_model::version::{KeyspaceId, Slot, Version};
 use thermocline_model::view::{CostOptions, PartLoad, ShapeOptions, TableHeat, View};
 use thermocline_policy::{Access, HeatMap, Preset};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, PartView, Versions};
 use crate::error::{ErrorKind, Result};
+use crate::footprint::MemoryBytes;
 use crate::job::Done;
 use crate::stats::Event;
 use crate::version::tree::OpenTable;
@@ -266,6 +267,7 @@ impl Engine {
         self.tend();
         let Some(planned) = self.plan(role) else {
             self.update_brake();
+            self.unload_cold_tables();
             return Ok(false);
         };
         self.run(planned).map(|()| true)
@@ -455,25 +457,25 @@ impl Engine {
     /// than the options allow. Readers that hold them go on undisturbed; the
     /// next read of such a table reads its metadata again.
     fn unload_cold_tables(&self) {
+        let mut versions = self.versions.lock();
         let limit = self.options.pinned_meta_bytes;
-        if self.home.context.pinned_bytes() <= limit {
+        let mut excess = self.metadata_bytes(&versions).saturating_sub(limit);
+        if excess == 0 {
             return;
         }
-        let mut versions = self.versions.lock();
         let mut loaded: Vec<_> = versions
             .tables
             .values()
-            .filter(|t| t.pinned_bytes() > 0)
+            .filter(|t| t.pinned_bytes() > 0 || !t.filters().is_empty())
             .cloned()
             .collect();
+        if loaded.is_empty() {
+            // All of it is in the hands of readers.
+            return;
+        }
         // Counted once each: readers go on counting meanwhile, and an order that
         // moves under a sort is none.
         loaded.sort_by_cached_key(|t| t.heat().probes + t.heat().scans);
-        let mut excess = loaded
-            .iter()
-            .map(|t| t.pinned_bytes())
-            .sum::<u64>()
-            .saturating_sub(limit);
         for table in loaded {
             if excess == 0 {
                 break;
@@ -482,6 +484,8 @@ impl Engine {
             // be here.
             if let Ok(unloaded) = OpenTable::new(Arc::clone(&table.meta), &self.home, Some(&table))
             {
+                // A filter stands for all tables of a flush: it goes with the last.
+                let unloaded = unloaded.with_filters(Vec::new());
                 excess = excess.saturating_sub(table.pinned_bytes());
                 versions.tables.insert(table.meta.id, Arc::new(unloaded));
             }
@@ -505,20 +509,58 @@ impl Engine {
         Ok(())
     }
 
-    /// How hard writers must brake now: nothing, nanoseconds per byte, or
-    /// `u64::MAX` for stop.
-    pub(crate) fn update_brake(&self) -> u64 {
-        let mut memory = 0u64;
-        let mut newest_runs = 0;
+    /// Memory of the memtables that take entries, wait for a flush, or are held by
+    /// one, in bytes.
+    fn memtable_resident_bytes(&self) -> u64 {
+        let mut bytes = 0;
         for space in self.spaces.load().values() {
             let view = space.view.load();
-            for part in &view.parts {
-                memory += part
-                    .memtables()
-                    .filter(|m| !m.is_empty())
-                    .map(|m| m.table.size_bytes() as u64)
-                    .sum::<u64>();
-            }
+            let memtables = view.parts.iter().flat_map(PartView::memtables);
+            bytes += memtables
+                .map(|m| m.table.resident_bytes() as u64)
+                .sum::<u64>();
+        }
+        // Read last: what leaves a view is counted here before, so that nothing
+        // is missed; at worst it is counted twice.
+        bytes + self.leaving_bytes.load(Ordering::Acquire) as u64
+    }
+
+    /// Memory held now, by kind.
+    pub(crate) fn memory_used(&self) -> MemoryBytes {
+        let running = self.scheduler.lock().running as u64;
+        MemoryBytes {
+            memtables: self.memtable_resident_bytes() + self.arenas.idle_bytes() as u64,
+            block_cache: self.home.context.cache.stats().used_bytes,
+            table_metadata: self.metadata_bytes(&self.versions.lock()),
+            jobs: running * self.options.job_bytes_max(),
+            other: 0,
+        }
+    }
+
+    /// Block lists and filters of tables in memory, and filters of the memtables
+    /// that tables were made of, in bytes.
+    fn metadata_bytes(&self, versions: &Versions) -> u64 {
+        let mut filters = BTreeMap::new();
+        for filter in versions.tables.values().flat_map(|t| t.filters()) {
+            filters.insert(Arc::as_ptr(filter), filter.bytes() as u64);
+        }
+        self.home.context.pinned_bytes() + filters.values().sum::<u64>()
+    }
+
+    /// How hard writers must brake now: nothing, nanoseconds per byte, or
+    /// `u64::MAX` for stop. Also fits the emptied memory that is kept for later
+    /// memtables into what the write buffer has left.
+    pub(crate) fn update_brake(&self) -> u64 {
+        // One look at a time: an older answer never takes the place of a newer.
+        let _turn = self.brake_turn.lock();
+        let (mut memory, mut newest_runs) = (0u64, 0);
+        for space in self.spaces.load().values() {
+            let view = space.view.load();
+            let memtables = view.parts.iter().flat_map(PartView::memtables);
+            memory += memtables
+                .filter(|m| !m.is_empty())
+                .map(|m| m.table.size_bytes() as u64)
+                .sum::<u64>();
             newest_runs = view
                 .tree
                 .parts
@@ -528,6 +570,16 @@ impl Engine {
                 .unwrap_or(0)
                 .max(newest_runs);
         }
+        // What may be added before this is looked at again: half of it unseen,
+        // half by writers that are past the brake.
+        let resident = self.memtable_resident_bytes() + 2 * self.options.memory_step_bytes();
+        let limit = self.options.write_buffer_bytes;
+        self.arenas
+            .shrink_to(limit.saturating_sub(resident) as usize);
+        // Below half of the limit nothing may be worth a flush, so nothing would
+        // ever let writers go on (see the planner of flushes).
+        let full = resident >= limit && memory >= limit / 2;
+        let memory = if full { memory.max(limit) } else { memory };
         let by_memory = brake(memory, self.options.write_buffer_bytes, MEMORY_SLOW_PERCENT);
         let by_runs = brake(
             newest_runs as u64,

@@ -23,6 +23,10 @@ use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
 
+/// What an entry takes in a memtable beyond its bytes in the batch: header, node
+/// and what both are rounded up by, on average.
+const ENTRY_OVERHEAD_BYTES: u64 = 64;
+
 /// How one write is acknowledged.
 ///
 /// ```
@@ -120,16 +124,22 @@ impl Engine {
             memtable.pending.fetch_add(1, Ordering::AcqRel);
             memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
             memtable.last_seq.fetch_max(last.0, Ordering::AcqRel);
+            memtable.first_seq.fetch_min(first.0, Ordering::AcqRel);
         });
         // After the memtables know their segment (see `log_floor`).
         self.log_segment.store(segment, Ordering::Release);
+        commit.grown_bytes += payload.len() as u64 + u64::from(count) * ENTRY_OVERHEAD_BYTES;
+        if commit.grown_bytes >= self.options.memory_step_bytes() {
+            commit.grown_bytes = 0;
+            self.update_brake();
+        }
         drop(commit);
 
         insert(&routes, payload, first);
         for_each_memtable(&routes, payload, &mut |memtable| {
             memtable.pending.fetch_sub(1, Ordering::AcqRel);
         });
-        self.publish(first, last);
+        self.published.publish(first, last);
         self.counters.writes.add(u64::from(count));
         self.counters.written_bytes.add(payload.len() as u64);
         if options.durability.unwrap_or(self.options.durability) == Durability::Device {
@@ -151,20 +161,6 @@ impl Engine {
                 // A failed persist is final (I5).
                 self.poison(e);
             })
-    }
-
-    /// Makes entries visible, in order.
-    fn publish(&self, first: SeqNo, last: SeqNo) {
-        let mut tries = 0u32;
-        while self.published.load(Ordering::Acquire) != first.0 - 1 {
-            tries += 1;
-            if tries < 200 {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
-        }
-        self.published.store(last.0, Ordering::Release);
     }
 
     /// The views of the keyspaces that the batch names, with room in every

@@ -311,6 +311,15 @@ fn check_progress(before: &Version, edit: &Edit, after: &Version) -> Result<(), 
                     return broken!(Progress, "log floor goes from {old} to {segment}");
                 }
             }
+            Change::SetLogReach { seq } => {
+                let last = after.last_seq;
+                if *seq > last {
+                    return broken!(
+                        Progress,
+                        "the log must reach {seq}, the last entry is {last}"
+                    );
+                }
+            }
             Change::SetCounters {
                 next_id,
                 next_keyspace,

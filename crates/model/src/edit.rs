@@ -77,6 +77,11 @@ pub enum Change {
         /// The lowest segment needed.
         segment: u64,
     },
+    /// How far the log must reach from now on.
+    SetLogReach {
+        /// See [`Version::log_reach`].
+        seq: SeqNo,
+    },
     /// The next free numbers and the last committed sequence number.
     SetCounters {
         /// See [`Version::next_id`].
@@ -115,6 +120,11 @@ impl Edit {
         changes.push(Change::SetLogFloor {
             segment: version.log_floor,
         });
+        if version.log_reach > SeqNo::ZERO {
+            changes.push(Change::SetLogReach {
+                seq: version.log_reach,
+            });
+        }
         for (&id, keyspace) in &version.keyspaces {
             changes.push(Change::AddKeyspace {
                 keyspace: id,
@@ -280,6 +290,7 @@ fn apply(change: &Change, version: &mut Version) -> Result<(), String> {
             part.flushed = part.flushed.max(*flushed);
         }
         Change::SetLogFloor { segment } => version.log_floor = version.log_floor.max(*segment),
+        Change::SetLogReach { seq } => version.log_reach = *seq,
         Change::SetCounters {
             next_id,
             next_keyspace,
@@ -409,6 +420,10 @@ fn encode_change(change: &Change, w: &mut Writer) {
             w.byte(7);
             w.number(*segment);
         }
+        Change::SetLogReach { seq } => {
+            w.byte(9);
+            w.number(seq.0);
+        }
         Change::SetCounters {
             next_id,
             next_keyspace,
@@ -469,6 +484,9 @@ fn decode_change(r: &mut Reader<'_>) -> Result<Change, String> {
             next_id: r.number()?,
             next_keyspace: r.number32()?,
             last_seq: SeqNo(r.number()?),
+        },
+        9 => Change::SetLogReach {
+            seq: SeqNo(r.number()?),
         },
         kind => return Err(format!("unknown kind of change {kind}")),
     })

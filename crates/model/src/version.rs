@@ -220,6 +220,11 @@ pub struct Version {
     pub next_keyspace: u32,
     /// Log segments below this number are not needed.
     pub log_floor: u64,
+    /// The log must hold every number up to this one, from its floor on: tables hold
+    /// entries up to it, and memtables hold older ones. Zero while no table is newer
+    /// than an entry that is in the log alone. It tells a log that was cut by
+    /// something other than a crash from one that simply ends here (I9).
+    pub log_reach: SeqNo,
     /// Every entry up to this number was committed before this version.
     pub last_seq: SeqNo,
 }

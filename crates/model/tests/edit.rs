@@ -86,6 +86,9 @@ fn random_change(dice: &mut Dice) -> Change {
         6 => Change::SetLogFloor {
             segment: dice.roll(),
         },
+        7 => Change::SetLogReach {
+            seq: SeqNo(dice.roll()),
+        },
         _ => Change::SetCounters {
             next_id: dice.roll(),
             next_keyspace: dice.roll() as u32,
@@ -147,6 +150,7 @@ fn a_snapshot_makes_the_same_version_out_of_nothing() {
     ] {
         let mut version = picture::parse(text).unwrap();
         version.log_floor = 3.min(version.next_id);
+        version.log_reach = version.last_seq;
         check_version(&version).unwrap();
         let edit = Edit::snapshot(&version);
         let edit = Edit::decode(&edit.encode()).unwrap();
@@ -208,6 +212,10 @@ fn the_encoding_is_the_one_documented() {
             "06 ac02 01 e807".to_string(),
         ),
         (Change::SetLogFloor { segment: 12 }, "07 0c".to_string()),
+        (
+            Change::SetLogReach { seq: SeqNo(1000) },
+            "09 e807".to_string(),
+        ),
         (
             Change::SetCounters {
                 next_id: 13,

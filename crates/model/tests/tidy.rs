@@ -30,6 +30,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
         "memory map, SIGBUS handler",
     ),
     ("crates/sim/tests/corruption.rs", "an allocator that counts"),
+    ("crates/engine/tests/memory.rs", "an allocator that counts"),
     ("crates/bench/src/engine/leveldb.rs", "calls into LevelDB"),
     ("crates/bench/src/engine/rocksdb.rs", "calls into RocksDB"),
     ("crates/bench/src/engine/rocksdb/c.rs", "RocksDB's C names"),

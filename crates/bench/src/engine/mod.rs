@@ -91,6 +91,12 @@ pub(crate) trait Engine: Sync + Sized {
     /// Ensures: the answer is the last part of the wait, in which nothing was
     /// left to do and the engine was only watched.
     fn settle(&self) -> Result<Duration>;
+
+    /// The most memory that the engine says it may hold now, in bytes, if it says
+    /// so.
+    fn memory_bytes_max(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A place in the ordered entries of a store.

@@ -64,6 +64,13 @@ impl Engine for Thermocline {
         self.db.settle()?;
         Ok(Duration::ZERO)
     }
+
+    fn memory_bytes_max(&self) -> Option<u64> {
+        let memory = self.db.stats().memory;
+        // The default bound of metadata is far above what a store of this size
+        // has: what it has is the tighter promise.
+        Some(memory.max.total() - memory.max.table_metadata + memory.used.table_metadata)
+    }
 }
 
 /// A cursor over a Thermocline.

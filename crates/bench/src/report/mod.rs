@@ -104,6 +104,21 @@ pub(crate) fn markdown(records: &[Record]) -> String {
         ),
     );
     section(
+        "Peak anonymous memory in MiB, the driver's own left out / promised by the engine",
+        report.cells(
+            |outcome| Some(outcome.seconds),
+            |report, key, engine| {
+                let mib = |spread: Spread| spread.median / f64::from(1 << 20);
+                let peak = report.spread(key, engine, |o| Some(o.anonymous_peak_bytes as f64))?;
+                let max = report.spread(key, engine, |o| o.memory_bytes_max.map(|b| b as f64));
+                Some(match max {
+                    Some(max) => format!("{:.0} / {:.0}", mib(peak), mib(max)),
+                    None => format!("{:.0}", mib(peak)),
+                })
+            },
+        ),
+    );
+    section(
         "MiB on disk after the row and its merges",
         report.cells(
             |outcome| outcome.settle_seconds,

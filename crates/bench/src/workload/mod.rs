@@ -14,7 +14,9 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Engine, EngineOptions, Result};
-use crate::usage::{cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes};
+use crate::usage::{
+    MemoryWatch, anonymous_bytes, cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes,
+};
 
 mod data;
 mod loops;
@@ -118,6 +120,11 @@ pub(crate) struct Outcome {
     pub settle_cpu_seconds: Option<f64>,
     /// The peak of resident memory of the process during the row.
     pub rss_peak_bytes: u64,
+    /// The peak of anonymous memory of the process during the row and its merges,
+    /// less what the process had before the store was opened.
+    pub anonymous_peak_bytes: u64,
+    /// The most memory that the engine said it may hold.
+    pub memory_bytes_max: Option<u64>,
     /// Bytes that the store takes on its device after the row.
     pub disk_bytes: u64,
     /// Median and 99th percentile of an operation, if they were timed. One
@@ -144,6 +151,8 @@ pub(crate) struct EngineSession<E> {
     store: Option<E>,
     /// Whether merges are settled and blocks read since the last write.
     ready: bool,
+    /// Anonymous memory of the process without a store.
+    own_bytes: u64,
 }
 
 impl<E: Engine> EngineSession<E> {
@@ -153,6 +162,7 @@ impl<E: Engine> EngineSession<E> {
             settings,
             store: None,
             ready: false,
+            own_bytes: anonymous_bytes(),
         }
     }
 
@@ -207,6 +217,7 @@ impl<E: Engine> Session for EngineSession<E> {
         }
         let threads = order.threads;
         reset_rss_peak();
+        let memory = MemoryWatch::start();
         let runner = self.runner(u64::from(order.repetition) + 1)?;
         let mut writer_per_second = None;
         let (timing, writes) = match order.row {
@@ -242,6 +253,8 @@ impl<E: Engine> Session for EngineSession<E> {
             outcome.settle_cpu_seconds = Some(cpu_seconds() - cpu);
         }
         outcome.rss_peak_bytes = rss_peak_bytes();
+        outcome.anonymous_peak_bytes = memory.peak_bytes().saturating_sub(self.own_bytes);
+        outcome.memory_bytes_max = runner.store.memory_bytes_max();
         outcome.disk_bytes = disk_bytes(&self.path())?;
         if writes {
             self.ready = false;

@@ -3,8 +3,9 @@
 //! The map and the eviction (S3-FIFO-like, scan-resistant) are `quick_cache`'s.
 //! What is decided here: the number of shards, because an item heavier than a
 //! shard's hot part is evicted at once, so a small cache must not be split into
-//! small shards; and the hash, because keys are two counters that one
-//! multiplication spreads well enough. Blocks need not be removed when their
+//! small shards; the hash, because keys are two counters that one
+//! multiplication spreads well enough; and what a block weighs: all that it really
+//! takes, so that the capacity bounds the memory and not only the content. Blocks need not be removed when their
 //! table goes: table numbers are never reused.
 //!
 //! ```
@@ -31,8 +32,20 @@ const SHARD_BYTES_MIN: u64 = 4 << 20;
 /// Most shards.
 const SHARDS_MAX: u64 = 64;
 
-/// What a block weighs in the books of the cache itself, in bytes.
-const OVERHEAD_BYTES: usize = 64;
+/// What a block weighs in the books of the cache itself, in bytes: a node of 48
+/// and a slot of 5 in a map that is at least seven sixteenths full, both in arrays
+/// that may be twice as large as needed.
+const OVERHEAD_BYTES: usize = 112;
+
+/// The share of the capacity that is kept for the memory of blocks that were
+/// evicted: one for every two blocks that the cache was planned for, each with
+/// the overhead of a block.
+const GHOST_SHARE: u64 = 2 * BLOCK_BYTES_GUESS / OVERHEAD_BYTES as u64;
+
+/// The share of the capacity that is left for the allocator: places of evicted
+/// blocks that it has not filled again or given back. Measured, with mimalloc: 5 to
+/// 10 % of the whole after millions of evictions (docs/performance.md).
+const ALLOCATOR_SHARE: u64 = 8;
 
 /// A block, roughly, to guess how many there will be.
 const BLOCK_BYTES_GUESS: u64 = 4096;
@@ -91,6 +104,15 @@ impl Weighter<Key, Arc<Block>> for BlockWeight {
     }
 }
 
+/// What an allocator hands out where `bytes` are asked for: most have four sizes
+/// between one power of two and the next.
+pub(crate) fn allocation_bytes(bytes: usize) -> usize {
+    match bytes {
+        0..=64 => bytes.next_multiple_of(8),
+        _ => bytes.next_multiple_of(bytes.next_power_of_two() / 8),
+    }
+}
+
 /// How the cache did since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStats {
@@ -127,7 +149,9 @@ impl BlockCache {
         let options = OptionsBuilder::new()
             .shards(shards)
             .estimated_items_capacity(guess.max(64))
-            .weight_capacity(capacity_bytes)
+            .weight_capacity(
+                capacity_bytes - capacity_bytes / GHOST_SHARE - capacity_bytes / ALLOCATOR_SHARE,
+            )
             .build();
         let blocks = match options {
             Ok(options) if capacity_bytes > 0 => {

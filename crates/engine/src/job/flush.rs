@@ -24,12 +24,40 @@ use crate::merge::{MergeCursor, Source};
 /// How long a flush waits to seal a memtable.
 const COMMIT_WAIT: Duration = Duration::from_millis(20);
 
+/// Memory of memtables from when they leave the view until the flush lets go of
+/// them: it must not be filled a second time meanwhile.
+struct Leaving<'a> {
+    engine: &'a Engine,
+    bytes: usize,
+}
+
+impl Leaving<'_> {
+    fn count(&mut self, memtables: &[Arc<LiveMemtable>]) {
+        let bytes = memtables.iter().map(|m| m.table.resident_bytes()).sum();
+        self.bytes += bytes;
+        self.engine.leaving_bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.engine
+            .leaving_bytes
+            .fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 impl Engine {
     pub(crate) fn run_flush(&self, job: &Flush) -> Result<Done> {
         let Some(space) = self.space(job.keyspace) else {
             return Ok(Done::nothing());
         };
         let part = job.part as usize;
+        // Dropped after the memtables.
+        let mut leaving = Leaving {
+            engine: self,
+            bytes: 0,
+        };
         let sealed = || {
             space
                 .view
@@ -84,7 +112,7 @@ impl Engine {
                 first_tier,
                 background: true,
             };
-            self.flush_into(job, &space, &sealed, SeqNo(last), target)
+            self.flush_into(job, &space, &sealed, SeqNo(last), target, &mut leaving)
         })?;
         self.counters.flushes.add(1);
         self.counters.flushed_bytes.add(done.bytes_out);
@@ -98,6 +126,7 @@ impl Engine {
         sealed: &[Arc<LiveMemtable>],
         last: SeqNo,
         target: Target,
+        leaving: &mut Leaving<'_>,
     ) -> Result<Done> {
         let covers: Vec<_> = sealed.iter().map(|m| m.table.range_deletes()).collect();
         let cover = Cover::merge(covers.iter().map(|c| &**c));
@@ -152,6 +181,7 @@ impl Engine {
             {
                 part.sealed
                     .retain(|m| !sealed.iter().any(|s| Arc::ptr_eq(s, m)));
+                leaving.count(sealed);
             }
         });
         if committed.is_err() && space.dropped.load(Ordering::Acquire) {

@@ -212,6 +212,7 @@ impl Engine {
         mut survivors: Survivors<'_>,
         outputs: &mut Outputs<'_>,
     ) -> Result<()> {
+        let mode = ReadMode::merge_of(inputs.len());
         let sources = inputs.values().map(|tables| {
             let overlapping = tables.iter().filter(|t| {
                 t.meta
@@ -219,7 +220,7 @@ impl Engine {
                     .overlaps_bounds(stretch.low.as_deref(), stretch.high.as_deref())
             });
             let run = RunTables::new(overlapping.cloned().collect());
-            Source::Run(RunCursor::new(Arc::new(run), ReadMode::MERGE))
+            Source::Run(RunCursor::new(Arc::new(run), mode))
         });
         let mut cursor = MergeCursor::new(sources.collect());
         match &stretch.low {

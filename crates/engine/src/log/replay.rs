@@ -72,6 +72,28 @@ pub struct ReplayReport {
     dropped: Vec<u64>,
 }
 
+impl ReplayReport {
+    /// Whether all that was durable is there, in the log or elsewhere. `last` is the
+    /// last number of the log and of the tables, `reach` is
+    /// [`thermocline_model::version::Version::log_reach`].
+    ///
+    /// # Errors
+    /// `Corruption` with both numbers, if not.
+    pub(crate) fn check_reach(&self, last: SeqNo, reach: SeqNo) -> Result<()> {
+        let (expected, found) = if self.durable_seq > last {
+            (self.durable_seq, last)
+        } else if reach > self.last_seq {
+            (reach, self.last_seq)
+        } else {
+            return Ok(());
+        };
+        Err(Error::corruption("log segments are missing").expected(
+            format!("entries up to {expected}, which were durable"),
+            found,
+        ))
+    }
+}
+
 /// The end of a log that a crash tore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Torn {

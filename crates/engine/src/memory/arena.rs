@@ -10,6 +10,13 @@
 //! Mappings go back to an [`ArenaPool`] when a memtable is dropped. The next one
 //! then writes to pages that are mapped already, which saves a page fault and
 //! the zeroing of a page for every 4 KiB written. Nothing relies on zeroed memory.
+//! How much the pool keeps is not decided here: the engine tells it what is left
+//! of the write buffer.
+//!
+//! Memory is counted as the system counts it: a page that was ever written takes
+//! memory until its mapping goes, whoever uses it now. Only the first half of a
+//! mapping is made of huge pages, so that a memtable that ends somewhere in the
+//! second takes no more than it needs.
 //!
 //! Invariant: a place handed out stays valid, and its bytes never move, for the
 //! life of the arena.
@@ -26,6 +33,9 @@ pub(super) const UNIT_BYTES: usize = 8;
 
 /// The size, and the alignment, that lets a mapping be made of huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// The size of an ordinary page.
+const PAGE_BYTES: usize = 4 << 10;
 
 /// The smallest mapping.
 const CHUNK_BYTES_MIN: usize = 64 << 10;
@@ -51,6 +61,10 @@ struct Chunk {
     /// The part in use: aligned to a huge page when it is as large as one.
     base: NonNull<u8>,
     bytes: usize,
+    /// Of these, from the start, those that may lie in huge pages.
+    huge_bytes: usize,
+    /// Bytes from the start that earlier owners have written.
+    touched_bytes: usize,
 }
 
 // SAFETY: a chunk owns its mapping; nothing about it belongs to one thread.
@@ -59,10 +73,10 @@ unsafe impl Send for Chunk {}
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
-    /// Maps `bytes` bytes. Ends the process when the system has no memory left,
-    /// as every allocation in Rust does.
-    fn map(bytes: usize) -> Chunk {
-        let huge = bytes >= HUGE_PAGE_BYTES;
+    /// Maps `bytes` bytes, the first `huge_bytes` of them as huge pages. Ends the
+    /// process when the system has no memory left, as every allocation in Rust does.
+    fn map(bytes: usize, huge_bytes: usize) -> Chunk {
+        let huge = huge_bytes > 0;
         let mapping_bytes = if huge { bytes + HUGE_PAGE_BYTES } else { bytes };
         // SAFETY: a new anonymous mapping at an address of the system's choice
         // touches no memory that anything else owns.
@@ -86,16 +100,36 @@ impl Chunk {
             // SAFETY: the mapping is one huge page longer than `bytes`, and
             // `skip` is less than a huge page.
             base = unsafe { mapping.add(skip) };
-            // SAFETY: the range lies inside the mapping. The advice is only a
-            // hint: a system without huge pages refuses it, and nothing is lost.
-            let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        }
+        // SAFETY: both ranges lie inside the mapping, side by side. The advice is
+        // only a hint: a system without huge pages refuses it, and nothing is lost.
+        unsafe {
+            let rest = base.as_ptr().add(huge_bytes);
+            if huge {
+                let _ = madvise(base.as_ptr().cast(), huge_bytes, Advice::LinuxHugepage);
+            }
+            let _ = madvise(rest.cast(), bytes - huge_bytes, Advice::LinuxNoHugepage);
         }
         Chunk {
             mapping,
             mapping_bytes,
             base,
             bytes,
+            huge_bytes,
+            touched_bytes: 0,
         }
+    }
+
+    /// Bytes of memory that the chunk takes when its owner has written the first
+    /// `used_bytes`.
+    fn resident_bytes(&self, used_bytes: usize) -> usize {
+        let written = used_bytes.max(self.touched_bytes);
+        let page = if written < self.huge_bytes {
+            HUGE_PAGE_BYTES
+        } else {
+            PAGE_BYTES
+        };
+        written.next_multiple_of(page).min(self.bytes)
     }
 }
 
@@ -109,26 +143,33 @@ impl Drop for Chunk {
 
 /// Mappings of dropped memtables, kept for the next ones.
 pub struct ArenaPool {
-    chunks_max: usize,
+    /// No more is kept than this, in bytes of memory.
+    idle_bytes_max: usize,
     chunks: Mutex<Vec<Chunk>>,
 }
 
 impl ArenaPool {
-    /// A pool that keeps at most `chunks_max` mappings. A memtable
-    /// has two, so twice the memtables alive at a time is enough; 0 keeps none.
+    /// A pool that keeps at most `idle_bytes_max` bytes of memory for later use,
+    /// until told otherwise; 0 keeps none.
     #[must_use]
-    pub fn new(chunks_max: usize) -> Arc<ArenaPool> {
+    pub fn new(idle_bytes_max: usize) -> Arc<ArenaPool> {
         Arc::new(ArenaPool {
-            chunks_max,
-            chunks: Mutex::new(Vec::with_capacity(chunks_max.min(64))),
+            idle_bytes_max,
+            chunks: Mutex::new(Vec::new()),
         })
     }
 
-    /// Memory held for later use, in bytes of address space; pages that were
-    /// never written take no memory.
+    /// Memory held for later use, in bytes; pages that were never written take
+    /// no memory.
     #[must_use]
     pub fn idle_bytes(&self) -> usize {
-        self.chunks.lock().iter().map(|chunk| chunk.bytes).sum()
+        idle_bytes(&self.chunks.lock())
+    }
+
+    /// Lets go of what is more than `bytes`, now. What comes back later is kept
+    /// up to the bound that the pool was made with.
+    pub fn shrink_to(&self, bytes: usize) {
+        shrink(&mut self.chunks.lock(), bytes);
     }
 
     fn take(&self, bytes: usize) -> Chunk {
@@ -138,20 +179,32 @@ impl ArenaPool {
             return chunks.remove(i);
         }
         drop(chunks);
-        Chunk::map(bytes)
+        Chunk::map(bytes, bytes / 2 / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES)
     }
 
-    fn give(&self, chunk: Chunk) {
+    /// Takes back a chunk of which `used_bytes` were written.
+    fn give(&self, mut chunk: Chunk, used_bytes: usize) {
+        chunk.touched_bytes = chunk.touched_bytes.max(used_bytes);
         let mut chunks = self.chunks.lock();
-        if chunks.len() >= self.chunks_max {
-            // A mapping of another size is of a setting since changed.
-            let Some(i) = chunks.iter().position(|old| old.bytes != chunk.bytes) else {
-                return;
-            };
-            chunks.remove(i);
-        }
         chunks.push(chunk);
+        shrink(&mut chunks, self.idle_bytes_max);
     }
+}
+
+fn idle_bytes(chunks: &[Chunk]) -> usize {
+    chunks.iter().map(|chunk| chunk.resident_bytes(0)).sum()
+}
+
+/// Drops the oldest of `chunks` until the rest takes no more than `bytes_max`.
+fn shrink(chunks: &mut Vec<Chunk>, bytes_max: usize) {
+    let mut excess = idle_bytes(chunks).saturating_sub(bytes_max);
+    let old = chunks.iter().take_while(|chunk| {
+        let goes = excess > 0;
+        excess = excess.saturating_sub(chunk.resident_bytes(0));
+        goes
+    });
+    let count = old.count();
+    chunks.drain(..count);
 }
 
 /// Kept apart from what readers load at every step, since writers change it.
@@ -270,7 +323,7 @@ impl Arena {
                 start * 2 <= u64::from(u32::MAX) + 1,
                 "a memtable holds less than 32 GiB outside large values"
             );
-            let chunk = Chunk::map(start as usize * UNIT_BYTES);
+            let chunk = Chunk::map(start as usize * UNIT_BYTES, 0);
             let slot = (start.trailing_zeros() - self.span_bits) as usize;
             self.bases[slot].store(chunk.base.as_ptr(), Ordering::Release);
             overflow.chunks.push(chunk);
@@ -336,8 +389,22 @@ impl Arena {
 
     /// Bytes in use: to the unit, and with large values.
     pub(super) fn bytes(&self) -> usize {
+        self.first_bytes() + self.overflow_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes in the first chunk that were written.
+    fn first_bytes(&self) -> usize {
         let used = (self.state.0.load(Ordering::Relaxed) & u64::from(u32::MAX)).min(self.units);
-        used as usize * UNIT_BYTES + self.overflow_bytes.load(Ordering::Relaxed)
+        used as usize * UNIT_BYTES
+    }
+
+    /// Bytes of memory that the arena takes: whole pages, and those that earlier
+    /// owners of its mapping have written.
+    pub(super) fn resident_bytes(&self) -> usize {
+        let used = self.first_bytes();
+        let first = self.first.as_ref().map_or(0, |c| c.resident_bytes(used));
+        let overflow = self.overflow_bytes.load(Ordering::Relaxed);
+        first + overflow.next_multiple_of(PAGE_BYTES)
     }
 
     /// Allocations counted as entries.
@@ -348,8 +415,9 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        let used = self.first_bytes();
         if let Some(chunk) = self.first.take() {
-            self.pool.give(chunk);
+            self.pool.give(chunk, used);
         }
     }
 }
@@ -392,15 +460,39 @@ mod tests {
 
     #[test]
     fn a_dropped_arena_gives_its_mapping_to_the_next_and_the_pool_is_bounded() {
-        let pool = ArenaPool::new(1);
-        let two = [(); 2].map(|()| Arena::new(1 << 20, Arc::clone(&pool)));
+        let pool = ArenaPool::new(1 << 20);
+        let two = [(); 2].map(|()| {
+            let arena = Arena::new(1 << 20, Arc::clone(&pool));
+            arena.allocate(1 << 20);
+            arena
+        });
+        let first = two[1].base;
         drop(two);
         assert_eq!(pool.idle_bytes(), 1 << 20);
         let next = Arena::new(1 << 20, Arc::clone(&pool));
+        assert_eq!(next.base, first, "the newest is the one that is kept");
         assert_eq!(pool.idle_bytes(), 0);
-        drop(Arena::new(2 << 20, Arc::clone(&pool)));
-        assert_eq!(pool.idle_bytes(), 2 << 20);
         drop(next);
         assert_eq!(pool.idle_bytes(), 1 << 20);
+        pool.shrink_to((1 << 20) - 1);
+        assert_eq!(pool.idle_bytes(), 0);
+    }
+
+    #[test]
+    fn memory_is_counted_by_the_page_and_for_as_long_as_it_is_mapped() {
+        let pool = ArenaPool::new(64 << 20);
+        let arena = Arena::new(16 << 20, Arc::clone(&pool));
+        assert_eq!(arena.resident_bytes(), 0);
+        arena.allocate(8);
+        assert_eq!(arena.resident_bytes(), HUGE_PAGE_BYTES);
+        arena.allocate(9 << 20);
+        assert_eq!(arena.resident_bytes(), (9 << 20) + PAGE_BYTES);
+        arena.store_large(&[1; 1000]);
+        assert_eq!(arena.resident_bytes(), (9 << 20) + 2 * PAGE_BYTES);
+        drop(arena);
+        assert_eq!(pool.idle_bytes(), (9 << 20) + PAGE_BYTES);
+        // Its new owner has written nothing, and the pages are still there.
+        let next = Arena::new(16 << 20, Arc::clone(&pool));
+        assert_eq!(next.resident_bytes(), (9 << 20) + PAGE_BYTES);
     }
 }

@@ -101,7 +101,8 @@ impl Filter {
     }
 
     /// Memory of the filter.
-    pub(super) fn bytes(&self) -> usize {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         size_of_val(&*self.lines)
     }
 }

@@ -153,6 +153,13 @@ impl Memtable {
         self.list.bytes() + self.cover_bytes.load(Ordering::Relaxed)
     }
 
+    /// Memory that the system gives it: what is in use, by whole pages, pages that
+    /// earlier memtables have written, and the filter.
+    #[must_use]
+    pub fn resident_bytes(&self) -> usize {
+        self.list.resident_bytes() + self.cover_bytes.load(Ordering::Relaxed) + self.filter_bytes()
+    }
+
     /// Memory of the filter, which is there from the start.
     #[must_use]
     pub fn filter_bytes(&self) -> usize {

@@ -313,6 +313,11 @@ impl SkipList {
         self.nodes.bytes() + self.entries.bytes()
     }
 
+    /// See [`Arena::resident_bytes`].
+    pub(super) fn resident_bytes(&self) -> usize {
+        self.nodes.resident_bytes() + self.entries.resident_bytes()
+    }
+
     /// Entries inserted. An insert under way may be counted already.
     pub(super) fn entries(&self) -> u64 {
         self.entries.entries()

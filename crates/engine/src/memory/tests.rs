@@ -40,7 +40,7 @@ fn memtable(capacity_bytes: usize, shared: &[u8], filter: bool) -> Arc<Memtable>
         capacity_bytes,
         prefix: Prefix::new(shared),
         filter,
-        pool: ArenaPool::new(2),
+        pool: ArenaPool::new(16 << 20),
     }))
 }
 

@@ -6,9 +6,9 @@
 use super::{Durability, Options};
 
 impl Options {
-    /// Bytes of all memtables together; writes wait for a flush beyond it. Up to
-    /// about as much again is kept, emptied, for the next memtables.
-    /// From 64 KiB to 1 TiB, default 64 MiB.
+    /// Bytes of all memtables together, emptied ones that are kept for later
+    /// included; writes wait for a flush beyond it. From 64 KiB to 1 TiB, default
+    /// 64 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -43,8 +43,9 @@ impl Options {
         self
     }
 
-    /// Bytes of the block cache; 0 switches it off. At most 1 TiB,
-    /// default 128 MiB.
+    /// Bytes of the block cache, with all that it takes to find and to replace
+    /// blocks, an eighth for what the allocator adds included; 0 switches it off. At
+    /// most 1 TiB, default 128 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -63,8 +64,9 @@ impl Options {
     }
 
     /// Bytes of table metadata (block lists and filters) kept in memory. Beyond
-    /// it, the metadata of the least used tables is read again when needed.
-    /// At most 1 TiB, default 1 GiB.
+    /// it, the metadata of the least used tables is read again when needed. Kept
+    /// to at the end of each job and when the background rests. At most 1 TiB,
+    /// default 1 GiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

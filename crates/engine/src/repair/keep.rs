@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use thermocline_model::key::SeqNo;
 use thermocline_model::version::Version;
 
 use super::Repair;
@@ -52,7 +53,9 @@ impl Repair<'_> {
                 keyspace.levels.pop();
             }
         }
-        let log = self.read_log(version.log_floor, false)?;
+        let log = self.read_log(version.log_floor, version.log_reach, false)?;
+        // What the log lacks of it has been reported.
+        version.log_reach = SeqNo::ZERO;
         self.last_seq = self.last_seq.max(log.last);
         if log.is_damaged {
             self.cut_log(version.log_floor, &log)?;

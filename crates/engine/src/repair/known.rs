@@ -67,7 +67,9 @@ impl Known {
                 Change::SetCounters { next_keyspace, .. } => {
                     known.next_keyspace = known.next_keyspace.max(*next_keyspace);
                 }
-                Change::SetFlushed { .. } | Change::SetLogFloor { .. } => {}
+                Change::SetFlushed { .. }
+                | Change::SetLogFloor { .. }
+                | Change::SetLogReach { .. } => {}
             }
         }
         known

@@ -26,9 +26,14 @@ pub(super) struct LogRemains {
 }
 
 impl Repair<'_> {
-    /// Reads the log as far as it is sound, from segment `floor` on. Entries
-    /// are kept if `wanted`.
-    pub(super) fn read_log(&mut self, floor: u64, wanted: bool) -> Result<LogRemains> {
+    /// Reads the log as far as it is sound, from segment `floor` on; it was to reach
+    /// the number `reach`. Entries are kept if `wanted`.
+    pub(super) fn read_log(
+        &mut self,
+        floor: u64,
+        reach: SeqNo,
+        wanted: bool,
+    ) -> Result<LogRemains> {
         let mut log = LogRemains::default();
         let directory = self.directory();
         let strangers = self.strangers(floor)?;
@@ -77,12 +82,15 @@ impl Repair<'_> {
             },
         );
         match replayed {
-            Ok(report) => log.is_damaged = report.durable_seq > log.last.max(self.last_seq),
+            Ok(report) => {
+                let last = log.last.max(self.last_seq);
+                log.is_damaged = report.check_reach(last, reach).is_err();
+            }
             Err(error) if error.kind() == ErrorKind::Io => return Err(error),
             Err(_) => log.is_damaged = true,
         }
         if log.is_damaged {
-            self.report_log_loss(floor, log.last)?;
+            self.report_log_loss(floor, reach, log.last)?;
         }
         self.segments = strangers;
         Ok(log)
@@ -109,8 +117,8 @@ impl Repair<'_> {
     }
 
     /// Says which numbers behind `last` the log had.
-    fn report_log_loss(&mut self, floor: u64, last: SeqNo) -> Result<()> {
-        let mut highest = last;
+    fn report_log_loss(&mut self, floor: u64, reach: SeqNo, last: SeqNo) -> Result<()> {
+        let mut highest = last.max(reach);
         let mut is_open_ended = false;
         for (segment, _) in log::list_segments(&*self.environment.file_system, self.directory())? {
             if segment < floor {

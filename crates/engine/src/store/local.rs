@@ -24,7 +24,7 @@ use super::{
 use crate::{Error, ErrorKind, Result};
 
 /// What a writer gathers before it writes.
-const WRITE_BUFFER_BYTES: usize = 512 << 10;
+pub(crate) const WRITE_BUFFER_BYTES: usize = 512 << 10;
 
 /// Largest read past the cache in one call, and so the most that a reading
 /// thread keeps as scratch.

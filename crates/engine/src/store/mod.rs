@@ -44,6 +44,7 @@ pub use file_system::{
 };
 pub(crate) use identity::MAGIC as TIER_MAGIC;
 pub use identity::{TIER_FILE_NAME, TierIdentity};
+pub(crate) use local::WRITE_BUFFER_BYTES;
 pub use local::{LocalStore, LocalStoreOptions};
 pub use object::{ObjectKind, ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
 pub(crate) use object::{is_given_id, parse_id};

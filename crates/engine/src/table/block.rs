@@ -20,6 +20,7 @@ use thermocline_model::{Compression, Kind, SeqNo};
 
 use super::compress::decompress;
 use super::trailer::{SEVERAL_VERSIONS, TRAILER_BYTES, Trailer, WIDE_OFFSETS};
+use crate::cache::allocation_bytes;
 
 /// A decoded payload. The fields fill one cache line together with the two
 /// counts of an `Arc`.
@@ -136,10 +137,10 @@ impl Block {
         })
     }
 
-    /// Bytes that the block takes in memory.
+    /// Bytes that the block takes in memory, behind an `Arc`.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + size_of::<Block>() + 2 * size_of::<usize>()
+        allocation_bytes(self.bytes.capacity()) + size_of::<Block>() + 2 * size_of::<usize>()
     }
 
     /// The payload's buffer, to be used again.

@@ -22,19 +22,27 @@ use super::block_cursor::BlockCursor;
 use crate::error::{Error, Result};
 
 /// Bytes of the first read of a scan that changes over to read-ahead. Each
-/// further one is twice as large.
-const READ_AHEAD_BYTES_FIRST: usize = 32 << 10;
+/// further one is twice as large. Also the least that a source of a merge reads
+/// ahead, however many there are.
+pub(crate) const READ_AHEAD_BYTES_FIRST: usize = 32 << 10;
 
 /// Bytes of the largest read of a scan.
-const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
+pub(crate) const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of the largest read of a merge.
+const READ_AHEAD_BYTES_MERGE: usize = 512 << 10;
+
+/// Bytes that all sources of one merge may have read ahead together.
+pub(crate) const MERGE_READ_BYTES: usize = 4 << 20;
 
 /// Bytes of the first read of several blocks where the store's own threads read
 /// ahead. Each further one is twice as large.
 const STREAM_BYTES_FIRST: usize = 16 << 10;
 
-/// Bytes of the largest read there. One such is in memory and one under way, so
-/// a cursor takes twice this, or two blocks if those are larger.
-const STREAM_BYTES_MAX: usize = 512 << 10;
+/// Bytes of the largest read there. One such is in memory, one under way, and one
+/// left for the next, so a cursor takes three times this, or three blocks if those
+/// are larger.
+pub(crate) const STREAM_BYTES_MAX: usize = 512 << 10;
 
 /// Blocks in a row, not in the cache, after which a scan reads ahead.
 const MISSES_MAX: u32 = 2;
@@ -57,8 +65,19 @@ impl ReadMode {
     /// For a merge, which reads a table once from end to end.
     pub const MERGE: ReadMode = ReadMode {
         fill_cache: false,
-        read_ahead_bytes: 512 << 10,
+        read_ahead_bytes: READ_AHEAD_BYTES_MERGE,
     };
+
+    /// For each of the `runs` runs of a merge, which share what they read ahead:
+    /// the buffers of one merge are bounded together.
+    #[must_use]
+    pub fn merge_of(runs: usize) -> ReadMode {
+        let share = MERGE_READ_BYTES / runs.max(1);
+        ReadMode {
+            read_ahead_bytes: share.clamp(READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MERGE),
+            ..ReadMode::MERGE
+        }
+    }
 }
 
 /// A position in a table. A new cursor is not valid; after an error it is not

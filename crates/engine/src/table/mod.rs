@@ -64,6 +64,9 @@ mod write;
 mod tests;
 
 pub use block::{Block, BlockSlice};
+pub(crate) use cursor::{
+    MERGE_READ_BYTES, READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MAX, STREAM_BYTES_MAX,
+};
 pub use cursor::{ReadMode, TableCursor};
 pub(crate) use fetch::Fetches;
 pub use filter::key_hash;

@@ -158,6 +158,11 @@ impl OpenTable {
         self
     }
 
+    /// See [`OpenTable::with_filters`].
+    pub(crate) fn filters(&self) -> &[Arc<Filter>] {
+        &self.filters
+    }
+
     /// Whether a key with this hash is surely not in the table. May say no
     /// either way.
     #[inline]

@@ -1,0 +1,229 @@
+//! What the engine may hold in memory, and what it holds.
+//!
+//! Every kind of memory that grows with the data or the load has a bound that
+//! follows from the options, and the bounds are written down here, once, as a
+//! formula. `tests/memory.rs` holds the engine to it with an allocator that
+//! counts. In the formula are bytes asked of the allocator and pages of memtables.
+//! What an allocator adds, and does not give back to the system, is its own; but the
+//! block cache, where nearly all of it arises, leaves an eighth of its bytes for that.
+//!
+//! Not in the formula, since the caller decides on it: batches while they are
+//! written, values and iterators that the caller holds
+//! ([`Options::iterator_bytes_max`]), and what they keep alive. Nor are pages of
+//! files, among them those of the mapped log: the system takes them back as it
+//! needs them.
+
+use serde::Serialize;
+
+use crate::options::Options;
+use crate::table::{
+    MERGE_READ_BYTES, READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MAX, STREAM_BYTES_MAX,
+};
+
+/// Memory by what it is for, in bytes.
+///
+/// ```
+/// # use thermocline::{MemoryBytes, Options};
+/// let memory: MemoryBytes = Options::at("/x").block_cache_bytes(0).memory_max(1);
+/// assert_eq!(memory.block_cache, 0);
+/// assert_eq!(memory.memtables, 64 << 20); // The default write buffer.
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct MemoryBytes {
+    /// Memtables: those that take entries, those that wait for a flush, those that
+    /// a flush still holds, and emptied ones kept for later.
+    pub memtables: u64,
+    /// The block cache, with its own books.
+    pub block_cache: u64,
+    /// Block lists and filters of tables.
+    pub table_metadata: u64,
+    /// Buffers of flushes, merges and relocations. As a use: the most that the
+    /// jobs running now may take.
+    pub jobs: u64,
+    /// Everything else: the version, counters, the events of the last jobs. Not
+    /// measured, so 0 as a use.
+    pub other: u64,
+}
+
+impl MemoryBytes {
+    /// All of it.
+    ///
+    /// ```
+    /// # use thermocline::MemoryBytes;
+    /// let memory = MemoryBytes { memtables: 1, jobs: 2, ..MemoryBytes::default() };
+    /// assert_eq!(memory.total(), 3);
+    /// ```
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.memtables + self.block_cache + self.table_metadata + self.jobs + self.other
+    }
+}
+
+/// Levels below the newest, as far as a merge or a scan meets them.
+const LEVELS: u64 = 8;
+
+/// Buffers of a cursor where the store's own threads read ahead: the one it decodes
+/// from, the one under way, and the one that was left last.
+const STREAM_BUFFERS: u64 = 3;
+
+/// Compression contexts and other small things of a job.
+const JOB_FIXED_BYTES: u64 = 2 << 20;
+
+/// The bytes of a key, and the least bytes of an entry, that the metadata of a
+/// table being written is reckoned with.
+const KEY_BYTES: u64 = 64;
+
+/// What a block is in a block list, beside its two keys.
+const BLOCK_ENTRY_BYTES: u64 = 64;
+
+/// How often the metadata of one table is in memory while it is written: grown by
+/// doubling, then encoded, then read back.
+const METADATA_COPIES: u64 = 5;
+
+/// See [`MemoryBytes::other`]: the events, and a store of some thousand tables.
+const OTHER_BYTES: u64 = 4 << 20;
+
+impl Options {
+    /// The most memory that the engine holds with these options, in bytes, for the
+    /// default keyspace with its cuts. The sum of
+    /// [`Options::memory_max`]`(parts)`.
+    ///
+    /// ```
+    /// # use thermocline::Options;
+    /// let small = Options::at("/x")
+    ///     .write_buffer_bytes(8 << 20)
+    ///     .block_cache_bytes(16 << 20)
+    ///     .pinned_meta_bytes(8 << 20);
+    /// assert!(small.memory_bytes_max() < 100 << 20);
+    /// ```
+    #[must_use]
+    pub fn memory_bytes_max(&self) -> u64 {
+        let parts = 1 + (self.cuts.len() + self.cuts_bytes.len()) as u64;
+        self.memory_max(parts).total()
+    }
+
+    /// The most memory that the engine holds with these options and `parts` parts
+    /// in all keyspaces together, by kind:
+    ///
+    /// - memtables: `write_buffer_bytes`. With so many parts that their active
+    ///   memtables alone take more than half of it: half of it, and for each part
+    ///   an eighth more than `memtable_bytes`, and 256 KiB.
+    /// - block cache: `block_cache_bytes`.
+    /// - table metadata: `pinned_meta_bytes`. Kept to at the end of every job, and
+    ///   whenever a thread of the background finds nothing else to do.
+    /// - jobs: for each job that may run at a time, what a merge reads ahead (4 MiB,
+    ///   or 32 KiB for each run when there are more than 128; three times that
+    ///   where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
+    ///   times the metadata of one table, reckoned with keys of 64 bytes and
+    ///   entries of no less. One job without background threads or with one of
+    ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges.
+    /// - everything else: 4 MiB.
+    ///
+    /// Larger keys and values add what a handful of them take. See the module
+    /// for what is left out: memory that the caller holds on to.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path());
+    /// let max = options.memory_max(1);
+    /// let db = Db::open(options)?;
+    /// db.put(b"key", b"value")?;
+    /// assert!(db.stats().memory.used.memtables <= max.memtables);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn memory_max(&self, parts: u64) -> MemoryBytes {
+        let memtable = self.memtable_capacity() as u64;
+        let memtable = memtable + memtable / 8 + (256 << 10);
+        let half = self.write_buffer_bytes / 2;
+        MemoryBytes {
+            memtables: self.write_buffer_bytes.max(half + parts * memtable),
+            block_cache: self.block_cache_bytes,
+            table_metadata: self.pinned_meta_bytes,
+            jobs: self.jobs_max() * self.job_bytes_max(),
+            other: OTHER_BYTES,
+        }
+    }
+
+    /// The most memory that one open iterator takes, in bytes: for each run that
+    /// there may be, 256 KiB read ahead and two blocks; three times 512 KiB
+    /// where the store's own threads read ahead. It also keeps alive the memtables
+    /// that it was made over.
+    ///
+    /// ```
+    /// # use thermocline::Options;
+    /// assert!(Options::at("/x").iterator_bytes_max() < 32 << 20);
+    /// ```
+    #[must_use]
+    pub fn iterator_bytes_max(&self) -> u64 {
+        let ahead = match self.reader_count() {
+            0 => READ_AHEAD_BYTES_MAX as u64,
+            _ => STREAM_BUFFERS * STREAM_BYTES_MAX as u64,
+        };
+        self.runs_max() * (ahead + 2 * self.block_bytes_max())
+    }
+
+    /// Bytes by which memtables may grow before the memory is looked at again.
+    pub(crate) fn memory_step_bytes(&self) -> u64 {
+        self.write_buffer_bytes / 32
+    }
+
+    /// The most memory that one job takes, in bytes.
+    pub(crate) fn job_bytes_max(&self) -> u64 {
+        let runs = self.runs_max();
+        let copies = match self.reader_count() {
+            0 => 1,
+            _ => STREAM_BUFFERS,
+        };
+        let ahead = copies * (MERGE_READ_BYTES as u64).max(runs * READ_AHEAD_BYTES_FIRST as u64);
+        let blocks = runs * 2 * self.block_bytes_max();
+        let buffers = 2 * crate::store::WRITE_BUFFER_BYTES as u64;
+        let block = self.tiers.iter().map(|t| t.block_size() as u64).min();
+        let table = self.table_size();
+        let list = table / block.unwrap_or(4096).max(1) * (BLOCK_ENTRY_BYTES + 2 * KEY_BYTES);
+        let filters = table / KEY_BYTES * u64::from(self.filter_bits_per_key) / 8;
+        ahead + blocks + buffers + JOB_FIXED_BYTES + METADATA_COPIES * (list + filters)
+    }
+
+    /// The most jobs, or stretches of a merge, that run at a time.
+    fn jobs_max(&self) -> u64 {
+        let others = (self.background_threads as u64).saturating_sub(1);
+        1 + others * others
+    }
+
+    fn runs_max(&self) -> u64 {
+        self.newest_runs_stop as u64 + LEVELS
+    }
+
+    fn block_bytes_max(&self) -> u64 {
+        let blocks = self.tiers.iter().map(|t| t.block_size() as u64);
+        blocks.max().unwrap_or(4096)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::ReadMode;
+
+    #[test]
+    fn the_runs_of_a_merge_share_what_it_may_read_ahead() {
+        for runs in 1..=128 {
+            assert!(runs * ReadMode::merge_of(runs).read_ahead_bytes <= MERGE_READ_BYTES);
+        }
+        assert_eq!(ReadMode::merge_of(0), ReadMode::MERGE);
+    }
+
+    #[test]
+    fn the_promise_is_the_sum_of_the_options_and_of_the_jobs() {
+        let options = Options::at("/x").block_cache_bytes(1 << 30);
+        let max = options.memory_max(1);
+        assert_eq!(max.memtables, 64 << 20);
+        assert_eq!(max.block_cache, 1 << 30);
+        assert_eq!(max.total(), options.memory_bytes_max());
+        let one = options.clone().background_threads(0).memory_max(1).jobs;
+        assert_eq!(max.jobs, 2 * one);
+        assert_eq!(options.background_threads(4).memory_max(1).jobs, 10 * one);
+    }
+}

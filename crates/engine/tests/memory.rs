@@ -1,0 +1,283 @@
+//! What the engine holds in memory never exceeds what the options promise.
+//!
+//! An allocator that counts stands under the whole test binary, so these tests
+//! run one after the other, and each looks only at what was added since it began.
+//! Memtables do not lie in its memory but in mappings of their own; the engine
+//! counts those by the page. The sum is held to `Options::memory_bytes_max` after
+//! every few operations, and the allocator's share of it at every allocation.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use thermocline::{Compression, Db, Options, Tier};
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+// SAFETY: hands every call on to the system's allocator and only counts.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(live, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One test at a time: they share the counts.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The use of memory since it was made, held to a promise.
+struct Watch {
+    before: usize,
+    most_heap: usize,
+    most_memtables: u64,
+}
+
+impl Watch {
+    fn new() -> Watch {
+        let before = LIVE.load(Ordering::Relaxed);
+        PEAK.store(before, Ordering::Relaxed);
+        Watch {
+            before,
+            most_heap: 0,
+            most_memtables: 0,
+        }
+    }
+
+    /// Holds all that was used since the last look, and is used now, to the
+    /// promise. `more` is what the caller holds.
+    fn look(&mut self, db: &Db, more: u64, doing: &str) {
+        // A memtable that is on its way from a flush to the pool may be counted in
+        // both: what is really held is there the next time too.
+        let looks = [(); 3].map(|()| db.stats().memory);
+        let memory = looks.into_iter().min_by_key(|m| m.used.memtables).unwrap();
+        let now = LIVE.load(Ordering::Relaxed);
+        let heap = PEAK.swap(now, Ordering::Relaxed).max(now) - self.before;
+        self.most_heap = self.most_heap.max(heap);
+        self.most_memtables = self.most_memtables.max(memory.used.memtables);
+        let max = memory.max;
+        assert!(
+            memory.used.memtables <= max.memtables,
+            "{doing}: memtables take {} of {}",
+            memory.used.memtables,
+            max.memtables
+        );
+        // Nobody knows at what moment the heap was at its peak, so memtables are
+        // taken at theirs.
+        let heap_max = max.total() - max.memtables + more;
+        assert!(
+            heap as u64 <= heap_max,
+            "{doing}: the heap holds {heap} of {heap_max}, {memory:?}"
+        );
+    }
+}
+
+impl Watch {
+    /// Holds a store in which nothing happens to what its own statistics say.
+    fn rest(&mut self, db: &Db) {
+        let used = db.stats().memory.used;
+        let heap = (LIVE.load(Ordering::Relaxed) - self.before) as u64;
+        let said = used.block_cache + used.table_metadata;
+        println!("at rest: heap {heap}, of cache and metadata {said}");
+        assert!(heap <= said + REST_BYTES, "heap {heap}, {used:?}");
+    }
+}
+
+/// What a small store has beside cache and metadata.
+const REST_BYTES: u64 = 512 << 10;
+
+/// What is done to a store, from a seed.
+struct Load {
+    entries: u64,
+    key_bytes: usize,
+    value_bytes: usize,
+    seed: u64,
+}
+
+impl Load {
+    /// The next number of a full-period generator.
+    fn dice(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.seed ^ (self.seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 11
+    }
+
+    fn key(&self, number: u64) -> Vec<u8> {
+        format!("{number:0width$}", width = self.key_bytes).into_bytes()
+    }
+
+    fn put_all(&mut self, db: &Db, watch: &mut Watch, doing: &str) {
+        let mut value = vec![0; self.value_bytes];
+        for i in 0..self.entries {
+            let number = self.dice() % self.entries;
+            let (start, dice) = (i as usize % value.len(), self.dice() as u8);
+            value[start..].fill(dice);
+            db.put(&self.key(number), &value).unwrap();
+            if i % 500 == 0 {
+                watch.look(db, 0, doing);
+            }
+        }
+        watch.look(db, 0, doing);
+    }
+}
+
+/// Loads, overwrites, reads, scans and merges, all the time within the promise.
+fn keep_promise(options: impl Fn(Options) -> Options, mut load: Load) -> Watch {
+    let directory = tempfile::tempdir().unwrap();
+    println!("seed {}", load.seed);
+    let options = options(Options::at(directory.path()));
+    let mut watch = Watch::new();
+    let db = Db::open(options.clone()).unwrap();
+    watch.look(&db, 0, "open");
+    load.put_all(&db, &mut watch, "load");
+    load.put_all(&db, &mut watch, "overwrite");
+    for i in 0..load.entries {
+        let key = load.key(load.entries / 2 + i % 7 * 100 + i / 3);
+        drop(db.get(&key).unwrap());
+        if i % 500 == 0 {
+            watch.look(&db, 0, "read");
+        }
+    }
+    let scan = |watch: &mut Watch, doing: &str| {
+        let mut iter = db.iter().unwrap();
+        iter.seek_to_first().unwrap();
+        let mut count = 0;
+        while iter.valid() {
+            iter.next().unwrap();
+            count += 1;
+        }
+        watch.look(&db, options.iterator_bytes_max(), doing);
+        count
+    };
+    let found = scan(&mut watch, "scan");
+    db.flush().unwrap();
+    db.settle().unwrap();
+    watch.look(&db, 0, "settle");
+    assert_eq!(scan(&mut watch, "scan after merges"), found);
+    db.compact_range(None, None).unwrap();
+    watch.look(&db, 0, "compact");
+    watch.rest(&db);
+    let max = db.stats().memory.max;
+    println!(
+        "memtables {} of {}, heap {} of {}",
+        watch.most_memtables,
+        max.memtables,
+        watch.most_heap,
+        max.total() - max.memtables
+    );
+    drop(db);
+    watch
+}
+
+fn small(options: Options) -> Options {
+    options
+        .write_buffer_bytes(4 << 20)
+        .block_cache_bytes(2 << 20)
+        .pinned_meta_bytes(4 << 20)
+        .table_bytes(1 << 20)
+        .first_level_bytes(4 << 20)
+        .log_segment_bytes(1 << 20)
+        .log_bytes_max(64 << 20)
+}
+
+fn entries(entries: u64, key_bytes: usize, value_bytes: usize) -> Load {
+    Load {
+        entries,
+        key_bytes,
+        value_bytes,
+        seed: 7,
+    }
+}
+
+#[test]
+fn memory_stays_within_the_promise_with_steps_in_the_callers_thread() {
+    let _turn = alone();
+    let watch = keep_promise(|o| small(o).background_threads(0), entries(60_000, 16, 100));
+    // The bounds are near: a cache, a write buffer that were not counted right
+    // would be beyond them.
+    assert!(watch.most_memtables >= 2 << 20, "{}", watch.most_memtables);
+    assert!(watch.most_heap >= 2 << 20, "{}", watch.most_heap);
+}
+
+#[test]
+fn memory_stays_within_the_promise_with_background_threads() {
+    let _turn = alone();
+    keep_promise(|o| small(o).background_threads(2), entries(60_000, 16, 100));
+    keep_promise(|o| small(o).background_threads(4), entries(40_000, 24, 200));
+}
+
+#[test]
+fn memory_stays_within_the_promise_when_the_cache_is_most_of_it() {
+    let _turn = alone();
+    let watch = keep_promise(
+        |o| small(o).background_threads(1).block_cache_bytes(16 << 20),
+        entries(300_000, 16, 100),
+    );
+    assert!(watch.most_heap >= 14 << 20, "{}", watch.most_heap);
+}
+
+#[test]
+fn memory_stays_within_the_promise_with_the_smallest_blocks() {
+    let _turn = alone();
+    let block = |o: Options| {
+        let tier = o.tier_list()[0].clone().block_bytes(512);
+        o.with_tiers(vec![tier])
+    };
+    keep_promise(
+        |o| {
+            small(block(o))
+                .background_threads(1)
+                .block_cache_bytes(16 << 20)
+        },
+        entries(200_000, 16, 100),
+    );
+}
+
+#[test]
+fn memory_stays_within_the_promise_with_tiny_and_with_large_entries() {
+    let _turn = alone();
+    keep_promise(|o| small(o).background_threads(1), entries(100_000, 8, 1));
+    keep_promise(
+        |o| small(o).background_threads(1),
+        entries(2_000, 64, 20_000),
+    );
+}
+
+#[test]
+fn memory_stays_within_the_promise_with_many_parts_tiers_and_compression() {
+    let _turn = alone();
+    let tiers = |o: Options| {
+        let directory = o.tier_list()[0].path().to_path_buf();
+        let fast = Tier::new("fast", directory.join("fast")).capacity_bytes(40 << 20);
+        let slow = Tier::new("slow", directory.join("slow"))
+            .compression(Compression::Zstd)
+            .block_bytes(16 << 10);
+        o.with_tiers(vec![fast, slow])
+    };
+    let cuts: Vec<Vec<u8>> = (1..8u32)
+        .map(|i| format!("{:016}", i * 5_000).into_bytes())
+        .collect();
+    keep_promise(
+        |o| small(tiers(o)).background_threads(2).cuts(cuts.clone()),
+        entries(40_000, 16, 200),
+    );
+}
