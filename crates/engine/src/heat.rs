@@ -93,7 +93,8 @@ impl HeatFile {
         }
         let tables = &bytes[FIXED_BYTES..];
         let count = u64_at(32);
-        if tables.len() % TABLE_BYTES != 0 || (tables.len() / TABLE_BYTES) as u64 != count {
+        let found = (tables.len() / TABLE_BYTES) as u64;
+        if !tables.len().is_multiple_of(TABLE_BYTES) || found != count {
             return Err(damaged("wrong length of the heat file")
                 .expected(format_args!("{count} tables"), tables.len() / TABLE_BYTES));
         }
