@@ -98,7 +98,7 @@ impl Engine {
             }
             let mut scheduler = self.scheduler.lock();
             let wait_us = scheduler.moves.wait_us(self.environment.clock.now_micros());
-            if wait_us > 0 && scheduler.running == 0 {
+            if wait_us > 0 && scheduler.running == 0 && self.options.keeps_cost() {
                 // A relocation may be wanted as soon as the bound on bytes allows.
                 drop(scheduler);
                 let wait = Duration::from_micros(wait_us).min(BUSY_WAIT);

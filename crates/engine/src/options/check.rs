@@ -160,11 +160,16 @@ impl Options {
         self.default_cuts().map(drop)
     }
 
+    /// Whether the preset keeps to a cost target, and its moves to their bounds.
+    pub(crate) fn keeps_cost(&self) -> bool {
+        let mut keeping = presets().iter().filter(|p| p.keeps_cost);
+        keeping.any(|p| p.name == self.preset)
+    }
+
     /// Refuses a cost target that cannot be met with these tiers and this preset.
     pub(crate) fn check_cost_target(&self, target: f64) -> Result<()> {
         let what = "option cost_target_usd_per_gb_month";
-        let mut keeping = presets().iter().filter(|p| p.keeps_cost);
-        if !keeping.any(|p| p.name == self.preset) {
+        if !self.keeps_cost() {
             let keeping = presets().iter().filter(|p| p.keeps_cost).map(|p| p.name);
             let keeping: Vec<_> = keeping.collect();
             return Err(Error::invalid(format!(
