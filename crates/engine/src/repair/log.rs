@@ -1,6 +1,6 @@
 //! Reading the log as far as it is sound, and planning where to cut it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use thermocline_model::cover::RangeDelete;
 use thermocline_model::key::{Kind, SeqNo};
@@ -19,8 +19,6 @@ pub(super) struct LogRemains {
     pub(super) range_deletes: BTreeMap<KeyspaceId, Vec<RangeDelete>>,
     /// The last frame: its segment, and where it ends.
     end: Option<(u64, u64)>,
-    /// The segments with frames that are kept.
-    segments: BTreeSet<u64>,
     pub(super) last: SeqNo,
     pub(super) is_damaged: bool,
 }
@@ -75,7 +73,6 @@ impl Repair<'_> {
                 }
                 self.report.log_entries_kept += u64::from(frame.count);
                 let end = frame.offset as usize + FRAME_HEADER_BYTES + frame.payload.len();
-                log.segments.insert(frame.segment);
                 log.end = Some((frame.segment, end.next_multiple_of(8) as u64));
                 log.last = SeqNo(frame.first_seq.0 + u64::from(frame.count) - 1);
                 Ok(())
@@ -157,11 +154,16 @@ impl Repair<'_> {
     /// Plans to keep the log up to its damage.
     pub(super) fn cut_log(&mut self, floor: u64, log: &LogRemains) -> Result<()> {
         let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
-        // Those that were passed over as well: what they claim would make the
-        // rest look damaged again.
-        let others = segments.iter().map(|s| s.0);
-        self.segments
-            .extend(others.filter(|&s| s >= floor && !log.segments.contains(&s)));
+        // Segments without frames up to the end stay: they are links of the chain,
+        // and without them what follows would count as torn off. Where nothing is
+        // kept, all go: what they claim would make the log look damaged again.
+        let end = log.end.map_or(floor, |(segment, _)| segment + 1);
+        self.segments.extend(
+            segments
+                .iter()
+                .map(|s| s.0)
+                .filter(|&s| s >= end.max(floor)),
+        );
         self.segments.sort_unstable();
         self.segments.dedup();
         self.cut = log.end;

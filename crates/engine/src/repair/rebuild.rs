@@ -101,6 +101,14 @@ impl Repair<'_> {
             version.next_keyspace = version.next_keyspace.max(id.0 + 1);
             version.keyspaces.insert(id, Arc::new(keyspace));
         }
+        let nameless = (1..known.next_keyspace)
+            .map(KeyspaceId)
+            .any(|id| !version.keyspaces.contains_key(&id) && !known.dropped.contains(&id));
+        if remains.version.is_some() && (nameless || !remains.is_edit_last) {
+            self.report.lost.push(
+                "empty keyspaces, if what cannot be read of the manifest created any".to_string(),
+            );
+        }
         // What the log held is in tables now.
         let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
         version.log_floor = segments.last().map_or(0, |s| s.0 + 1).max(floor);

@@ -517,6 +517,8 @@ pub(crate) struct Remains {
     pub(crate) gap: Option<u64>,
     /// Every edit that can be read, those behind the damage included.
     pub(crate) edits: Vec<Edit>,
+    /// Whether one of them is behind all damage.
+    pub(crate) is_edit_last: bool,
     /// Where the last of them ends.
     pub(crate) end: u64,
 }
@@ -538,6 +540,7 @@ pub(crate) fn remains(environment: &Environment, directory: &Path, number: u64) 
             } => (offset, kind, payload),
             Part::Damaged { offset, .. } => {
                 damage.get_or_insert(offset);
+                remains.is_edit_last = false;
                 continue;
             }
         };
@@ -554,8 +557,10 @@ pub(crate) fn remains(environment: &Environment, directory: &Path, number: u64) 
             FrameKind::Edit => {
                 let Ok(edit) = Edit::decode(payload) else {
                     remains.gap.get_or_insert(offset);
+                    remains.is_edit_last = false;
                     continue;
                 };
+                remains.is_edit_last = true;
                 if remains.gap.is_none() {
                     let base = remains.version.clone().unwrap_or_else(Version::empty);
                     match edit.apply(&base) {

@@ -242,6 +242,8 @@ struct Excuses {
     all: bool,
     /// Keyspaces may have another name.
     names: bool,
+    /// Keyspaces with nothing in them may be gone.
+    empty: bool,
     /// What was of one keyspace may be in another.
     mixed: bool,
     ranges: Vec<(String, Vec<u8>, Vec<u8>)>,
@@ -257,6 +259,7 @@ impl Excuses {
         Excuses {
             all: says("the meta of a table cannot be read") || says("no manifest can be read"),
             names: says("the name of keyspace"),
+            empty: says("empty keyspaces"),
             mixed: says("no manifest can be read") || says("it is in the default one now"),
             ranges: ranges
                 .map(|r| (r.keyspace.clone(), r.first_key.clone(), r.last_key.clone()))
@@ -284,6 +287,7 @@ impl Excuses {
         };
         self.all
             || self.names && keyspace != DEFAULT_KEYSPACE
+            || self.empty && keyspace != DEFAULT_KEYSPACE && key.is_empty()
             || self.ranges.iter().any(inside)
             || numbered()
     }
