@@ -2,16 +2,29 @@
 //! the same run.
 //!
 //! `engine` has a file for each engine, `workload` the loops that are timed,
-//! `report` the tables, `worker` the process that each engine runs in, and each
+//! `keys` and `mix` what the workloads of `compare` do, `drive` runs them, `limit`
+//! what no engine can exceed, `report` the tables, `worker` the process that each engine runs in, `tiers`
+//! the emulated devices, `device` what the kernel counts of them, and each
 //! subcommand is a file here.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod compare;
+mod contender;
+mod device;
+mod dice;
+mod drive;
 mod engine;
+mod keys;
+mod limit;
 mod memory;
+mod mix;
+mod papers;
 mod report;
+mod scratch;
+mod tiers;
 mod usage;
 mod worker;
 mod workload;
@@ -34,6 +47,12 @@ struct Arguments {
 enum Command {
     /// Small entries in a store that fits in memory.
     Memory(memory::MemoryArgs),
+    /// Workloads over a fast and a slow tier, beside the limit.
+    Compare(compare::CompareArgs),
+    /// The tables and figures of the papers: the list, or one by name.
+    Papers(papers::PapersArgs),
+    /// Emulated devices: a fast and one or more slow file systems with caps.
+    Tiers(tiers::TiersArgs),
     /// The process of one engine; started by the others.
     #[command(name = worker::SUBCOMMAND, hide = true)]
     Worker,
@@ -42,6 +61,9 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Memory(args) => memory::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Papers(args) => papers::run(&args),
+        Command::Tiers(args) => tiers::run(&args),
         Command::Worker => worker::serve().map_err(Failure::from),
     };
     match outcome {

@@ -9,8 +9,10 @@ use clap::{Args, ValueEnum};
 
 use crate::engine::{EngineKind, EngineOptions, Result};
 use crate::report::{JsonLines, Record, markdown};
-use crate::worker::Worker;
-use crate::workload::{KeyKind, Order, Row, Settings, remove_quietly};
+use crate::scratch::Scratch;
+use crate::usage::machine;
+use crate::worker::{Task, Worker};
+use crate::workload::{KeyKind, Order, Outcome, Row, Settings};
 
 /// A read row reads at most this often unless told otherwise.
 const READS_MAX: u64 = 2_000_000;
@@ -71,24 +73,6 @@ pub(crate) struct MemoryArgs {
     json: Option<PathBuf>,
 }
 
-/// A directory that is deleted with its owner.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(parent: &Path) -> Result<Scratch> {
-        let path = parent.join(format!("thermocline-bench-{}", std::process::id()));
-        fs::create_dir_all(parent)?;
-        fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        remove_quietly(&self.0);
-    }
-}
-
 /// Why the comparison did not run as asked.
 pub(crate) enum Failure {
     /// The command line cannot be obeyed.
@@ -108,7 +92,7 @@ pub(crate) fn run(args: &MemoryArgs) -> Result<(), Failure> {
     let engines = choose_engines(&args.engines).map_err(Failure::Usage)?;
     let parent = args.directory.clone().unwrap_or_else(std::env::temp_dir);
     let scratch = Scratch::new(&parent)?;
-    let settings = settings(args, &scratch.0);
+    let settings = settings(args, scratch.path());
     let mut json = args.json.as_deref().map(JsonLines::open).transpose()?;
 
     println!("{}", describe(args, &settings, &parent));
@@ -123,9 +107,9 @@ pub(crate) fn run(args: &MemoryArgs) -> Result<(), Failure> {
             println!("{caveat}.");
         }
         let mut settings = settings.clone();
-        settings.directory = scratch.0.join(engine.name());
+        settings.directory = scratch.path().join(engine.name());
         fs::create_dir(&settings.directory)?;
-        workers.push((engine, Worker::start(engine, settings)?));
+        workers.push((engine, Worker::start(engine, Task::Memory(settings), None)?));
     }
 
     let mut records = Vec::new();
@@ -133,7 +117,7 @@ pub(crate) fn run(args: &MemoryArgs) -> Result<(), Failure> {
     for order in orders(args) {
         // The engines take turns row by row, so that a noisy minute of the
         // machine hits all of them.
-        workers.retain_mut(|(engine, worker)| match worker.run(order) {
+        workers.retain_mut(|(engine, worker)| match worker.run::<Outcome>(&order) {
             Ok(outcome) => {
                 let rate = outcome.per_second();
                 eprintln!(
@@ -211,6 +195,10 @@ fn settings(args: &MemoryArgs, directory: &Path) -> Settings {
             filter_bits_per_key: args.filter_bits,
             background_threads: args.background_threads,
             entries: args.entries,
+            direct_reads: false,
+            synced: false,
+            preset: None,
+            options_file: None,
         },
         keys: args.keys,
         value_bytes: args.value_bytes,
@@ -222,19 +210,12 @@ fn settings(args: &MemoryArgs, directory: &Path) -> Settings {
 
 /// What was measured, where, and with which means.
 fn describe(args: &MemoryArgs, settings: &Settings, parent: &Path) -> String {
-    let cpu = fs::read_to_string("/proc/cpuinfo")
-        .ok()
-        .and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("model name"))?;
-            Some(line.split_once(':')?.1.trim().to_string())
-        })
-        .unwrap_or_else(|| "unknown processor".to_string());
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let machine = machine();
     format!(
         "{} entries, keys of 16 bytes ({:?}), values of {} bytes; {} reads a row; \
          write buffers {} MiB, block cache {} MiB, filters {} bits a key, {} background threads, \
          no compression, log written and not synced; {} repetitions.\n\
-         {cpu}, {cores} cores; stores below {}.\n",
+         {machine}; stores below {}.\n",
         args.entries,
         args.keys,
         args.value_bytes,

@@ -121,6 +121,17 @@ pub(crate) fn disk_bytes(directory: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
+/// The processor and its cores, in words.
+pub(crate) fn machine() -> String {
+    let name = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(line.split_once(':')?.1.trim().to_string())
+    });
+    let name = name.unwrap_or_else(|| "unknown processor".to_string());
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{name}, {cores} cores")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,12 +6,20 @@
 //! outcome or an error in words. The worker ends when its input ends.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{EngineKind, Result, null::Null};
-use crate::workload::{EngineSession, Order, Outcome, Session, Settings};
+use serde::de::DeserializeOwned;
+
+use crate::drive::{Driver, EngineDriver, RunOrder, Setup};
+use crate::engine::{Engine, EngineKind, Result, null::Null};
+use crate::tiers::Rig;
+use crate::workload::{EngineSession, Order, Session, Settings};
+
+/// The signal with which the kernel ends a process that takes too much memory.
+const KILL: i32 = 9;
 
 /// The name of the hidden subcommand.
 pub(crate) const SUBCOMMAND: &str = "worker";
@@ -20,7 +28,16 @@ pub(crate) const SUBCOMMAND: &str = "worker";
 #[derive(Serialize, Deserialize)]
 struct Hello {
     engine: EngineKind,
-    settings: Settings,
+    task: Task,
+}
+
+/// What a worker is for.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// The rows of `memory`; orders are [`Order`].
+    Memory(Settings),
+    /// The workloads of `compare`; orders are [`RunOrder`].
+    Compare(Setup),
 }
 
 /// A running worker, seen from the parent.
@@ -31,8 +48,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker for `engine`.
-    pub(crate) fn start(engine: EngineKind, settings: Settings) -> Result<Worker> {
+    /// Starts a worker for `engine`, under the caps of `rig` if one is given.
+    pub(crate) fn start(engine: EngineKind, task: Task, rig: Option<&Rig>) -> Result<Worker> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg(SUBCOMMAND)
             .stdin(Stdio::piped())
@@ -45,19 +62,29 @@ impl Worker {
             orders: Some(orders),
             outcomes: BufReader::new(outcomes),
         };
-        worker.send(&Hello { engine, settings })?;
+        if let Some(rig) = rig {
+            // It waits for its first line, so it has done nothing yet.
+            rig.join(worker.child.id())?;
+        }
+        worker.send(&Hello { engine, task })?;
         Ok(worker)
     }
 
-    /// Has one row run.
-    pub(crate) fn run(&mut self, order: Order) -> Result<Outcome> {
+    /// Has one order carried out. Requires: orders and outcomes are those of the
+    /// worker's task.
+    pub(crate) fn run<O: DeserializeOwned>(&mut self, order: &impl Serialize) -> Result<O> {
         let mut line = String::new();
-        let answered = self.send(&order).is_ok() && self.outcomes.read_line(&mut line)? > 0;
+        let answered = self.send(order).is_ok() && self.outcomes.read_line(&mut line)? > 0;
         if !answered {
             self.orders = None;
-            return Err(format!("its process ended early: {}", self.child.wait()?).into());
+            let status = self.child.wait()?;
+            let hint = match status.signal() {
+                Some(KILL) => "; a memory cap, or the lack of memory, ends processes so",
+                _ => "",
+            };
+            return Err(format!("its process ended early: {status}{hint}").into());
         }
-        let outcome: Result<Outcome, String> = serde_json::from_str(&line)?;
+        let outcome: Result<O, String> = serde_json::from_str(&line)?;
         Ok(outcome?)
     }
 
@@ -83,39 +110,64 @@ pub(crate) fn serve() -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
     let first = lines.next().ok_or("no settings came")??;
     let hello: Hello = serde_json::from_str(&first)?;
-    let mut session = session(hello.engine, hello.settings)?;
+    match hello.engine {
+        #[cfg(feature = "thermocline")]
+        EngineKind::Thermocline => {
+            answer::<crate::engine::thermocline::Thermocline>(hello.task, lines)
+        }
+        #[cfg(feature = "rocksdb")]
+        EngineKind::Rocksdb => answer::<crate::engine::rocksdb::Rocksdb>(hello.task, lines),
+        #[cfg(feature = "leveldb")]
+        EngineKind::Leveldb => answer::<crate::engine::leveldb::Leveldb>(hello.task, lines),
+        #[cfg(feature = "fjall")]
+        EngineKind::Fjall => answer::<crate::engine::fjall::Fjall>(hello.task, lines),
+        EngineKind::Null => answer::<Null>(hello.task, lines),
+        #[cfg(not(all(
+            feature = "thermocline",
+            feature = "rocksdb",
+            feature = "leveldb",
+            feature = "fjall"
+        )))]
+        other => Err(other.missing().unwrap_or("not in this build").into()),
+    }
+}
+
+/// Carries out one order, a line, and answers with a line.
+type Work = dyn FnMut(&str) -> Result<String>;
+
+/// Carries out the orders in `lines` on the engine `E`.
+fn answer<E: Engine + 'static>(
+    task: Task,
+    lines: impl Iterator<Item = std::io::Result<String>>,
+) -> Result<()> {
+    let mut work: Box<Work> = match task {
+        Task::Memory(settings) => {
+            let mut session = EngineSession::<E>::new(settings);
+            Box::new(move |line| {
+                let order: Order = serde_json::from_str(line)?;
+                reply(&session.run(order))
+            })
+        }
+        Task::Compare(setup) => {
+            let mut driver = EngineDriver::<E>::new(setup);
+            Box::new(move |line| {
+                let order: RunOrder = serde_json::from_str(line)?;
+                reply(&driver.run(&order))
+            })
+        }
+    };
     let mut output = std::io::stdout();
     for line in lines {
-        let order: Order = serde_json::from_str(&line?)?;
-        let outcome = session.run(order).map_err(|error| error.to_string());
-        let mut answer = serde_json::to_vec(&outcome)?;
-        answer.push(b'\n');
-        output.write_all(&answer)?;
+        let mut answer = work(&line?)?;
+        answer.push('\n');
+        output.write_all(answer.as_bytes())?;
         output.flush()?;
     }
     Ok(())
 }
 
-/// The session of `engine`.
-fn session(engine: EngineKind, settings: Settings) -> Result<Box<dyn Session>> {
-    match engine {
-        #[cfg(feature = "thermocline")]
-        EngineKind::Thermocline => {
-            use crate::engine::thermocline::Thermocline;
-            Ok(Box::new(EngineSession::<Thermocline>::new(settings)))
-        }
-        #[cfg(feature = "rocksdb")]
-        EngineKind::Rocksdb => {
-            use crate::engine::rocksdb::Rocksdb;
-            Ok(Box::new(EngineSession::<Rocksdb>::new(settings)))
-        }
-        #[cfg(feature = "leveldb")]
-        EngineKind::Leveldb => {
-            use crate::engine::leveldb::Leveldb;
-            Ok(Box::new(EngineSession::<Leveldb>::new(settings)))
-        }
-        EngineKind::Null => Ok(Box::new(EngineSession::<Null>::new(settings))),
-        #[cfg(not(all(feature = "thermocline", feature = "rocksdb", feature = "leveldb")))]
-        other => Err(other.missing().unwrap_or("not in this build").into()),
-    }
+/// An outcome, or an error in words, as a line.
+fn reply(outcome: &Result<impl Serialize>) -> Result<String> {
+    let outcome = outcome.as_ref().map_err(ToString::to_string);
+    Ok(serde_json::to_string(&outcome)?)
 }

@@ -4,13 +4,16 @@
 //! only; messages and progress go to standard error.
 //!
 //! A library, so that the fuzzer reaches the readers of input files
-//! ([`decode`]); the program is [`run`].
+//! ([`decode`]) and the benchmark the traces ([`accesses`]); the program is
+//! [`run`].
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 
+#[doc(hidden)]
+pub mod accesses;
 mod chunk;
 mod columns;
 mod command;

@@ -36,7 +36,7 @@ impl Engine {
         // The last writers have their numbers but may still be inserting.
         while self.visible().next() != commit.next_seq {
             self.check_poisoned()?;
-            std::thread::yield_now();
+            crate::sync::yield_now();
         }
         for space in self.spaces.load().values() {
             if only.is_none_or(|id| id == space.id) {

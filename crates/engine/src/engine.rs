@@ -11,10 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
 use thermocline_model::check;
 use thermocline_model::cuts::Cuts;
 use thermocline_model::edit::{Change, Edit};
@@ -31,6 +28,8 @@ use crate::publish::Published;
 use crate::stats::{Counters, TierCounters};
 use crate::step::Scheduler;
 use crate::store::{Environment, IoBudget, Lock, ObjectKind, ObjectName, Store, StoreState};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{OpenTable, TableHome, Tree};
 

@@ -51,6 +51,7 @@ mod snapshot;
 mod stats;
 mod step;
 pub mod store;
+mod sync;
 pub mod table;
 mod tune;
 mod verify;

@@ -17,10 +17,7 @@ mod look;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
 use thermocline_model::key::SeqNo;
 use thermocline_model::tier::TierId;
 use thermocline_model::version::Version;
@@ -40,6 +37,8 @@ use crate::store::{
     Environment, IoBudget, LocalStore, LocalStoreOptions, ObjectKind, ObjectName, Store,
     TierIdentity, create_directory, is_given_id, replace_file,
 };
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::TableContext;
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{Graveyard, TableHome, Tree};

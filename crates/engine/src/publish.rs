@@ -11,9 +11,10 @@
 //! that store: the write's own while there is no note of it, else the one that
 //! takes the note.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use thermocline_model::key::SeqNo;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{spin_loop, yield_now};
 
 /// Writes that may wait with a note. Others wait without one.
 const NOTES: usize = 64;
@@ -90,9 +91,9 @@ impl Published {
             }
             tries += 1;
             if tries < SPINS {
-                std::hint::spin_loop();
+                spin_loop();
             } else {
-                std::thread::yield_now();
+                yield_now();
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What the store says of itself.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use thermocline_model::tier::TierId;
 

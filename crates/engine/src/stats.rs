@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -12,6 +11,7 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 
 use crate::error::Error;
 use crate::footprint::MemoryBytes;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 mod cost;
 
@@ -21,7 +21,7 @@ const SHARDS: usize = 8;
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Shard(AtomicU64);
+struct Shard(std::sync::atomic::AtomicU64);
 
 /// A counter that threads raise without disturbing each other.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(crate) struct Counter {
 
 /// The shard of this thread.
 fn shard() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     thread_local! {
         static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
     }

@@ -75,6 +75,13 @@ impl std::error::Error for Broken {}
 /// # Errors
 /// The first invariant found broken.
 pub fn check_version(version: &Version) -> Result<(), Broken> {
+    let (reach, last) = (version.log_reach, version.last_seq);
+    if reach > last {
+        return broken!(
+            Progress,
+            "the log must reach {reach}, the last entry is {last}"
+        );
+    }
     let mut names = HashSet::new();
     let mut tables = HashSet::new();
     let mut runs = HashSet::new();
@@ -416,7 +423,7 @@ fn check_numbers(before: &Version, edit: &Edit, after: &Version) -> Result<(), B
     for (id, keyspace) in &after.keyspaces {
         for slot in keyspace.slots() {
             for run in runs_of(keyspace, slot) {
-                place += 1;
+                // No run is empty, so the tables before it tell it apart.
                 if runs.claim(run.id.0, place).is_some() {
                     return broken!(Numbers, "keyspace {id} {slot}: run {} twice", run.id.0);
                 }

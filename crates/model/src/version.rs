@@ -246,3 +246,63 @@ impl Version {
             .flat_map(|k| k.tables().map(|(_, _, t)| t))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture;
+
+    fn keyspace(text: &str) -> Arc<Keyspace> {
+        Arc::clone(&picture::parse(text).unwrap().keyspaces[&KeyspaceId::DEFAULT])
+    }
+
+    #[test]
+    fn the_tables_of_a_run_within_bounds_are_those_that_looking_at_each_finds() {
+        let keyspace = keyspace("L1: #1[b..d] #2[f..h) #3[h..k] #4[m..m]");
+        let run = &keyspace.levels[0].runs[0];
+        let keys: Vec<String> = ('a'..'o').map(|c| c.to_string()).collect();
+        let bounds: Vec<Option<&[u8]>> = [None]
+            .into_iter()
+            .chain(keys.iter().map(|k| Some(k.as_bytes())))
+            .collect();
+        for &start in &bounds {
+            for &end in &bounds {
+                if start.zip(end).is_some_and(|(start, end)| start >= end) {
+                    continue;
+                }
+                let expected: Vec<_> = run
+                    .tables
+                    .iter()
+                    .filter(|t| t.range.overlaps_bounds(start, end))
+                    .collect();
+                let found: Vec<_> = run.overlapping_bounds(start, end).iter().collect();
+                assert_eq!(found, expected, "{start:?} {end:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn tables_and_their_bytes_are_counted_at_every_height() {
+        let text = "L0.0: #4[a..b]{size=70} | L1: #1[a..b]{size=10} #2[c..d]{size=20} / \
+                    #3[a..z]{size=40}";
+        let version = picture::parse(text).unwrap();
+        let keyspace = &version.keyspaces[&KeyspaceId::DEFAULT];
+        let level = &keyspace.levels[0];
+        // Each with one byte of metadata.
+        assert_eq!(level.runs[0].size_bytes(), 32);
+        assert_eq!(level.size_bytes(), 73);
+        assert_eq!(keyspace.size_bytes(), 144);
+        assert_eq!(level.table_count(), 3);
+        let ids = |tables: Vec<&Arc<TableMeta>>| tables.iter().map(|t| t.id.0).collect::<Vec<_>>();
+        assert_eq!(ids(level.tables().collect()), [1, 2, 3]);
+        assert_eq!(ids(version.tables().collect()), [4, 1, 2, 3]);
+    }
+
+    #[test]
+    fn an_empty_version_begins_to_number_at_one() {
+        let empty = Version::empty();
+        assert_eq!((empty.next_id, empty.next_keyspace), (1, 0));
+        assert_eq!(empty.tables().count(), 0);
+        assert_eq!(KeyspaceId(12).to_string(), "12");
+    }
+}

@@ -166,6 +166,99 @@ fn moving_two_overlapping_tables_keeps_their_order() {
 }
 
 #[test]
+fn moving_two_tables_whose_numbers_interleave_keeps_their_order() {
+    let before = "L1: #5[a..g]{seq=1..5} | L2: #2[a..m]{seq=2..4}";
+    let to = |upper, lower| [(L2, At::Newest, upper), (Slot::Level(2), At::Newest, lower)];
+    merge(before, &[5, 2], &to("#5[a..g]", "#2[a..m]")).unwrap();
+    refused(
+        merge(before, &[5, 2], &to("#2[a..m]", "#5[a..g]")),
+        Invariant::Recency,
+    );
+}
+
+#[test]
+fn a_table_that_changes_as_it_moves_is_refused() {
+    let before = picture::parse("L1: #5[a..g]").unwrap();
+    let mut change = add(&before, L2, At::Newest, "#5[a..g]");
+    judge(&before, vec![counters(), remove(5), change.clone()]).unwrap();
+    if let Change::AddTable { table, .. } = &mut change {
+        Arc::make_mut(table).entries -= 1;
+    }
+    refused(
+        judge(&before, vec![counters(), remove(5), change]),
+        Invariant::Table,
+    );
+}
+
+#[test]
+fn one_table_is_not_parted_into_two_that_share_keys_and_numbers() {
+    let merged = |lower| {
+        let upper = "#20[a..e]{seq=4..9,entries=50}";
+        let out = [(L1, At::Newest, upper), (L2, At::Newest, lower)];
+        merge("L1: #5[a..g]{seq=1..9}", &[5], &out)
+    };
+    merged("#21[d..g]{seq=1..3,entries=50}").unwrap();
+    refused(merged("#21[d..g]{seq=1..4,entries=50}"), Invariant::Recency);
+    merged("#21[f..g]{seq=1..9,entries=50}").unwrap();
+}
+
+/// Loads a table into L2 of a store whose entries are flushed up to 9.
+fn load(before: &str, table: &str, parts: &[u32]) -> Result<(), Broken> {
+    let before = picture::parse(before).unwrap();
+    let mut changes = vec![counters(), add(&before, L2, At::Newest, table)];
+    changes.extend(parts.iter().map(|&part| Change::SetFlushed {
+        keyspace: K,
+        part,
+        flushed: SeqNo(10),
+    }));
+    judge(&before, changes)
+}
+
+#[test]
+fn a_bulk_load_lies_where_nothing_overlaps_it_and_is_newer_than_all() {
+    let before = "L0.0: #9[a..c] | L1: #5[d..g] #6[p..z]";
+    load(before, "#20[h..m]{seq=10}", &[0]).unwrap();
+    refused(load(before, "#20[g..m]{seq=10}", &[0]), Invariant::Recency);
+    refused(load(before, "#20[c..c]{seq=10}", &[0]), Invariant::Recency);
+    for seq in ["9", "9..10", "10..11", "11"] {
+        let table = format!("#20[h..m]{{seq={seq}}}");
+        refused(load(before, &table, &[0]), Invariant::Progress);
+    }
+    refused(load(before, "#20[h..m]{seq=10}", &[]), Invariant::Progress);
+}
+
+#[test]
+fn a_bulk_load_concerns_the_parts_it_reaches() {
+    let before = "cuts h | L0.0: #9[a..c] | L0.1: #8[p..q]";
+    load(before, "#20[d..g]{seq=10}", &[0]).unwrap();
+    load(before, "#20[h..m]{seq=10}", &[1]).unwrap();
+    load(before, "#20[d..m]{seq=10}", &[0, 1]).unwrap();
+    for parts in [[0], [1]] {
+        let judged = load(before, "#20[d..m]{seq=10}", &parts);
+        refused(judged, Invariant::Progress);
+    }
+}
+
+#[test]
+fn a_refusal_names_the_invariant_and_the_place() {
+    let before = picture::parse(TREE).unwrap();
+    let judged = judge(&before, vec![flushed(8)]);
+    assert_eq!(
+        judged.unwrap_err().to_string(),
+        "I3 log before forget: keyspace 0 part 0: flushed goes from 9 to 8, the last entry is 9"
+    );
+    let names = [
+        (Invariant::Recency, "I1 recency"),
+        (Invariant::Shape, "shape"),
+        (Invariant::Numbers, "numbers"),
+        (Invariant::Table, "table"),
+    ];
+    for (invariant, name) in names {
+        assert_eq!(invariant.to_string(), name);
+    }
+}
+
+#[test]
 fn outputs_of_one_merge_may_overlap_only_when_numbers_tell_them_apart() {
     let out = |low: &'static str| {
         [

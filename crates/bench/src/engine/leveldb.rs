@@ -8,14 +8,13 @@
 //! Gets copy into allocated memory, which is the only way its interface offers;
 //! multi-gets are gets; bulk loads are batches of 1000 ascending entries.
 
-use std::ffi::{c_char, c_int, c_void};
-use std::path::Path;
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::foreign::{bytes, c_path, check, opaque};
-use super::{Cursor, Engine, EngineOptions, Load, Result, SETTLE_MAX};
+use super::{Counted, Cursor, Engine, EngineOptions, Home, Load, Result, SETTLE_MAX, only};
 use crate::usage::cpu_seconds;
 
 /// What is known of the library that Debian ships.
@@ -66,6 +65,7 @@ unsafe extern "C" {
     fn leveldb_readoptions_destroy(options: *mut ReadOptions);
     fn leveldb_writeoptions_create() -> *mut WriteOptions;
     fn leveldb_writeoptions_destroy(options: *mut WriteOptions);
+    fn leveldb_writeoptions_set_sync(options: *mut WriteOptions, on: u8);
 
     fn leveldb_put(
         db: *mut DbHandle,
@@ -74,6 +74,13 @@ unsafe extern "C" {
         key_length: usize,
         value: *const c_char,
         value_length: usize,
+        error: *mut *mut c_char,
+    );
+    fn leveldb_delete(
+        db: *mut DbHandle,
+        options: *const WriteOptions,
+        key: *const c_char,
+        key_length: usize,
         error: *mut *mut c_char,
     );
     fn leveldb_get(
@@ -150,8 +157,8 @@ impl Engine for Leveldb {
     type Cursor<'a> = LeveldbCursor<'a>;
     type Load<'a> = LeveldbLoad<'a>;
 
-    fn open(path: &Path, given: &EngineOptions) -> Result<Self> {
-        let name = c_path(path)?;
+    fn open(homes: &[Home], given: &EngineOptions) -> Result<Self> {
+        let name = c_path(&only(homes, "leveldb")?.path)?;
         let bits = c_int::try_from(given.filter_bits_per_key)?;
         // SAFETY: every object is created here and passed as its type; cache and
         // policy are kept until the database is closed.
@@ -166,12 +173,15 @@ impl Engine for Leveldb {
             leveldb_options_set_filter_policy(options, policy);
             let opened = checked!(leveldb_open(options, name.as_ptr()));
             leveldb_options_destroy(options);
+            let db = opened?;
+            let write = leveldb_writeoptions_create();
+            leveldb_writeoptions_set_sync(write, u8::from(given.synced));
             Ok(Leveldb {
-                db: opened?,
+                db,
                 cache,
                 policy,
                 read: leveldb_readoptions_create(),
-                write: leveldb_writeoptions_create(),
+                write,
             })
         }
     }
@@ -187,6 +197,18 @@ impl Engine for Leveldb {
                 key.len(),
                 value.as_ptr().cast(),
                 value.len()
+            ))
+        }
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        // SAFETY: as in `put`.
+        unsafe {
+            checked!(leveldb_delete(
+                self.db,
+                self.write,
+                key.as_ptr().cast(),
+                key.len()
             ))
         }
     }
@@ -277,6 +299,10 @@ impl Engine for Leveldb {
             }
         }
     }
+
+    fn counted(&self) -> Result<Vec<Counted>> {
+        Ok(counted(&self.property("leveldb.stats")?))
+    }
 }
 
 impl Leveldb {
@@ -284,24 +310,47 @@ impl Leveldb {
     fn files(&self) -> Result<[u32; LEVELS]> {
         let mut files = [0; LEVELS];
         for (level, count) in files.iter_mut().enumerate() {
-            let name = format!("leveldb.num-files-at-level{level}\0");
-            // SAFETY: the name ends with a zero; the answer is null or a C string
-            // of ours to free.
-            let text = unsafe {
-                let value = leveldb_property_value(self.db, name.as_ptr().cast());
-                if value.is_null() {
-                    return Err("a property of leveldb is not known".into());
-                }
-                let text = std::ffi::CStr::from_ptr(value)
-                    .to_string_lossy()
-                    .into_owned();
-                leveldb_free(value.cast());
-                text
-            };
-            *count = text.parse()?;
+            let name = format!("leveldb.num-files-at-level{level}");
+            *count = self.property(&name)?.parse()?;
         }
         Ok(files)
     }
+
+    /// The property `name` as text.
+    fn property(&self, name: &str) -> Result<String> {
+        let name = CString::new(name)?;
+        // SAFETY: the name is a C string; the answer is null or a C string of
+        // ours to free.
+        unsafe {
+            let value = leveldb_property_value(self.db, name.as_ptr());
+            if value.is_null() {
+                return Err("a property of leveldb is not known".into());
+            }
+            let text = std::ffi::CStr::from_ptr(value)
+                .to_string_lossy()
+                .into_owned();
+            leveldb_free(value.cast());
+            Ok(text)
+        }
+    }
+}
+
+/// MiB read and written by merges of all levels, from the lines `level files
+/// size seconds read written` of the property `leveldb.stats`. Of the number of
+/// merges it says nothing.
+fn counted(stats: &str) -> Vec<Counted> {
+    let mut sums = [0.0; 2];
+    for line in stats.lines() {
+        let numbers: Vec<f64> = line.split_whitespace().flat_map(str::parse).collect();
+        if let [_, _, _, _, read, written] = numbers[..] {
+            sums[0] += read;
+            sums[1] += written;
+        }
+    }
+    vec![
+        Counted::new("merge read MiB", sums[0] as u64),
+        Counted::new("flushed and merged MiB", sums[1] as u64),
+    ]
 }
 
 impl Drop for Leveldb {
@@ -440,5 +489,21 @@ impl Drop for LeveldbLoad<'_> {
     fn drop(&mut self) {
         // SAFETY: created in `bulk_load`, destroyed once.
         unsafe { leveldb_writebatch_destroy(self.batch) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_all_levels_are_added() {
+        let stats = "                               Compactions\n\
+             Level  Files Size(MB) Time(sec) Read(MB) Write(MB)\n\
+             --------------------------------------------------\n\
+               0        1        4         0        0        13\n\
+               1        5       10         1       22        21\n";
+        let counts: Vec<u64> = counted(stats).iter().map(|c| c.count).collect();
+        assert_eq!(counts, [22, 34]);
     }
 }

@@ -12,12 +12,14 @@
 
 use std::error::Error;
 use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "fjall")]
+pub(crate) mod fjall;
 #[cfg(any(feature = "rocksdb", feature = "leveldb"))]
 mod foreign;
 #[cfg(feature = "leveldb")]
@@ -34,11 +36,39 @@ pub(crate) type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Resul
 
 /// An engine whose merges are not done after this long has failed: LevelDB, for
 /// one, stops merging for good after an I/O error that it tells nobody of.
-#[cfg(any(feature = "rocksdb", feature = "leveldb"))]
+#[cfg(any(feature = "rocksdb", feature = "leveldb", feature = "fjall"))]
 const SETTLE_MAX: Duration = Duration::from_secs(1800);
 
+/// A directory that an engine may fill.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(crate) struct Home {
+    /// The name of its tier.
+    pub name: String,
+    /// An existing, empty directory.
+    pub path: PathBuf,
+    /// Bytes of tables that may lie there; as many as fit, if none.
+    pub capacity_bytes: Option<u64>,
+    /// USD per 10^9 bytes and month.
+    pub price_usd_gb_month: f64,
+    /// Random reads a second and MB/s of reading, where the device is known.
+    pub profile: Option<[f64; 2]>,
+}
+
+impl Home {
+    /// The directory `path`, of which nothing is known.
+    pub(crate) fn plain(path: PathBuf) -> Home {
+        Home {
+            name: "main".to_string(),
+            path,
+            capacity_bytes: None,
+            price_usd_gb_month: 0.0,
+            profile: None,
+        }
+    }
+}
+
 /// What every engine is given.
-#[derive(Clone, Copy, Serialize, Deserialize, Debug)]
+#[derive(Clone, Serialize, Deserialize, Debug)]
 pub(crate) struct EngineOptions {
     /// Memory of all write buffers together.
     pub write_buffer_bytes: usize,
@@ -50,6 +80,14 @@ pub(crate) struct EngineOptions {
     pub background_threads: u32,
     /// How many entries the store will hold; only [`null`] asks.
     pub entries: u64,
+    /// Whether to read tables past the page cache, where the engine can.
+    pub direct_reads: bool,
+    /// Whether each write is on its device before it is acknowledged.
+    pub synced: bool,
+    /// Which of Thermocline's presets, if not its default; others do not ask.
+    pub preset: Option<String>,
+    /// Thermocline's further options, as a TOML file; others do not ask.
+    pub options_file: Option<PathBuf>,
 }
 
 /// An open store of one engine.
@@ -67,11 +105,15 @@ pub(crate) trait Engine: Sync + Sized {
     where
         Self: 'a;
 
-    /// Opens a store in the existing, empty directory `path`.
-    fn open(path: &Path, options: &EngineOptions) -> Result<Self>;
+    /// Opens a store in `homes`, from fast to slow, at least one. An engine that
+    /// fills one directory alone refuses more.
+    fn open(homes: &[Home], options: &EngineOptions) -> Result<Self>;
 
     /// Writes one entry; logged, not synced.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Deletes one entry; logged, not synced.
+    fn delete(&self, key: &[u8]) -> Result<()>;
 
     /// Shows the value of `key` to `see`; says whether there is one.
     fn get(&self, key: &[u8], see: impl FnMut(&[u8])) -> Result<bool>;
@@ -92,10 +134,41 @@ pub(crate) trait Engine: Sync + Sized {
     /// left to do and the engine was only watched.
     fn settle(&self) -> Result<Duration>;
 
+    /// What the engine has counted since it was opened: merges by kind and the
+    /// like, with the engine's own names.
+    fn counted(&self) -> Result<Vec<Counted>>;
+
     /// The most memory that the engine says it may hold now, in bytes, if it says
     /// so.
     fn memory_bytes_max(&self) -> Option<u64> {
         None
+    }
+}
+
+/// A number that an engine keeps of itself.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub(crate) struct Counted {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub count: u64,
+}
+
+impl Counted {
+    pub(crate) fn new(name: impl Into<String>, count: u64) -> Counted {
+        Counted {
+            name: name.into(),
+            count,
+        }
+    }
+}
+
+/// The only home, for an engine that fills one directory.
+#[cfg(any(feature = "leveldb", feature = "fjall"))]
+fn only<'a>(homes: &'a [Home], engine: &str) -> Result<&'a Home> {
+    match homes {
+        [home] => Ok(home),
+        _ => Err(format!("{engine} fills one directory, not {}", homes.len()).into()),
     }
 }
 
@@ -139,16 +212,19 @@ pub(crate) enum EngineKind {
     Rocksdb,
     /// LevelDB, as Debian packages it.
     Leveldb,
+    /// fjall, from its crate.
+    Fjall,
     /// An engine that does nothing: the driver's own cost.
     Null,
 }
 
 impl EngineKind {
     /// Every engine, in the order of the report.
-    pub(crate) const ALL: [EngineKind; 4] = [
+    pub(crate) const ALL: [EngineKind; 5] = [
         EngineKind::Thermocline,
         EngineKind::Rocksdb,
         EngineKind::Leveldb,
+        EngineKind::Fjall,
         EngineKind::Null,
     ];
 
@@ -158,6 +234,7 @@ impl EngineKind {
             EngineKind::Thermocline => "thermocline",
             EngineKind::Rocksdb => "rocksdb",
             EngineKind::Leveldb => "leveldb",
+            EngineKind::Fjall => "fjall",
             EngineKind::Null => "null",
         }
     }
@@ -176,6 +253,9 @@ impl EngineKind {
                 "leveldb is not in this build: install the library (Debian: libleveldb-dev) \
                  and build with `--features leveldb`",
             ),
+            EngineKind::Fjall if !cfg!(feature = "fjall") => {
+                Some("fjall is not in this build: build with `--features fjall`")
+            }
             _ => None,
         }
     }

@@ -2,10 +2,9 @@
 //! cost, to be kept in mind beside every other number.
 
 use std::hint::black_box;
-use std::path::Path;
 use std::time::Duration;
 
-use super::{Cursor, Engine, EngineOptions, Load, Result};
+use super::{Counted, Cursor, Engine, EngineOptions, Home, Load, Result};
 
 /// The value that every key seems to have.
 const VALUE: [u8; 100] = [b'v'; 100];
@@ -29,7 +28,7 @@ impl Engine for Null {
     type Cursor<'a> = NullCursor;
     type Load<'a> = NullLoad;
 
-    fn open(_path: &Path, options: &EngineOptions) -> Result<Self> {
+    fn open(_homes: &[Home], options: &EngineOptions) -> Result<Self> {
         Ok(Null {
             entries: options.entries,
         })
@@ -37,6 +36,11 @@ impl Engine for Null {
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         black_box((key, value));
+        Ok(())
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        black_box(key);
         Ok(())
     }
 
@@ -67,6 +71,10 @@ impl Engine for Null {
 
     fn settle(&self) -> Result<Duration> {
         Ok(Duration::ZERO)
+    }
+
+    fn counted(&self) -> Result<Vec<Counted>> {
+        Ok(Vec::new())
     }
 }
 

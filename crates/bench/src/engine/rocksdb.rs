@@ -7,23 +7,37 @@
 //! writes on). Gets are pinned, multi-gets are the batched kind, bulk loads are
 //! table files of 64 MiB, moved in when all are written.
 //!
+//! Over a fast and a slow directory it uses `db_paths`, the fast one with its
+//! capacity as target size. RocksDB fills a path with whole levels, and counts
+//! level 0 as large as level 1. So that the levels 0 and 1 lie on the fast path,
+//! `max_bytes_for_level_base` is half of that capacity where it would be more,
+//! and tables are as small in proportion as Thermocline's. The log and the
+//! manifest are on the fast path. With direct reads, flushes and merges are
+//! direct too.
+//!
+//! Last-level temperature (`last_level_temperature`) is not among the
+//! configurations: the C interface has no setter, its option string is accepted,
+//! and the header says of it "no-op for default FileSystem"; a file system of
+//! one's own cannot be made through the C interface.
+//!
 //! Debian builds its package without `NDEBUG`: assertions and the hooks of
 //! RocksDB's own tests are in every hot path, and its `db_bench` warns of it. It
 //! also builds without the processor's CRC instruction, which the log pays for.
 //! [`caveat`] finds this out of whatever library is loaded. To compare with a
 //! release build, put one on the linker's and the loader's path.
 
-use std::ffi::{CString, c_char, c_int, c_void};
-use std::path::{Path, PathBuf};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::foreign::{bytes, c_path, check};
-use super::{Cursor, Engine, EngineOptions, Load, Result, SETTLE_MAX};
+use super::{Counted, Cursor, Engine, EngineOptions, Home, Load, Result, SETTLE_MAX};
 
 mod c;
+mod stats;
 
 use c::*;
 
@@ -33,6 +47,15 @@ const NO_COMPRESSION: c_int = 0;
 /// Bulk loads begin a new table file at this size, the default
 /// `target_file_size_base`.
 const LOAD_FILE_BYTES: u64 = 64 << 20;
+
+/// The default `max_bytes_for_level_base`.
+const LEVEL_BASE_BYTES: u64 = 256 << 20;
+
+/// The least and the default `target_file_size_base`.
+const TABLE_BYTES: [u64; 2] = [1 << 20, 64 << 20];
+
+/// A table of a fast path is at most this part of it.
+const TABLES_OF_FAST_PATH: u64 = 16;
 
 /// How often [`Engine::settle`] looks.
 const POLL: Duration = Duration::from_millis(10);
@@ -90,13 +113,15 @@ impl Engine for Rocksdb {
     type Cursor<'a> = RocksdbCursor<'a>;
     type Load<'a> = RocksdbLoad<'a>;
 
-    fn open(path: &Path, given: &EngineOptions) -> Result<Self> {
-        let name = c_path(path)?;
+    fn open(homes: &[Home], given: &EngineOptions) -> Result<Self> {
+        let first = homes.first().ok_or("rocksdb needs a directory")?;
+        let name = c_path(&first.path)?;
         let family_name = c"default".as_ptr();
         let mut family = ptr::null_mut();
+        let paths = Paths::new(homes)?;
         // SAFETY: every object is created here and passed as its type; the table
         // options take the filter policy over and share the cache, the options
-        // copy the table options, the database copies the options.
+        // copy the table options and the paths, the database copies the options.
         unsafe {
             let options = rocksdb_options_create();
             rocksdb_options_set_create_if_missing(options, 1);
@@ -105,6 +130,20 @@ impl Engine for Rocksdb {
             let jobs = c_int::try_from(given.background_threads)?;
             rocksdb_options_set_max_background_jobs(options, jobs);
             rocksdb_options_set_compression(options, NO_COMPRESSION);
+            let direct = u8::from(given.direct_reads);
+            rocksdb_options_set_use_direct_reads(options, direct);
+            rocksdb_options_set_use_direct_io_for_flush_and_compaction(options, direct);
+            if let Some(fast_bytes) = first.capacity_bytes {
+                let base = (fast_bytes / 2).min(LEVEL_BASE_BYTES);
+                rocksdb_options_set_max_bytes_for_level_base(options, base);
+                let [least, most] = TABLE_BYTES;
+                let table = (fast_bytes / TABLES_OF_FAST_PATH).clamp(least, most);
+                rocksdb_options_set_target_file_size_base(options, table);
+            }
+            if homes.len() > 1 {
+                let list: Vec<*const DbPath> = paths.0.iter().map(|p| p.cast_const()).collect();
+                rocksdb_options_set_db_paths(options, list.as_ptr(), list.len());
+            }
             let table = rocksdb_block_based_options_create();
             let bits = f64::from(given.filter_bits_per_key);
             let policy = rocksdb_filterpolicy_create_bloom_full(bits);
@@ -122,13 +161,15 @@ impl Engine for Rocksdb {
                 &options.cast_const(),
                 &mut family
             ))?;
+            let write = rocksdb_writeoptions_create();
+            rocksdb_writeoptions_set_sync(write, u8::from(given.synced));
             Ok(Rocksdb {
                 db,
                 family,
                 options,
                 read: rocksdb_readoptions_create(),
-                write: rocksdb_writeoptions_create(),
-                path: path.to_path_buf(),
+                write,
+                path: first.path.clone(),
                 loads: AtomicU64::new(0),
             })
         }
@@ -145,6 +186,18 @@ impl Engine for Rocksdb {
                 key.len(),
                 value.as_ptr().cast(),
                 value.len()
+            ))
+        }
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        // SAFETY: as in `put`.
+        unsafe {
+            checked!(rocksdb_delete(
+                self.db,
+                self.write,
+                key.as_ptr().cast(),
+                key.len()
             ))
         }
     }
@@ -257,6 +310,49 @@ impl Engine for Rocksdb {
             thread::sleep(POLL);
         }
         Ok(POLL * QUIET_POLLS)
+    }
+
+    fn counted(&self) -> Result<Vec<Counted>> {
+        // SAFETY: the name is a C string; the answer is null or a C string of
+        // ours to free.
+        let text = unsafe {
+            let value =
+                rocksdb_property_value(self.db, c"rocksdb.cfstats-no-file-histogram".as_ptr());
+            if value.is_null() {
+                return Err("the statistics of rocksdb are not known".into());
+            }
+            let text = CStr::from_ptr(value).to_string_lossy().into_owned();
+            rocksdb_free(value.cast());
+            text
+        };
+        Ok(stats::counted(&text))
+    }
+}
+
+/// The directories as the library wants them.
+struct Paths(Vec<*mut DbPath>);
+
+impl Paths {
+    fn new(homes: &[Home]) -> Result<Paths> {
+        let mut paths = Paths(Vec::new());
+        for home in homes {
+            let path = c_path(&home.path)?;
+            let bytes = home.capacity_bytes.unwrap_or(u64::MAX);
+            // SAFETY: the path lives over the call, which copies it.
+            paths
+                .0
+                .push(unsafe { rocksdb_dbpath_create(path.as_ptr(), bytes) });
+        }
+        Ok(paths)
+    }
+}
+
+impl Drop for Paths {
+    fn drop(&mut self) {
+        for &path in &self.0 {
+            // SAFETY: created in `new`, destroyed once.
+            unsafe { rocksdb_dbpath_destroy(path) };
+        }
     }
 }
 

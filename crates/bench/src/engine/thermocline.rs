@@ -1,12 +1,25 @@
-//! Thermocline through its public interface, with default options but for the
-//! means that every engine is given.
+//! Thermocline through its public interface, with default options, or those of
+//! a file, but for the tiers and the means that every engine is given.
+//!
+//! The capacity of a fast tier is what its tables may have, as RocksDB's target
+//! sizes are; the log and the reserve for flushes come beside it. Where the fast
+//! tier is small the first level is no larger than half of it, and segments of
+//! the log are no larger than the write buffer.
 
-use std::path::Path;
 use std::time::Duration;
 
-use ::thermocline::{BulkLoad, Db, Iter, Options};
+use ::thermocline::{BulkLoad, Db, DeviceProfile, Durability, Iter, Options, Tier};
 
-use super::{Cursor, Engine, EngineOptions, Load, Result};
+use super::{Counted, Cursor, Engine, EngineOptions, Home, Load, Result};
+
+/// The reserve of the fast tier for log and flushes: the engine's default.
+const RESERVE_BYTES_MAX: u64 = 16 << 20;
+
+/// The least and the default first level.
+const FIRST_LEVEL_BYTES: [u64; 2] = [1 << 20, 64 << 20];
+
+/// The least and the default log segment.
+const LOG_SEGMENT_BYTES: [u64; 2] = [1 << 20, 32 << 20];
 
 /// An open Thermocline.
 pub(crate) struct Thermocline {
@@ -17,20 +30,19 @@ impl Engine for Thermocline {
     type Cursor<'a> = ThermoclineCursor;
     type Load<'a> = ThermoclineLoad;
 
-    fn open(path: &Path, given: &EngineOptions) -> Result<Self> {
-        let options = Options::at(path)
-            .write_buffer_bytes(given.write_buffer_bytes as u64)
-            .block_cache_bytes(given.block_cache_bytes as u64)
-            .filter_bits_per_key(given.filter_bits_per_key)
-            .background_threads(given.background_threads as usize);
+    fn open(homes: &[Home], given: &EngineOptions) -> Result<Self> {
         Ok(Thermocline {
-            db: Db::open(options)?,
+            db: Db::open(options(homes, given)?)?,
         })
     }
 
     #[inline]
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         Ok(self.db.put(key, value)?)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        Ok(self.db.delete(key)?)
     }
 
     #[inline]
@@ -65,12 +77,82 @@ impl Engine for Thermocline {
         Ok(Duration::ZERO)
     }
 
+    fn counted(&self) -> Result<Vec<Counted>> {
+        let stats = self.db.stats();
+        let mut counted = vec![
+            Counted::new("flushes", stats.flushes),
+            Counted::new("merges", stats.merges),
+            Counted::new("tables moved", stats.tables_moved),
+            Counted::new("relocations", stats.relocations),
+            Counted::new("flushed bytes", stats.flushed_bytes),
+            Counted::new("merged bytes", stats.merge_out_bytes),
+            Counted::new("relocated bytes", stats.relocated_bytes),
+            Counted::new("stall us", stats.stall_us),
+            Counted::new("memtable hits", stats.memtable_hits),
+            Counted::new("cached hits", stats.cached_hits),
+        ];
+        for tier in &stats.tiers {
+            counted.push(Counted::new(format!("{} hits", tier.name), tier.hits));
+        }
+        Ok(counted)
+    }
+
     fn memory_bytes_max(&self) -> Option<u64> {
         let memory = self.db.stats().memory;
         // The default bound of metadata is far above what a store of this size
         // has: what it has is the tighter promise.
         Some(memory.max.total() - memory.max.table_metadata + memory.used.table_metadata)
     }
+}
+
+/// The store's options.
+fn options(homes: &[Home], given: &EngineOptions) -> Result<Options> {
+    let mut options = match &given.options_file {
+        Some(path) => Options::from_file(path)?,
+        None => Options::new(),
+    };
+    let fast_bytes = homes.first().and_then(|home| home.capacity_bytes);
+    let reserve_bytes = (given.write_buffer_bytes as u64).min(RESERVE_BYTES_MAX);
+    let mut tiers = Vec::new();
+    for (index, home) in homes.iter().enumerate() {
+        let mut tier = Tier::new(&home.name, &home.path)
+            .price_usd_gb_month(home.price_usd_gb_month)
+            .direct_io(given.direct_reads);
+        if let Some(bytes) = home.capacity_bytes {
+            let beside = if index == 0 { reserve_bytes } else { 0 };
+            tier = tier.capacity_bytes(bytes + beside);
+        }
+        if let Some([random_read_iops, sequential_mb_s]) = home.profile {
+            tier = tier.profile(DeviceProfile {
+                random_read_iops,
+                sequential_mb_s,
+            });
+        }
+        tiers.push(tier);
+    }
+    if given.options_file.is_none() {
+        if let Some(bytes) = fast_bytes {
+            let [least, most] = FIRST_LEVEL_BYTES;
+            options = options.first_level_bytes((bytes / 2).clamp(least, most));
+        }
+        let [least, most] = LOG_SEGMENT_BYTES;
+        let segment = (given.write_buffer_bytes as u64).clamp(least, most);
+        options = options.log_segment_bytes(segment);
+    }
+    if let Some(preset) = &given.preset {
+        options = options.preset(preset);
+    }
+    Ok(options
+        .with_tiers(tiers)
+        .reserve_bytes(reserve_bytes)
+        .write_buffer_bytes(given.write_buffer_bytes as u64)
+        .block_cache_bytes(given.block_cache_bytes as u64)
+        .filter_bits_per_key(given.filter_bits_per_key)
+        .background_threads(given.background_threads as usize)
+        .durability(match given.synced {
+            true => Durability::Device,
+            false => Durability::OperatingSystem,
+        }))
 }
 
 /// A cursor over a Thermocline.

@@ -8,7 +8,10 @@ use serde::Serialize;
 use crate::engine::EngineKind;
 use crate::workload::{Order, Outcome, Row};
 
+pub(crate) mod compare;
+pub(crate) mod html;
 mod json;
+pub(crate) mod plots;
 mod table;
 
 pub(crate) use json::JsonLines;

@@ -7,8 +7,9 @@ use std::thread;
 use std::time::Instant;
 
 use super::Settings;
-use super::data::{Dice, KEY_BYTES, Permutation, Values};
+use super::data::{KEY_BYTES, Values};
 use super::timing::{Tally, Timing, run_threads, share};
+use crate::dice::{Dice, Permutation};
 use crate::engine::{Cursor, Engine, Load, Result};
 
 /// Steps after each seek.

@@ -7,13 +7,14 @@
 //! row whose reads find too little or too much fails.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Engine, EngineOptions, Result};
+use crate::engine::{Engine, EngineOptions, Home, Result};
+use crate::scratch::remove_quietly;
 use crate::usage::{
     MemoryWatch, anonymous_bytes, cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes,
 };
@@ -24,6 +25,7 @@ mod timing;
 
 pub(crate) use data::KeyKind;
 use loops::{Direction, Runner};
+pub(crate) use timing::{Tally, run_threads, share};
 
 /// What is measured. The order is the order in which rows run.
 #[derive(
@@ -188,7 +190,7 @@ impl<E: Engine> EngineSession<E> {
             fs::remove_dir_all(&path)?;
         }
         fs::create_dir_all(&path)?;
-        self.store = Some(E::open(&path, &self.settings.engine)?);
+        self.store = Some(E::open(&[Home::plain(path)], &self.settings.engine)?);
         Ok(())
     }
 
@@ -273,9 +275,4 @@ impl<E> Drop for EngineSession<E> {
         self.store = None;
         remove_quietly(&self.settings.directory);
     }
-}
-
-/// Deletes a directory of ours; if that fails there is nobody left to tell.
-pub(crate) fn remove_quietly(directory: &Path) {
-    drop(fs::remove_dir_all(directory));
 }

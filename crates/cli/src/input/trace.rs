@@ -57,7 +57,7 @@ impl TraceFormat {
 
 /// What a traced access does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Operation {
+pub enum Operation {
     /// get, gets.
     Read,
     /// set, add, replace, cas, append, prepend.

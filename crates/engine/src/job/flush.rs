@@ -100,7 +100,7 @@ impl Engine {
             || self.visible().0 < last
         {
             self.check_poisoned()?;
-            std::thread::yield_now();
+            crate::sync::yield_now();
         }
         let bytes_in = sealed.iter().map(|m| m.table.size_bytes() as u64).sum();
         let done = spilling(self, |first_tier| {

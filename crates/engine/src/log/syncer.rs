@@ -9,15 +9,15 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex};
 use thermocline_model::SeqNo;
 
 use super::LogPersist;
 use super::format::segment_path;
 use super::segment::OpenSegment;
 use crate::store::{File, FileSystem};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex};
 use crate::{Error, ErrorKind, Result};
 
 /// Most complete segments that wait for [`LogSyncer::tidy`].

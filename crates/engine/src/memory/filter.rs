@@ -7,9 +7,8 @@
 //!
 //! Invariant: the bits of a key are set before its entry can be found.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::arena::prefetch;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The size of entry that the filter is planned for, key and value.
 const ENTRY_BYTES: usize = 100;

@@ -9,16 +9,15 @@
 //! the call that inserts it returns.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use thermocline_model::cover::{Cover, RangeDelete};
 use thermocline_model::key::{Kind, Prefix, SeqNo};
 
 use super::arena::ArenaPool;
 use super::filter::Filter;
 use super::skiplist::{Hit, ListCursor, MemValue, SkipList};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{ArcSwap, Mutex};
 
 /// How to make a [`Memtable`].
 #[derive(Clone)]

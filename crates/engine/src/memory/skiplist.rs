@@ -22,12 +22,12 @@
 use std::cmp::Ordering as Order;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use thermocline_model::key::{Kind, Prefix, SeqNo};
 
 use super::arena::{Arena, ArenaPool, Place, prefetch};
 use super::narrow;
+use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// Enough for 2^20 entries at the best speed, and for any number at a lower one.
 const HEIGHT_MAX: usize = 20;

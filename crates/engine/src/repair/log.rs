@@ -1,6 +1,6 @@
 //! Reading the log as far as it is sound, and planning where to cut it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thermocline_model::cover::RangeDelete;
 use thermocline_model::key::{Kind, SeqNo};
@@ -154,20 +154,36 @@ impl Repair<'_> {
     /// Plans to keep the log up to its damage.
     pub(super) fn cut_log(&mut self, floor: u64, log: &LogRemains) -> Result<()> {
         let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
-        // Segments without frames up to the end stay: they are links of the chain,
-        // and without them what follows would count as torn off. Where nothing is
-        // kept, all go: what they claim would make the log look damaged again.
-        let end = log.end.map_or(floor, |(segment, _)| segment + 1);
-        self.segments.extend(
-            segments
-                .iter()
-                .map(|s| s.0)
-                .filter(|&s| s >= end.max(floor)),
-        );
+        // A link of the chain stays even if it has no frames: without it, what
+        // follows would count as torn off. All others go: what they claim would
+        // make the rest look damaged again.
+        let kept = self.chain(log.end.map_or(0, |(segment, _)| segment));
+        let others = segments.iter().map(|s| s.0);
+        self.segments
+            .extend(others.filter(|&s| s >= floor && !kept.contains(&s)));
         self.segments.sort_unstable();
         self.segments.dedup();
         self.cut = log.end;
         Ok(())
+    }
+
+    /// Segment `last` and those that it follows, by what each says of the one before.
+    fn chain(&self, last: u64) -> BTreeSet<u64> {
+        let mut chain = BTreeSet::new();
+        let mut next = Some(last).filter(|&last| last > 0);
+        while let Some(segment) = next.take() {
+            chain.insert(segment);
+            let path = log::segment_path(self.directory(), segment);
+            // One that cannot be read says of none before it.
+            let _ = log::scan_frames(self.environment, &path, Some(self.store_id), &mut |found| {
+                if let Found::Header(header) = found {
+                    let before = header.previous_segment;
+                    next = Some(before).filter(|&before| 0 < before && before < segment);
+                }
+                Ok(())
+            });
+        }
+        chain
     }
 
     /// The lowest log segment there is, from `floor` on.

@@ -413,14 +413,9 @@ pub(crate) fn current_number(bytes: &[u8]) -> Option<u64> {
 }
 
 pub(crate) fn read_file(environment: &Environment, path: &Path) -> Result<Vec<u8>> {
-    let how = OpenHow {
-        access: Access::Read,
-        create: Create::Never,
-        direct: false,
-    };
     let file = environment
         .file_system
-        .open(path, how)
+        .open(path, OpenHow::READ)
         .map_err(|e| Error::io("opening", path, e))?;
     let size = file
         .size_bytes()

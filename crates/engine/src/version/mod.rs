@@ -2,4 +2,6 @@
 //! tree of open tables that reads walk.
 
 pub(crate) mod manifest;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tree;

@@ -7,10 +7,8 @@
 //! (I4).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use thermocline_model::key::Prefix;
 use thermocline_model::table::{Extent, TableId, TableMeta};
 use thermocline_model::version::{Keyspace, Level, Run};
@@ -19,6 +17,8 @@ use thermocline_model::view::TableHeat;
 use crate::error::Result;
 use crate::memory::Filter;
 use crate::store::{ObjectKind, ObjectName, Store};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::table::{Table, TableContext};
 
 /// Objects that nobody names any more, waiting to be deleted.

@@ -7,7 +7,7 @@ use crate::engine::foreign::opaque;
 
 opaque! {
     DbHandle, Options, TableOptions, Cache, FilterPolicy, ReadOptions, WriteOptions,
-    FlushOptions, Iterator, Pinned, Family, FileWriter, EnvOptions, IngestOptions,
+    FlushOptions, Iterator, Pinned, Family, FileWriter, EnvOptions, IngestOptions, DbPath,
 }
 
 #[link(name = "rocksdb")]
@@ -31,6 +31,20 @@ unsafe extern "C" {
     pub(super) fn rocksdb_options_set_write_buffer_size(options: *mut Options, bytes: usize);
     pub(super) fn rocksdb_options_set_max_write_buffer_number(options: *mut Options, number: c_int);
     pub(super) fn rocksdb_options_set_max_background_jobs(options: *mut Options, number: c_int);
+    pub(super) fn rocksdb_options_set_max_bytes_for_level_base(options: *mut Options, bytes: u64);
+    pub(super) fn rocksdb_options_set_target_file_size_base(options: *mut Options, bytes: u64);
+    pub(super) fn rocksdb_options_set_use_direct_reads(options: *mut Options, on: u8);
+    pub(super) fn rocksdb_options_set_use_direct_io_for_flush_and_compaction(
+        options: *mut Options,
+        on: u8,
+    );
+    pub(super) fn rocksdb_options_set_db_paths(
+        options: *mut Options,
+        paths: *const *const DbPath,
+        count: usize,
+    );
+    pub(super) fn rocksdb_dbpath_create(path: *const c_char, target_bytes: u64) -> *mut DbPath;
+    pub(super) fn rocksdb_dbpath_destroy(path: *mut DbPath);
     pub(super) fn rocksdb_options_set_compression(options: *mut Options, kind: c_int);
     pub(super) fn rocksdb_options_set_block_based_table_factory(
         options: *mut Options,
@@ -53,6 +67,7 @@ unsafe extern "C" {
     pub(super) fn rocksdb_readoptions_destroy(options: *mut ReadOptions);
     pub(super) fn rocksdb_writeoptions_create() -> *mut WriteOptions;
     pub(super) fn rocksdb_writeoptions_destroy(options: *mut WriteOptions);
+    pub(super) fn rocksdb_writeoptions_set_sync(options: *mut WriteOptions, on: u8);
     pub(super) fn rocksdb_flushoptions_create() -> *mut FlushOptions;
     pub(super) fn rocksdb_flushoptions_destroy(options: *mut FlushOptions);
 
@@ -63,6 +78,13 @@ unsafe extern "C" {
         key_length: usize,
         value: *const c_char,
         value_length: usize,
+        error: *mut *mut c_char,
+    );
+    pub(super) fn rocksdb_delete(
+        db: *mut DbHandle,
+        options: *const WriteOptions,
+        key: *const c_char,
+        key_length: usize,
         error: *mut *mut c_char,
     );
     pub(super) fn rocksdb_get_pinned(
@@ -93,6 +115,7 @@ unsafe extern "C" {
         options: *const FlushOptions,
         error: *mut *mut c_char,
     );
+    pub(super) fn rocksdb_property_value(db: *mut DbHandle, name: *const c_char) -> *mut c_char;
     pub(super) fn rocksdb_property_int(
         db: *mut DbHandle,
         name: *const c_char,

@@ -1,0 +1,48 @@
+//! Fills a store before a run: by puts, in the order of record numbers, which
+//! with hashed keys is a random order. So YCSB loads.
+
+use super::content::Content;
+use super::plan::Keys;
+use super::{RunOrder, Start};
+use crate::dice::Dice;
+use crate::engine::{Engine, Result};
+use crate::keys::text::KEY_BYTES_MAX;
+use crate::mix::trace::Trace;
+use crate::workload::{run_threads, share};
+
+/// Threads that load; more gain nothing on the machines in mind.
+const THREADS: u32 = 2;
+
+/// Writes what the workload of `order` begins with.
+pub(super) fn load<E: Engine>(
+    store: &E,
+    order: &RunOrder,
+    keys: &Keys,
+    trace: Option<&Trace>,
+) -> Result<()> {
+    let records = match (trace, order.workload.start) {
+        (Some(trace), _) => trace.keys().len() as u64,
+        (None, Start::Empty) => return Ok(()),
+        (None, _) => order.records,
+    };
+    let at_random = trace.is_none() && order.workload.start == Start::FilledAtRandom;
+    run_threads(THREADS, |number| {
+        let mut content = Content::new(u64::from(number));
+        let mut dice = Dice::new(order.seed + u64::from(number));
+        let mut buffer = [0; KEY_BYTES_MAX];
+        for index in share(records, number, THREADS) {
+            let record = match at_random {
+                true => dice.below(records),
+                false => index,
+            };
+            let bytes = match trace {
+                Some(trace) => trace.sizes()[record as usize],
+                None => order.workload.value_bytes,
+            };
+            let value = content.make(record, bytes as usize);
+            store.put(keys.of(record, &mut buffer), value)?;
+        }
+        crate::workload::Tally::new(false)
+    })?;
+    Ok(())
+}

@@ -1,0 +1,330 @@
+//! Runs workloads on one engine: loads the store, drives the clients, watches
+//! what it costs.
+//!
+//! A run is a warm-up, then the time that is measured, then the wait for the
+//! merges that it has left behind. Rates, latencies, processor time and reads of
+//! devices are of the measured time. Write amplification is of all three: bytes
+//! that went to the devices from the beginning of the warm-up until nothing was
+//! left to merge, over bytes that clients wrote, so that no debt is hidden.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::Counters;
+use crate::engine::{Counted, Engine, EngineOptions, Home, Result};
+use crate::keys::Chooser;
+use crate::mix::trace::Trace;
+use crate::mix::{Start, Workload};
+use crate::scratch::remove_quietly;
+use crate::usage::{cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes};
+
+mod client;
+mod clock;
+mod content;
+mod inserted;
+mod load;
+mod plan;
+mod tally;
+
+use client::Shared;
+use inserted::Inserted;
+use plan::Keys;
+pub(crate) use tally::QUANTILES;
+
+/// All that a session is told.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(crate) struct Setup {
+    /// The directories, fast to slow; each this session's own.
+    pub homes: Vec<Home>,
+    /// The means.
+    pub engine: EngineOptions,
+}
+
+/// One run of one workload.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(crate) struct RunOrder {
+    /// What to do.
+    pub workload: Workload,
+    /// Records at the beginning; of a trace, its own keys.
+    pub records: u64,
+    /// Threads that act at once.
+    pub clients: u32,
+    /// Seconds before anything is measured.
+    pub warmup_seconds: f64,
+    /// Seconds measured.
+    pub seconds: f64,
+    /// Operations a second of an open loop, all clients together.
+    pub rate: Option<f64>,
+    /// Chooses the dice.
+    pub seed: u64,
+}
+
+/// What the device of one home did.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(crate) struct HomeUse {
+    /// The name of its tier.
+    pub tier: String,
+    /// Bytes that the store takes there at the end.
+    pub bytes: u64,
+    /// USD per month for these.
+    pub price_usd_month: f64,
+    /// The device's counters over the measured time; none where there is no
+    /// block device.
+    pub measured: Option<Counters>,
+    /// The same from the beginning of the warm-up until merges were done.
+    pub settled: Option<Counters>,
+}
+
+/// What one run gave.
+#[derive(Clone, Default, Serialize, Deserialize, Debug)]
+pub(crate) struct RunOutcome {
+    /// How long the store took to load and settle, if it was loaded for this
+    /// run.
+    pub load_seconds: Option<f64>,
+    /// Operations in the measured time.
+    pub operations: u64,
+    /// How long that was.
+    pub seconds: f64,
+    /// Operations in each whole second of it.
+    pub per_second: Vec<u64>,
+    /// Measured operations that read, wrote and scanned.
+    pub counts: [u64; tally::CLASSES],
+    /// 50th, 99th and 99.9th percentile of those, in nanoseconds.
+    pub latency_ns: [Option<[u64; 3]>; tally::CLASSES],
+    /// The latency curves of those, at [`QUANTILES`], in nanoseconds.
+    pub curves_ns: [Vec<u64>; tally::CLASSES],
+    /// Reads that found nothing.
+    pub missing: u64,
+    /// Processor seconds of the process in the measured time.
+    pub cpu_seconds: f64,
+    /// Peak of resident memory of the process in the run.
+    pub rss_peak_bytes: u64,
+    /// Bytes that clients read in the measured time.
+    pub read_bytes: u64,
+    /// Bytes that clients wrote in the warm-up and the measured time.
+    pub written_bytes: u64,
+    /// Bytes of keys and values in the store at the end, where they are known.
+    pub live_bytes: Option<u64>,
+    /// How long merges went on afterwards.
+    pub settle_seconds: f64,
+    /// The devices.
+    pub homes: Vec<HomeUse>,
+    /// What the engine counted from the beginning of the warm-up until merges
+    /// were done.
+    pub counted: Vec<Counted>,
+    /// Whether the rate still changed: the second half of the measured time
+    /// against the first, as a share of their mean.
+    pub drift: Option<f64>,
+}
+
+/// Runs workloads on one engine, whichever it is.
+pub(crate) trait Driver {
+    /// Runs one.
+    fn run(&mut self, order: &RunOrder) -> Result<RunOutcome>;
+}
+
+/// What the open store holds.
+struct Held {
+    workload: Workload,
+    records: u64,
+    keys: Keys,
+    trace: Option<Arc<Trace>>,
+    /// Bytes of keys and values of one record on average, or of all of a trace.
+    record_bytes: f64,
+}
+
+/// The driver of the engine `E`.
+pub(crate) struct EngineDriver<E> {
+    setup: Setup,
+    store: Option<E>,
+    held: Option<Held>,
+}
+
+impl<E: Engine> EngineDriver<E> {
+    /// A driver without a store yet.
+    pub(crate) fn new(setup: Setup) -> Self {
+        EngineDriver {
+            setup,
+            store: None,
+            held: None,
+        }
+    }
+
+    fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.setup.homes.iter().map(|home| home.path.join("store"))
+    }
+
+    /// Closes and deletes the store, if there is one, and opens an empty one.
+    fn open_fresh(&mut self) -> Result<()> {
+        self.store = None;
+        self.held = None;
+        let mut homes = self.setup.homes.clone();
+        for (home, path) in homes.iter_mut().zip(self.paths()) {
+            if path.exists() {
+                fs::remove_dir_all(&path)?;
+            }
+            fs::create_dir_all(&path)?;
+            home.path = path;
+        }
+        self.store = Some(E::open(&homes, &self.setup.engine)?);
+        Ok(())
+    }
+
+    /// Makes the store that the workload begins with, unless it is there.
+    /// Returns how long it took to load and settle.
+    fn make_ready(&mut self, order: &RunOrder) -> Result<Option<f64>> {
+        let same =
+            |held: &Held| held.workload.starts_as(&order.workload) && held.records == order.records;
+        let again = order.workload.start == Start::Empty;
+        if !again && self.held.as_ref().is_some_and(same) {
+            return Ok(None);
+        }
+        let began = Instant::now();
+        self.open_fresh()?;
+        let trace = match &order.workload.trace {
+            Some(path) => {
+                let trace = Trace::read(path, order.workload.value_bytes)?;
+                Some(Arc::new(trace))
+            }
+            None => None,
+        };
+        let (keys, record_bytes) = match &trace {
+            Some(trace) => (Keys::Listed(Arc::clone(trace)), trace.data_bytes() as f64),
+            None => {
+                let text = order.workload.keys;
+                let bytes = text.mean_bytes() + f64::from(order.workload.value_bytes);
+                (Keys::Made(text), bytes)
+            }
+        };
+        let store = self.store.as_ref().ok_or("no store is open")?;
+        load::load(store, order, &keys, trace.as_deref())?;
+        store.settle()?;
+        self.held = Some(Held {
+            workload: order.workload.clone(),
+            records: order.records,
+            keys,
+            trace,
+            record_bytes,
+        });
+        let took = began.elapsed().as_secs_f64();
+        Ok(Some(took).filter(|_| !again))
+    }
+
+    /// The device counters of every home.
+    fn counters(&self) -> Vec<Option<Counters>> {
+        let homes = self.setup.homes.iter();
+        homes.map(|home| Counters::of(&home.path).ok()).collect()
+    }
+
+    fn home_uses(
+        &self,
+        measured: [&[Option<Counters>]; 2],
+        settled: [&[Option<Counters>]; 2],
+    ) -> Result<Vec<HomeUse>> {
+        let between = |[before, after]: [&[Option<Counters>]; 2], index: usize| {
+            Some(after[index]? - before[index]?)
+        };
+        let mut uses = Vec::new();
+        for (index, (home, path)) in self.setup.homes.iter().zip(self.paths()).enumerate() {
+            let bytes = disk_bytes(&path)?;
+            uses.push(HomeUse {
+                tier: home.name.clone(),
+                bytes,
+                price_usd_month: bytes as f64 / 1e9 * home.price_usd_gb_month,
+                measured: between(measured, index),
+                settled: between(settled, index),
+            });
+        }
+        Ok(uses)
+    }
+}
+
+impl<E: Engine> Driver for EngineDriver<E> {
+    fn run(&mut self, order: &RunOrder) -> Result<RunOutcome> {
+        let load_seconds = self.make_ready(order)?;
+        let store = self.store.as_ref().ok_or("no store is open")?;
+        let held = self.held.as_ref().ok_or("no store is loaded")?;
+        let records = match &held.trace {
+            Some(trace) => trace.keys().len() as u64,
+            None => order.records,
+        };
+        let inserted = Inserted::new(records);
+        let shared = Shared::new(order, &inserted, &held.keys, E::CHECKED);
+        let chooser = Chooser::new(order.workload.choice, records);
+        let counted_before = store.counted()?;
+        reset_rss_peak();
+        let devices_before = self.counters();
+
+        let timed = clock::run(store, order, &shared, &chooser, held.trace.as_ref(), || {
+            (self.counters(), cpu_seconds())
+        })?;
+
+        let settling = Instant::now();
+        let mut settle_seconds = 0.0;
+        if order.workload.writes() {
+            let watched = store.settle()?;
+            settle_seconds = settling.elapsed().saturating_sub(watched).as_secs_f64();
+        }
+        let devices_after = self.counters();
+        let [(measured_from, cpu_from), (measured_to, cpu_to)] = &timed.marks;
+        let homes = self.home_uses(
+            [measured_from, measured_to],
+            [&devices_before, &devices_after],
+        )?;
+        let live_bytes = match (&held.trace, order.workload.start) {
+            (Some(_), _) => Some(held.record_bytes as u64),
+            (None, Start::Loaded) => Some((held.record_bytes * inserted.readable() as f64) as u64),
+            // How many records were hit is not known.
+            (None, Start::Empty | Start::FilledAtRandom) => None,
+        };
+        let outcome = RunOutcome {
+            load_seconds,
+            operations: timed.operations,
+            seconds: timed.seconds,
+            drift: clock::drift(&timed.per_second),
+            per_second: timed.per_second,
+            counts: timed.tally.counts(),
+            latency_ns: timed.tally.percentiles(),
+            curves_ns: timed.tally.curves(),
+            missing: timed.tally.missing,
+            cpu_seconds: cpu_to - cpu_from,
+            rss_peak_bytes: rss_peak_bytes(),
+            read_bytes: timed.tally.read_bytes,
+            written_bytes: timed.tally.written_bytes,
+            live_bytes,
+            settle_seconds,
+            homes,
+            counted: since(&counted_before, store.counted()?),
+        };
+        if inserted.readable() > records || order.workload.start == Start::Empty {
+            // It is no longer the store that the next one begins with.
+            self.held = None;
+        }
+        Ok(outcome)
+    }
+}
+
+impl<E> Drop for EngineDriver<E> {
+    fn drop(&mut self) {
+        self.store = None;
+        for home in &self.setup.homes {
+            remove_quietly(&home.path);
+        }
+    }
+}
+
+/// `after` less what was counted `before` under the same name.
+fn since(before: &[Counted], mut after: Vec<Counted>) -> Vec<Counted> {
+    for counted in &mut after {
+        let old = before.iter().find(|old| old.name == counted.name);
+        counted.count = counted.count.saturating_sub(old.map_or(0, |old| old.count));
+    }
+    after
+}
+
+#[cfg(test)]
+mod tests;

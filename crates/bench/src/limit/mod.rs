@@ -1,0 +1,190 @@
+//! The limit: what no engine can exceed on these devices with these fast bytes.
+//!
+//! It is that of an all-knowing placement of single records: the most used ones
+//! in memory, the next on the fast tier, and so on, with no overhead and nothing
+//! moved in vain. Then
+//!
+//! - a read of a record that lies on a tier is one request there, so a tier's
+//!   requests a second over the share of the operations that read from it bound
+//!   the rate;
+//! - every write goes to the log on the first tier once, and a record that lives
+//!   on another tier is written there once; an inserted record pushes one out to
+//!   the last tier. So a tier's write bandwidth over these bytes bounds it too.
+//!
+//! Draws are independent, and for these no policy that cannot see the future
+//! does better than a fixed placement by frequency, for reads and for writes
+//! held back alike. A trace is taken for its frequencies: what a policy could
+//! gain by moving records as the trace goes on is not in its limit, and neither
+//! are a moving hot set's moves. The processor is not a part of the limit.
+//! Scans have none here: how many requests one needs depends on a layout that
+//! the placement of single records does not know.
+
+use serde::{Deserialize, Serialize};
+
+mod place;
+
+pub(crate) use place::{shares, table_shares};
+
+/// A request of up to this many bytes counts as one.
+const REQUEST_BYTES_MAX: f64 = 1_048_576.0;
+
+/// What a device gives at most.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
+pub(crate) struct Rates {
+    /// Random reads a second.
+    pub reads: f64,
+    /// Writes a second.
+    pub writes: f64,
+    /// Bytes written a second.
+    pub written_bytes: f64,
+}
+
+/// What a workload asks for, per operation.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Demand {
+    /// Records read.
+    pub reads: f64,
+    /// Records written that existed.
+    pub updates: f64,
+    /// Records written that did not.
+    pub inserts: f64,
+    /// Bytes of a record.
+    pub record_bytes: f64,
+}
+
+/// The limit of one workload on one set of tiers.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub(crate) struct Limit {
+    /// Share of the accesses to records in memory, and on each tier, fast to
+    /// slow.
+    pub shares: Vec<f64>,
+    /// The same where whole tables are placed, if it was computed.
+    pub table_shares: Option<Vec<f64>>,
+    /// Operations a second, where the devices are known.
+    pub per_second: Option<f64>,
+    /// What bounds it.
+    pub bound_by: Option<String>,
+}
+
+/// The limit, from the shares of memory and of every tier.
+pub(crate) fn limit(
+    shares: Vec<f64>,
+    table_shares: Option<Vec<f64>>,
+    demand: Demand,
+    tiers: &[(String, Option<Rates>)],
+) -> Limit {
+    let mut best: Option<(f64, String)> = None;
+    let mut bound = |capacity: f64, per_operation: f64, words: String| {
+        let rate = capacity / per_operation;
+        if per_operation > 0.0 && best.as_ref().is_none_or(|(least, _)| rate < *least) {
+            best = Some((rate, words));
+        }
+    };
+    for (index, (name, rates)) in tiers.iter().enumerate() {
+        let Some(rates) = rates else {
+            continue;
+        };
+        let share = shares[index + 1];
+        bound(
+            rates.reads,
+            demand.reads * share,
+            format!("reads of {name}"),
+        );
+        let mut records = if index == 0 {
+            demand.updates + demand.inserts
+        } else {
+            demand.updates * share
+        };
+        if index > 0 && index + 1 == tiers.len() {
+            records += demand.inserts;
+        }
+        let bytes = rates.written_bytes.min(rates.writes * REQUEST_BYTES_MAX);
+        bound(
+            bytes,
+            records * demand.record_bytes,
+            format!("writes of {name}"),
+        );
+    }
+    let (per_second, bound_by) = best.unzip();
+    Limit {
+        shares,
+        table_shares,
+        per_second,
+        bound_by,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tier(name: &str, reads: f64, mb_s: f64) -> (String, Option<Rates>) {
+        let rates = Rates {
+            reads,
+            writes: 1000.0,
+            written_bytes: mb_s * 1e6,
+        };
+        (name.to_string(), Some(rates))
+    }
+
+    const READS: Demand = Demand {
+        reads: 1.0,
+        updates: 0.0,
+        inserts: 0.0,
+        record_bytes: 1000.0,
+    };
+
+    #[test]
+    fn a_slow_tier_bounds_reads_by_its_share() {
+        let tiers = [tier("fast", 10_000.0, 400.0), tier("slow", 60.0, 100.0)];
+        let limit = limit(vec![0.5, 0.49, 0.01], None, READS, &tiers);
+        assert!((limit.per_second.unwrap() - 6000.0).abs() < 1e-6);
+        assert_eq!(limit.bound_by.as_deref(), Some("reads of slow"));
+        let all = super::limit(vec![0.5, 0.5, 0.0], None, READS, &tiers);
+        assert_eq!(all.per_second, Some(20_000.0));
+    }
+
+    #[test]
+    fn the_log_takes_every_write_and_the_slow_tier_its_share() {
+        let tiers = [tier("fast", 1e9, 400.0), tier("slow", 1e9, 100.0)];
+        let writes = Demand {
+            reads: 0.0,
+            updates: 1.0,
+            ..READS
+        };
+        let cold = limit(vec![0.1, 0.4, 0.5], None, writes, &tiers);
+        assert_eq!(cold.per_second, Some(200_000.0));
+        let hot = limit(vec![0.5, 0.4, 0.1], None, writes, &tiers);
+        assert_eq!(hot.per_second, Some(400_000.0));
+        assert_eq!(hot.bound_by.as_deref(), Some("writes of fast"));
+        let inserts = Demand {
+            updates: 0.0,
+            inserts: 1.0,
+            ..writes
+        };
+        let pushed = limit(vec![0.5, 0.5, 0.0], None, inserts, &tiers);
+        assert_eq!(pushed.per_second, Some(100_000.0));
+    }
+
+    #[test]
+    fn few_large_requests_bound_a_bandwidth() {
+        let mut slow = tier("slow", 60.0, 150.0);
+        if let Some(rates) = &mut slow.1 {
+            rates.writes = 60.0;
+        }
+        let writes = Demand {
+            reads: 0.0,
+            updates: 1.0,
+            ..READS
+        };
+        let limit = limit(vec![0.0, 1.0], None, writes, &[slow]);
+        assert_eq!(limit.per_second, Some(60.0 * REQUEST_BYTES_MAX / 1000.0));
+    }
+
+    #[test]
+    fn without_known_devices_only_the_shares_stand() {
+        let tiers = [("fast".to_string(), None), ("slow".to_string(), None)];
+        let limit = limit(vec![0.5, 0.4, 0.1], None, READS, &tiers);
+        assert_eq!((limit.per_second, limit.bound_by), (None, None));
+    }
+}

@@ -1,0 +1,33 @@
+//! Seeds with which the prover once found a promise broken, each with its story.
+//! The same faults have tests of their own beside the engine where they could be
+//! made small (`engine/tests/gap.rs`).
+
+use thermocline_sim::Tally;
+use thermocline_sim::harness::{corruption, decode};
+
+/// A log cut by damage, keyspaces flushed at different times: newer tables stood, older
+/// durable entries were gone, and no error.
+#[test]
+fn seed_317_a_log_cut_below_what_tables_hold() {
+    corruption::run(317, &mut Tally::default());
+}
+
+/// Repair took a segment without entries out of the chain of the log; what it had kept
+/// behind that was dropped by the next opening.
+#[test]
+fn seed_439_a_log_cut_behind_a_segment_without_entries() {
+    corruption::run(439, &mut Tally::default());
+}
+
+/// The edit that created an empty keyspace was damaged; repair said nothing was lost.
+#[test]
+fn seed_577_a_manifest_that_lost_an_empty_keyspace() {
+    corruption::run(577, &mut Tally::default());
+}
+
+/// The first mend of seed 439 kept segments that had been passed over, whose claims made
+/// the repaired log look damaged again.
+#[test]
+fn seed_1154_a_log_with_a_segment_that_was_passed_over() {
+    decode::run(1154, &mut Tally::default());
+}
