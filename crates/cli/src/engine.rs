@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 pub(crate) use thermocline::{
     DEFAULT_KEYSPACE, Db, DeviceProfile, Error, ErrorKind, Keyspace, OPTIONS_FILE, Options, Phase,
-    Progress, Result, StoreLock, Tier, human_bytes, repair_with, verify_with,
+    Progress, Result, StoreLock, Tier, Tuned, human_bytes, repair_with, tune, verify_with,
 };
 use thermocline::{DumpOptions, Durability, KeyspaceOptions, WriteBatch, WriteOptions, dump};
 

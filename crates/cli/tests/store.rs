@@ -141,6 +141,86 @@ fn an_open_store_exits_with_5() {
     exits(0, &["get", "--db", &db, "1"]);
 }
 
+/// A two-tier store of the preset `mutant`, named by its options file.
+fn priced_store(scratch: &Scratch) -> String {
+    let (fast, cheap) = (scratch.path("fast"), scratch.path("cheap"));
+    let tier = |name, path: &str, price| {
+        format!("[[tier]]\nname = '{name}'\npath = '{path}'\nprice_usd_gb_month = {price}\n")
+    };
+    let text = format!(
+        "preset = 'mutant'\nheat_epoch_ms = 10\n{}{}",
+        tier("fast", &fast, 0.5),
+        tier("cheap", &cheap, 0.05)
+    );
+    let options = scratch.file("options.toml", text.as_bytes());
+    exits(0, &["put", "--options", &options, "k", "v"]);
+    fast
+}
+
+fn target(db: &str) -> serde_json::Value {
+    let stat = json(&["stat", "--db", db, "--json"]);
+    stat["stats"]["cost"]["target_usd_gb_month"].clone()
+}
+
+#[test]
+fn a_store_at_rest_is_tuned_and_remembers_it() {
+    let scratch = Scratch::new();
+    let db = priced_store(&scratch);
+    assert!(target(&db).is_null());
+    let out = exits(0, &["tune", "--db", &db, "--cost-target", "0.2"]);
+    assert!(out.contains("0.2 USD") && out.contains("nobody"), "{out}");
+    assert_eq!(target(&db), 0.2);
+    exits(0, &["put", "--db", &db, "k", "w"]);
+    assert_eq!(target(&db), 0.2);
+    exits(0, &["tune", "--db", &db, "--no-cost-target"]);
+    assert!(target(&db).is_null());
+}
+
+#[test]
+fn a_target_out_of_reach_is_refused_naming_the_bounds() {
+    let scratch = Scratch::new();
+    let db = priced_store(&scratch);
+    for wrong in ["0.01", "0.6", "0", "nan", "inf", "1e400"] {
+        let output = run(&["tune", "--db", &db, "--cost-target", wrong]);
+        let err = common::text(&output.stderr);
+        assert_ne!(output.status.code(), Some(0), "{wrong}");
+        assert!(
+            err.contains("0.05") && err.contains("0.5"),
+            "{wrong}: {err}"
+        );
+    }
+    let plain = scratch.path("plain");
+    exits(0, &["put", "--db", &plain, "k", "v"]);
+    let output = run(&["tune", "--db", &plain, "--cost-target", "0.1"]);
+    assert_ne!(output.status.code(), Some(0));
+    assert!(common::text(&output.stderr).contains("mutant"));
+}
+
+#[test]
+fn a_running_store_is_tuned_by_the_process_that_has_it_open() {
+    let scratch = Scratch::new();
+    let db = priced_store(&scratch);
+    let mut child = start(&["load", "--db", &db, "-", "--format", "csv"]);
+    let began = Instant::now();
+    loop {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        let out = exits(
+            0,
+            &["tune", "--db", &db, "--cost-target", "0.3", "--wait", "60"],
+        );
+        if out.contains("goes by it now") {
+            break;
+        }
+        // It was faster than the load.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"id\n1\n").unwrap();
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(target(&db), 0.3);
+}
+
 #[test]
 fn tiers_are_remembered_and_a_missing_one_exits_with_6() {
     let scratch = Scratch::new();
@@ -357,6 +437,7 @@ fn every_command_has_help_with_examples() {
         "compact",
         "checkpoint",
         "stat",
+        "tune",
         "explain",
         "dump",
         "verify",

@@ -117,7 +117,8 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
         let tiers = tiers
             .iter()
             .map(|(t, _)| t.spec.clone().moved_to(&path_of(t.spec.name())));
-        let options = engine.options.clone().with_tiers(tiers.collect());
+        let mut options = engine.options.clone().with_tiers(tiers.collect());
+        options.cost_target_usd_per_gb_month = engine.scheduler.lock().cost.target_usd_gb_month;
         replace_file(
             environment,
             place,
@@ -125,6 +126,8 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
             options.to_toml().as_bytes(),
         )?;
     }
+    // Without it the copy would only have to learn again what is hot.
+    let _ = engine.write_heat(first, store_id);
     // Last: only now is it a store.
     manifest::install(environment, first, number).map_err(|e| {
         Error::new(

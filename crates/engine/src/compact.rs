@@ -97,6 +97,14 @@ impl Engine {
                 continue;
             }
             let mut scheduler = self.scheduler.lock();
+            let wait_us = scheduler.moves.wait_us(self.environment.clock.now_micros());
+            if wait_us > 0 && scheduler.running == 0 && self.options.keeps_cost() {
+                // A relocation may be wanted as soon as the bound on bytes allows.
+                drop(scheduler);
+                let wait = Duration::from_micros(wait_us).min(BUSY_WAIT);
+                self.environment.clock.sleep(wait);
+                continue;
+            }
             if scheduler.running == 0 && !self.has_flushable() {
                 return Ok(());
             }

@@ -442,6 +442,35 @@ impl Db {
         self.engine().step()
     }
 
+    /// What all tables together may cost from now on, in USD per 10^9 bytes and
+    /// month on average; `None` for no limit. Kept in the options file. The
+    /// background begins to move tables at once; a power failure right after may
+    /// bring the old target back.
+    ///
+    /// ```
+    /// # use thermocline::{Db, ErrorKind, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let tier = |name, price| Tier::new(name, directory.path().join(name)).price_usd_gb_month(price);
+    /// let options = Options::new().tier(tier("ssd", 0.528)).tier(tier("hdd", 0.045));
+    /// let db = Db::open(options.preset("mutant"))?;
+    /// db.set_cost_target(Some(0.2))?;
+    /// assert_eq!(db.stats().cost.target_usd_gb_month, Some(0.2));
+    /// let error = db.set_cost_target(Some(0.01)).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    /// assert!(error.to_string().contains("the cheapest placement costs 0.045, the dearest 0.528"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a target below the cheapest or above the
+    /// dearest placement, naming both, for prices of tiers that are 0 or all the
+    /// same, with a preset that keeps to no target, and for a store open for
+    /// reading only; [`ErrorKind::Io`] and [`ErrorKind::NoSpace`] when the options
+    /// file cannot be written. Nothing has changed then.
+    pub fn set_cost_target(&self, target_usd_gb_month: Option<f64>) -> Result<()> {
+        self.engine().set_cost_target(target_usd_gb_month)
+    }
+
     /// Makes a store of its own in `directory`, which must not exist or be
     /// empty: one subdirectory per tier, with hard links to tables where the
     /// file system allows and copies where not, and an options file. It holds
@@ -573,6 +602,7 @@ impl Handle {
         stop(&self.engine, threads);
         self.engine.home.context.close_readers();
         self.engine.bury();
+        self.engine.save_heat();
         let mut commit = self.engine.commit.lock();
         match commit.log.take() {
             Some(mut log) => {

@@ -13,6 +13,7 @@ use thermocline_model::table::{Extent, TableMeta};
 
 use crate::batch::Operations;
 use crate::error::{Error, Result};
+use crate::heat::{self, HEAT_FILE, HeatFile};
 use crate::log::{self, Found};
 use crate::store::{Environment, ObjectKind, ObjectName, TIER_FILE_NAME, TIER_MAGIC, TierIdentity};
 use crate::table::salvage::{self, Piece};
@@ -43,7 +44,7 @@ pub struct DumpOptions {
 }
 
 /// Prints the file at `path`, which may be a log segment, a table's meta or
-/// data object, a manifest, the pointer to it, or a tier's identity.
+/// data object, a manifest, the pointer to it, a tier's identity, or a heat file.
 ///
 /// ```
 /// use thermocline::{Db, DumpOptions, Options};
@@ -119,6 +120,9 @@ impl Page<'_> {
         if name == TIER_FILE_NAME || bytes.starts_with(&TIER_MAGIC) {
             return self.tier(bytes);
         }
+        if name == HEAT_FILE || bytes.starts_with(&heat::MAGIC) {
+            return self.heat(bytes);
+        }
         let number = manifest::number_of(name).or_else(|| manifest::claimed_number(bytes));
         if let Some(number) = number.filter(|_| object.is_none()) {
             return self.manifest(number, bytes);
@@ -168,6 +172,20 @@ impl Page<'_> {
                 line!(self, "store       {:032x}", tier.store_id)?;
                 line!(self, "tier        {} {:?}", tier.tier_id, tier.tier_name)?;
                 line!(self, "generation  {}", tier.generation)
+            }
+            Err(error) => self.damaged(error.offset_at().unwrap_or(0), &error.words()),
+        }
+    }
+
+    fn heat(&mut self, bytes: &[u8]) -> Result<()> {
+        match HeatFile::decode(bytes, self.path) {
+            Ok(file) => {
+                line!(self, "store   {:032x}", file.store_id)?;
+                line!(self, "tables  {}", file.temperatures.len())?;
+                for (table, temperature) in &file.temperatures {
+                    line!(self, "{table}  {temperature} reads/s/MiB")?;
+                }
+                Ok(())
             }
             Err(error) => self.damaged(error.offset_at().unwrap_or(0), &error.words()),
         }

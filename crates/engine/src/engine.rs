@@ -210,6 +210,8 @@ pub(crate) struct Engine {
     pub(crate) settling: AtomicUsize,
     /// The newest entry when that last changed, and when it did.
     pub(crate) last_write: Mutex<(SeqNo, u64)>,
+    /// Held while the cost target changes.
+    pub(crate) tuning: Mutex<()>,
     pub(crate) recovery: crate::stats::Recovery,
 }
 

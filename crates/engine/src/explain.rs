@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 use thermocline_model::job::Reason;
@@ -69,6 +70,9 @@ pub struct Place {
     pub probes: u64,
     /// Point reads that it answered.
     pub hits: u64,
+    /// Block reads per second and MiB of the table, smoothed; none where the
+    /// preset keeps no temperatures, and for a table that is too young.
+    pub temperature: Option<f64>,
     /// The rule that put or keeps it there, with its numbers.
     pub rule: Option<String>,
     /// What would move it next.
@@ -98,6 +102,9 @@ impl fmt::Display for Explanation {
             )?;
             if place.table.is_some() {
                 write!(f, ", read {} times, answered {}", place.probes, place.hits)?;
+            }
+            if let Some(temperature) = place.temperature {
+                write!(f, ", temperature {temperature:.3} reads/s/MiB")?;
             }
             if let Some(rule) = &place.rule {
                 write!(f, "\n    because: {rule}")?;
@@ -130,7 +137,11 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
         .map(|open| (open.meta.id, open.heat()))
         .collect();
     let found = engine.get(space, key, None)?.is_some();
-    let scene = engine.scene(&mut engine.scheduler.lock());
+    let (scene, placer) = {
+        let mut scheduler = engine.scheduler.lock();
+        let placer = Arc::clone(&scheduler.preset.placer);
+        (engine.scene(&mut scheduler), placer)
+    };
     let nothing = BTreeSet::new();
     let policy_view = scene.view(&nothing, &[]);
     let mut places = Vec::new();
@@ -159,6 +170,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
                 tier: None,
                 probes: 0,
                 hits: 0,
+                temperature: None,
                 rule: Some("written, not flushed yet".to_string()),
                 next: Some(
                     "a flush, when enough memtables are sealed or the log grows too long"
@@ -182,7 +194,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
             continue;
         };
         let heat = heats.get(&open.meta.id).copied().unwrap_or_default();
-        let why = thermocline_policy::why(&policy_view, open.meta.id);
+        let why = placer.why(&policy_view, open.meta.id);
         let tier = engine.tiers.get(open.meta.tier().0 as usize);
         places.push(Place {
             kind: "table",
@@ -194,6 +206,10 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
             tier: tier.map(|t| t.spec.name().to_string()),
             probes: heat.probes,
             hits: heat.hits,
+            temperature: policy_view
+                .heat
+                .get(&open.meta.id)
+                .and_then(|h| h.temperature),
             rule: why.as_ref().map(|w| {
                 Reason {
                     rule: w.rule.clone(),

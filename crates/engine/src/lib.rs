@@ -32,6 +32,7 @@ mod engine;
 mod error;
 mod explain;
 mod footprint;
+mod heat;
 mod job;
 mod keyspace;
 mod lock;
@@ -52,6 +53,7 @@ mod step;
 pub mod store;
 mod sync;
 pub mod table;
+mod tune;
 mod verify;
 mod version;
 mod write;
@@ -72,8 +74,8 @@ pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use snapshot::Snapshot;
 pub use stats::{
-    Event, KeyspaceStats, LevelStats, MemoryStats, Recovery, Stats, TableInfo, TierStats,
-    human_bytes,
+    CostStats, Event, KeyspaceStats, LevelStats, MemoryStats, Recovery, Stats, TableInfo,
+    TierStats, human_bytes,
 };
 /// ```
 /// # use thermocline::{KEY_BYTES_MAX, VALUE_BYTES_MAX, WriteBatch};
@@ -108,6 +110,7 @@ pub use thermocline_model::tier::DeviceProfile;
 /// }
 /// ```
 pub use thermocline_policy::{PresetEntry, presets};
+pub use tune::{Tuned, tune};
 pub use verify::{Phase, Problem, Progress, VerifyReport, verify, verify_in, verify_with};
 pub use write::WriteOptions;
 

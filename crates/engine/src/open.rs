@@ -52,13 +52,14 @@ pub const DEFAULT_KEYSPACE: &str = "default";
 /// Opens the store of `options` on `environment`.
 pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine> {
     options.check()?;
-    let preset = thermocline_policy::by_name(&options.preset).ok_or_else(|| {
-        let names: Vec<_> = thermocline_policy::presets()
-            .iter()
-            .map(|p| p.name)
-            .collect();
-        Error::invalid("option preset").expected(names.join(" or "), &options.preset)
-    })?;
+    let preset =
+        thermocline_policy::by_name(&options.preset, &options.heat()).ok_or_else(|| {
+            let names: Vec<_> = thermocline_policy::presets()
+                .iter()
+                .map(|p| p.name)
+                .collect();
+            Error::invalid("option preset").expected(names.join(" or "), &options.preset)
+        })?;
     let tiers = open_tiers(&options, environment)?;
     let found = look(&options, environment)?;
     let recovery = Recovery {
@@ -103,7 +104,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         versions: Mutex::new(versions),
         spaces: ArcSwap::from_pointee(Spaces::new()),
         snapshots: Mutex::new(BTreeMap::new()),
-        scheduler: Mutex::new(Scheduler::new(preset)),
+        scheduler: Mutex::new(Scheduler::new(preset, options.cost())),
         work: Condvar::new(),
         done: Condvar::new(),
         next_id: AtomicU64::new(next_id),
@@ -113,11 +114,13 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         closing: AtomicBool::new(false),
         settling: AtomicUsize::new(0),
         last_write: Mutex::new((last_seq, environment.clock.now_micros())),
+        tuning: Mutex::new(()),
         recovery,
         tiers,
         options,
     };
     engine.build_spaces()?;
+    engine.load_heat();
     let replayed = engine.replay_log()?;
     if !engine.options.read_only {
         engine.begin_generation(found)?;

@@ -4,12 +4,13 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use thermocline_model::tier::TierId;
-use thermocline_policy::place::Lower;
 
 use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
 use crate::log;
-use crate::stats::{KeyspaceStats, LevelStats, MemoryStats, Stats, TableInfo, TierStats};
+use crate::stats::{
+    CostStats, KeyspaceStats, LevelStats, MemoryStats, Stats, TableInfo, TierStats,
+};
 use crate::version::manifest;
 
 /// Bytes that prices are given for.
@@ -25,11 +26,13 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
             versions.manifest.as_ref().map(|m| m.size_bytes()),
         )
     };
-    let (states, lower) = {
+    let (states, lower, cost) = {
         let mut scheduler = engine.scheduler.lock();
         let scene = engine.scene(&mut scheduler);
         let view = scene.view(&scheduler.busy, &scheduler.busy_outputs);
-        (view.tiers.to_vec(), Lower::of(&view))
+        let placer = &scheduler.preset.placer;
+        let cost = CostStats::of(engine, &view);
+        (view.tiers.to_vec(), placer.lower(&view), cost)
     };
     let is_full = engine.update_full();
     let tiers: Vec<TierStats> = engine
@@ -181,6 +184,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         now_us: engine.environment.clock.now_micros(),
         capacity_bytes: engine.capacity_bytes(),
         is_full,
+        cost,
     }
 }
 
@@ -194,6 +198,7 @@ fn ratio(a: u64, b: u64) -> f64 {
 }
 
 pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
+    let scene = engine.scene(&mut engine.scheduler.lock());
     let versions = engine.versions.lock();
     let tier = |id: TierId| {
         engine
@@ -224,6 +229,7 @@ pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
                 probes: heat.probes,
                 hits: heat.hits,
                 block_reads: heat.block_reads,
+                temperature: scene.temperature(table.id),
                 created_us: table.created_us,
             });
         }

@@ -13,6 +13,10 @@ use crate::error::Error;
 use crate::footprint::MemoryBytes;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+mod cost;
+
+pub use cost::CostStats;
+
 const SHARDS: usize = 8;
 
 #[derive(Debug, Default)]
@@ -95,6 +99,8 @@ pub(crate) struct Counters {
     pub(crate) blocks_copied: Counter,
     pub(crate) relocations: Counter,
     pub(crate) relocated_bytes: Counter,
+    pub(crate) migrations_saved: Counter,
+    pub(crate) migrations_saved_bytes: Counter,
     pub(crate) bulk_bytes: Counter,
     pub(crate) job_errors: Counter,
     /// Nanoseconds a writer owes per byte; `u64::MAX` means stop.
@@ -166,7 +172,8 @@ pub struct Event {
     pub started_us: u64,
     /// How long it took, in microseconds.
     pub took_us: u64,
-    /// `flush`, `merge` or `relocate`.
+    /// `flush`, `merge` or `relocate`; `heat` and `tune` for what is noted and is
+    /// no job.
     pub job: &'static str,
     /// In which keyspace.
     pub keyspace: String,
@@ -330,6 +337,8 @@ pub struct Stats {
     pub is_full: bool,
     /// What the opening found.
     pub recovery: Recovery,
+    /// Prices, and what was moved for them.
+    pub cost: CostStats,
 }
 
 /// Memory held beside the most that the options allow. See [`Stats`].
@@ -500,8 +509,11 @@ pub struct TableInfo {
     pub probes: u64,
     /// Point reads that it answered.
     pub hits: u64,
-    /// Blocks read from the device.
+    /// Blocks read from the device for point reads and scans.
     pub block_reads: u64,
+    /// Block reads per second and MiB, smoothed; none where the preset keeps no
+    /// temperatures, and for a table that is too young to have one.
+    pub temperature: Option<f64>,
     /// When it was written, in microseconds since the Unix epoch.
     pub created_us: u64,
 }
@@ -664,6 +676,7 @@ impl fmt::Display for Stats {
             "write amplification {:.2}, space amplification {:.2}, price {:.4} USD a month",
             self.write_amplification, self.space_amplification, self.price_usd_month
         )?;
+        writeln!(f, "{}", self.cost)?;
         write!(
             f,
             "stalls: {} writes slowed, {:.3} s in all; job errors {}",

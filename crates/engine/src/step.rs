@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use thermocline_model::job::{Job, Layout, NewTable};
 use thermocline_model::key::SeqNo;
+use thermocline_model::moves::Moves;
 use thermocline_model::range::KeyRange;
-use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::table::TableId;
 use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
-use thermocline_model::view::{PartLoad, ShapeOptions, TableHeat, View};
+use thermocline_model::view::{CostOptions, PartLoad, ShapeOptions, TableHeat, View};
 use thermocline_policy::{Access, HeatMap, Preset};
 
 use crate::engine::{Engine, PartView, Versions};
@@ -58,6 +59,11 @@ pub(crate) struct Scheduler {
     /// What the heat tracker was told of each table so far.
     fed: HeatMap,
     pub(crate) running: usize,
+    /// The options of placement by price; the target changes while the store
+    /// is open.
+    pub(crate) cost: CostOptions,
+    pub(crate) moves: Moves,
+    pub(crate) tended: crate::heat::Tended,
     /// No job before this moment: one has just failed.
     not_before_us: u64,
 }
@@ -72,7 +78,7 @@ impl std::fmt::Debug for Scheduler {
 }
 
 impl Scheduler {
-    pub(crate) fn new(preset: Preset) -> Scheduler {
+    pub(crate) fn new(preset: Preset, cost: CostOptions) -> Scheduler {
         Scheduler {
             preset,
             busy: BTreeSet::new(),
@@ -80,6 +86,9 @@ impl Scheduler {
             flushing: BTreeSet::new(),
             fed: HeatMap::new(),
             running: 0,
+            cost,
+            moves: Moves::default(),
+            tended: crate::heat::Tended::default(),
             not_before_us: 0,
         }
     }
@@ -103,10 +112,17 @@ pub(crate) struct Scene {
     oldest_snapshot: SeqNo,
     idle: bool,
     shape: ShapeOptions,
+    cost: CostOptions,
+    moves: Moves,
     now_us: u64,
 }
 
 impl Scene {
+    /// The temperature of a table, if it has one.
+    pub(crate) fn temperature(&self, table: TableId) -> Option<f64> {
+        self.heat.get(&table)?.temperature
+    }
+
     pub(crate) fn view<'a>(
         &'a self,
         busy: &'a BTreeSet<TableId>,
@@ -124,6 +140,8 @@ impl Scene {
             oldest_snapshot: self.oldest_snapshot,
             idle: self.idle,
             shape: &self.shape,
+            cost: &self.cost,
+            moves: &self.moves,
             now_us: self.now_us,
         }
     }
@@ -134,6 +152,9 @@ impl Engine {
     pub(crate) fn scene(&self, scheduler: &mut Scheduler) -> Scene {
         let version = Arc::clone(&self.versions.lock().current);
         let heat = self.sample_heat(scheduler, &version);
+        let now_us = self.environment.clock.now_micros();
+        let cool_down_us = scheduler.cost.migration_cool_down_us;
+        scheduler.moves.follow(now_us, cool_down_us);
         let flushing = &scheduler.flushing;
         let mut memtables = BTreeMap::new();
         for (&id, space) in &**self.spaces.load() {
@@ -174,7 +195,9 @@ impl Engine {
             memtables,
             log_bytes: self.log_bytes.load(Ordering::Relaxed),
             shape: self.options.shape(),
-            now_us: self.environment.clock.now_micros(),
+            cost: scheduler.cost.clone(),
+            moves: scheduler.moves.clone(),
+            now_us,
         }
     }
 
@@ -196,6 +219,7 @@ impl Engine {
                     hits: now.hits.saturating_sub(before.hits),
                     block_reads: now.block_reads.saturating_sub(before.block_reads),
                     scans: now.scans.saturating_sub(before.scans),
+                    temperature: None,
                 };
                 if delta != TableHeat::default() {
                     tracker.touch(&Access {
@@ -209,15 +233,7 @@ impl Engine {
             }
         }
         scheduler.fed = fed;
-        tracker.sample(self.environment.clock.now_micros())
-    }
-
-    /// Gives new tables the heat of those they were made from.
-    pub(crate) fn inherit_heat(&self, parents: &[TableId], children: &[Arc<TableMeta>]) {
-        let tracker = Arc::clone(&self.scheduler.lock().preset.heat);
-        for child in children {
-            tracker.inherit(parents, child);
-        }
+        tracker.sample(version, self.environment.clock.now_micros())
     }
 
     /// Whether nothing was written for a while, or somebody waits for the store
@@ -248,6 +264,7 @@ impl Engine {
 
     pub(crate) fn step_as(&self, role: Role) -> Result<bool> {
         self.bury();
+        self.tend();
         let Some(planned) = self.plan(role) else {
             self.update_brake();
             self.unload_cold_tables();
@@ -309,6 +326,11 @@ impl Engine {
             }
             Job::Relocate(relocate) => {
                 scheduler.busy.insert(relocate.table);
+                let table = self.versions.lock().tables.get(&relocate.table).cloned();
+                let bytes = table.map_or(0, |t| t.meta.data_bytes());
+                let now_us = self.environment.clock.now_micros();
+                let rate = scheduler.cost.migration_bytes_per_second_max;
+                scheduler.moves.begin(relocate.table, bytes, rate, now_us);
             }
         }
         Planned { job, hull }
@@ -361,6 +383,7 @@ impl Engine {
                 }
                 Job::Relocate(relocate) => {
                     scheduler.busy.remove(&relocate.table);
+                    scheduler.moves.end();
                 }
             }
             if result.is_err() {

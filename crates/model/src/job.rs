@@ -149,6 +149,9 @@ pub struct Layout {
     pub wanted: TierId,
     /// The rule that says so.
     pub rule: &'static str,
+    /// Whether the data goes to another tier than what it replaces lies on
+    /// because of its heat: a merge that is a migration as well.
+    pub migrates: bool,
 }
 
 /// What a placer knows of a table about to be written.
@@ -160,6 +163,8 @@ pub struct NewTable {
     pub slot: Slot,
     /// The keys it may hold, if known.
     pub range: Option<KeyRange>,
+    /// Its first key, if known.
+    pub start: Option<Box<[u8]>>,
     /// About how many bytes it will have.
     pub size_bytes: u64,
     /// The tables it is made from.

@@ -12,7 +12,7 @@ pub mod cuts;
 pub mod edit;
 pub mod job;
 pub mod key;
-
+pub mod moves;
 pub mod picture;
 pub mod range;
 pub mod table;
@@ -25,6 +25,7 @@ pub use cuts::Cuts;
 pub use edit::{Change, Edit};
 pub use job::{Job, Reason};
 pub use key::{Kind, SeqNo};
+pub use moves::Moves;
 pub use range::KeyRange;
 pub use table::{Compression, Extent, ObjectId, TableId, TableMeta};
 pub use tier::{DeviceProfile, TierId, TierState};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::key::SeqNo;
+use crate::moves::Moves;
 use crate::table::TableId;
 use crate::tier::TierState;
 use crate::version::{KeyspaceId, Slot, Version};
@@ -20,6 +21,10 @@ pub struct TableHeat {
     pub block_reads: u64,
     /// Scans that passed over it.
     pub scans: u64,
+    /// Block reads per second and MiB of the table, smoothed; `None` where the
+    /// tracker keeps no temperatures, and for a table that is too young to
+    /// have one.
+    pub temperature: Option<f64>,
 }
 
 /// The memtables of one part.
@@ -58,6 +63,22 @@ pub struct ShapeOptions {
     pub tier_fill_share: f64,
 }
 
+/// What the operator asks of placement by price.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CostOptions {
+    /// Most that all tables together may cost, in USD per 10^9 bytes and month,
+    /// on average over all bytes; `None` where price is no object.
+    pub target_usd_gb_month: Option<f64>,
+    /// Of all tables, the share by which a table must be out of its place in the
+    /// order of temperatures before it is moved; and the share by which its
+    /// temperature must differ. From 0 to 1.
+    pub migration_resistance: f64,
+    /// Bytes that relocations may move in a second.
+    pub migration_bytes_per_second_max: u64,
+    /// Microseconds in which no table is moved twice.
+    pub migration_cool_down_us: u64,
+}
+
 /// What a policy sees.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
@@ -86,6 +107,10 @@ pub struct View<'a> {
     pub idle: bool,
     /// The shape options.
     pub shape: &'a ShapeOptions,
+    /// The options of placement by price.
+    pub cost: &'a CostOptions,
+    /// What was relocated lately.
+    pub moves: &'a Moves,
     /// Now, in microseconds since the Unix epoch.
     pub now_us: u64,
 }

@@ -6,12 +6,16 @@
 //! a policy may be foolish without losing data. A new policy is a new file.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use thermocline_model::job::{Job, Layout, NewTable};
 use thermocline_model::table::{TableId, TableMeta};
-use thermocline_model::version::KeyspaceId;
+use thermocline_model::version::{KeyspaceId, Version};
 use thermocline_model::view::{TableHeat, View};
 
+use crate::place::Lower;
+
+pub mod cost;
 pub mod heat;
 pub mod place;
 pub mod plan;
@@ -21,7 +25,7 @@ pub mod why;
 
 pub use preset::{Preset, PresetEntry, by_name, presets};
 pub use pressure::{Pressure, pressure};
-pub use why::{Explanation, why};
+pub use why::Explanation;
 
 /// How much each table is used; a table not listed was not.
 pub type HeatMap = BTreeMap<TableId, TableHeat>;
@@ -38,6 +42,14 @@ pub trait Planner: Send {
 pub trait Placer: Send + Sync {
     /// The tiers of `new`.
     fn place(&self, view: &View<'_>, new: &NewTable) -> Layout;
+    /// Why `table` lies where it lies, and what would move it next; `None` when
+    /// no keyspace has it.
+    fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation>;
+    /// What lies lower than it belongs because the tier it belongs on is full.
+    /// Nothing where that depends on more than the room on the tiers.
+    fn lower(&self, _view: &View<'_>) -> Lower {
+        Lower::default()
+    }
 }
 
 /// One use of a table, or several summed up.
@@ -57,10 +69,19 @@ pub struct Access<'a> {
 pub trait HeatTracker: Send + Sync {
     /// Takes note of a use. On the path of reads: never blocks.
     fn touch(&self, access: &Access<'_>);
-    /// Gives a new table the heat of those it was made from.
-    fn inherit(&self, parents: &[TableId], child: &TableMeta);
+    /// Gives new tables the heat of those they were made from. Called before
+    /// a sample is taken of a version that has the one and not the other.
+    fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]);
     /// Whether `key` is among the most used.
     fn is_hot(&self, key: &[u8]) -> bool;
-    /// The heat of all tables at `now_us`, microseconds since the Unix epoch.
-    fn sample(&self, now_us: u64) -> HeatMap;
+    /// The heat of the tables of `version` at `now_us`, microseconds since the
+    /// Unix epoch. What is not in the version may be forgotten.
+    fn sample(&self, version: &Version, now_us: u64) -> HeatMap;
+    /// The temperatures that are worth keeping over a restart.
+    fn save(&self) -> Vec<(TableId, f64)> {
+        Vec::new()
+    }
+    /// Takes over temperatures kept by [`HeatTracker::save`]; those of tables that
+    /// are not there any more do no harm.
+    fn restore(&self, _temperatures: &[(TableId, f64)]) {}
 }

@@ -13,7 +13,8 @@ use thermocline_model::table::TableId;
 use thermocline_model::version::Slot;
 use thermocline_model::view::{PartLoad, TableHeat};
 use thermocline_policy::place::ByLevel;
-use thermocline_policy::{Placer, pressure, why};
+use thermocline_policy::why::by_level::why;
+use thermocline_policy::{Placer, pressure};
 
 const LARGE: u64 = 1 << 40;
 
@@ -300,6 +301,7 @@ fn a_new_table_lies_where_its_level_belongs() {
             keyspace: KEYSPACE,
             slot,
             range,
+            start: None,
             size_bytes: 4 * M,
             parents: parents.iter().map(|&t| TableId(t)).collect(),
         };
@@ -327,6 +329,7 @@ fn a_tier_without_room_passes_a_new_table_on() {
         keyspace: KEYSPACE,
         slot: Slot::Newest(0),
         range: None,
+        start: None,
         size_bytes: 4 * M,
         parents: Vec::new(),
     };

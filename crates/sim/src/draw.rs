@@ -65,15 +65,17 @@ fn spread(dice: &mut Dice, low: u64, high: u64) -> u64 {
     (base + dice.below(base)).min(high)
 }
 
-fn tier(dice: &mut Dice, place: &Place, index: usize) -> Tier {
+/// A tier, and its price in cents.
+fn tier(dice: &mut Dice, place: &Place, index: usize) -> (Tier, u64) {
     let name = format!("tier{index}");
     let blocks = [512, 512, KIB, 4 * KIB, 16 * KIB, 64 * KIB, MIB, 4 * MIB];
     let compressions = [Compression::None, Compression::Lz4, Compression::Zstd];
+    let cents = dice.below(100);
     let mut tier = Tier::new(&name, place.root.join(&name))
         .block_bytes(dice.one_of(&blocks))
         .compression(dice.one_of(&compressions))
         .direct_io(dice.percent(30))
-        .price_usd_gb_month(dice.below(100) as f64 / 100.0);
+        .price_usd_gb_month(cents as f64 / 100.0);
     if dice.percent(30) {
         tier = tier.profile(DeviceProfile {
             random_read_iops: 100.0 + dice.below(1_000_000) as f64,
@@ -93,7 +95,7 @@ fn tier(dice: &mut Dice, place: &Place, index: usize) -> Tier {
     if !place.real && dice.percent(10) {
         tier = tier.io_budget_bytes_per_second(spread(dice, MIB, 64 * MIB));
     }
-    tier
+    (tier, cents)
 }
 
 /// Options of a store in that place. A new store takes cuts among `keys`.
@@ -134,10 +136,40 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
     if dice.percent(80) {
         options = options.memtable_bytes(spread(dice, 16 * KIB, write_buffer));
     }
+    let mut cents = Vec::new();
     for index in 0..place.tiers {
-        options = options.tier(tier(dice, place, index));
+        let (tier, price) = tier(dice, place, index);
+        options = options.tier(tier);
+        cents.push(price);
     }
-    options
+    let keeps_cost = presets().iter().any(|p| p.name == preset && p.keeps_cost);
+    if keeps_cost {
+        priced(dice, options, &cents)
+    } else {
+        options
+    }
+}
+
+/// Options of placement by price, and a target where there can be one.
+fn priced(dice: &mut Dice, options: Options, cents: &[u64]) -> Options {
+    let options = options
+        .heat_epoch_ms(dice.one_of(&[10, 100, 1000, 3_600_000]))
+        .cooling_coefficient(dice.one_of(&[0.01, 0.5, 0.999, 1.0]))
+        .migration_resistance(dice.one_of(&[0.0, 0.05, 0.3, 1.0]))
+        .migration_bytes_per_second_max(spread(dice, MIB, 1 << 40))
+        .migration_cool_down_s(dice.one_of(&[0, 1, 60]));
+    match target(dice, cents) {
+        Some(target) if dice.percent(70) => options.cost_target_usd_per_gb_month(target),
+        _ => options,
+    }
+}
+
+/// A target that tiers at these prices can meet, if they are such that there can
+/// be one.
+fn target(dice: &mut Dice, cents: &[u64]) -> Option<f64> {
+    let (cheapest, dearest) = (*cents.iter().min()?, *cents.iter().max()?);
+    let steps = (cheapest > 0 && dearest > cheapest).then_some(dearest - cheapest)?;
+    Some((cheapest + dice.below(steps + 1)) as f64 / 100.0)
 }
 
 #[cfg(test)]

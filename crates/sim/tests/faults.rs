@@ -26,6 +26,8 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
         "merge",
         "relocate tier-over",
         "relocate tier-under",
+        "relocate over-budget",
+        "relocate hotter",
     ] {
         assert!(done.iter().any(|d| d.starts_with(job)), "{job}");
     }

@@ -21,6 +21,7 @@ mod repair;
 mod replay;
 mod scan;
 mod stat;
+mod tune;
 mod verify;
 mod whole;
 
@@ -40,6 +41,7 @@ pub(crate) enum Command {
     Compact(compact::Compact),
     Checkpoint(checkpoint::Checkpoint),
     Stat(stat::Stat),
+    Tune(tune::Tune),
     Explain(explain::Explain),
     Dump(dump::Dump),
     Verify(verify::Verify),
@@ -62,6 +64,7 @@ impl Command {
             Command::Compact(command) => command.run(out),
             Command::Checkpoint(command) => command.run(out),
             Command::Stat(command) => command.run(out),
+            Command::Tune(command) => command.run(out),
             Command::Explain(command) => command.run(out),
             Command::Dump(command) => command.run(out),
             Command::Verify(command) => command.run(out),

@@ -9,7 +9,7 @@ use crate::exit::{Exit, Failure};
 use crate::store::ReadArgs;
 
 /// What `--tables` shows of a table, in this order; `--json` has all of it.
-const TABLE_COLUMNS: [&str; 13] = [
+const TABLE_COLUMNS: [&str; 14] = [
     "id",
     "keyspace",
     "slot",
@@ -22,6 +22,7 @@ const TABLE_COLUMNS: [&str; 13] = [
     "probes",
     "hits",
     "block_reads",
+    "temperature",
     "range",
 ];
 

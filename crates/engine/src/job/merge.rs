@@ -166,6 +166,12 @@ impl Engine {
             return Ok(Done::nothing());
         }
         let committed = self.commit_edit(edit, opened, &mut |_, _| {});
+        if committed.is_ok() {
+            // Before anybody plans with the new version.
+            let parents = merged.values().flatten().map(|t| Arc::clone(&t.meta));
+            let parents: Vec<_> = parents.collect();
+            ending.preset.heat.inherit(&parents, &new);
+        }
         drop(ending);
         if committed.is_err() && self.space(job.keyspace).is_none() {
             // The keyspace was dropped meanwhile.
@@ -175,7 +181,6 @@ impl Engine {
         for (outputs, _) in results {
             outputs.keep();
         }
-        self.inherit_heat(&job.inputs, &new);
         let count = merged.values().map(Vec::len).sum::<usize>();
         let what = format!(
             "{count} tables into {} of {}, {} moved",
@@ -312,7 +317,7 @@ impl Engine {
         {
             return Ok(None);
         }
-        let tier = outputs.tier()?;
+        let tier = outputs.tier(disk.key())?;
         let spec = &self.tiers[tier.0 as usize].spec;
         let compressed = block.stored_bytes < block.payload_bytes;
         let fits = (spec.block_size() / 2..spec.block_size() * 2)

@@ -56,6 +56,8 @@ struct Current {
     data_tier: TierId,
     /// Where the data belongs.
     wanted_tier: TierId,
+    /// See [`Layout::migrates`](thermocline_model::job::Layout::migrates).
+    migrates: bool,
     meta_tier: TierId,
     /// Range deletes from here on belong to this table; none means from the
     /// beginning.
@@ -92,6 +94,8 @@ pub(crate) struct Outputs<'a> {
     /// Of these, the ones that lie lower than they belong: the tier that was
     /// full, and bytes.
     spilled: Vec<(TierId, u64)>,
+    /// Bytes of those that need not be migrated any more.
+    migrated: Vec<u64>,
     disarmed: bool,
 }
 
@@ -106,6 +110,7 @@ impl<'a> Outputs<'a> {
             low: None,
             finished: Vec::new(),
             spilled: Vec::new(),
+            migrated: Vec::new(),
             disarmed: false,
         }
     }
@@ -127,7 +132,7 @@ impl<'a> Outputs<'a> {
     #[inline]
     pub(crate) fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
         if self.current.is_none() {
-            self.begin()?;
+            self.begin(Some(key))?;
         }
         match &mut self.current {
             Some(current) => current.writer.add(key, seq, kind, value),
@@ -153,7 +158,7 @@ impl<'a> Outputs<'a> {
     /// Copies a whole block of `from` without decoding it.
     pub(crate) fn add_block(&mut self, from: &Table, block: usize, stored: &[u8]) -> Result<()> {
         if self.current.is_none() {
-            self.begin()?;
+            self.begin(Some(from.block_info(block).first_key))?;
         }
         match &mut self.current {
             Some(current) => current.writer.add_block_raw(from, block, stored),
@@ -161,10 +166,10 @@ impl<'a> Outputs<'a> {
         }
     }
 
-    /// The tier that the next bytes go to.
-    pub(crate) fn tier(&mut self) -> Result<TierId> {
+    /// The tier that the next bytes go to, of which `first` is the first key.
+    pub(crate) fn tier(&mut self, first: &[u8]) -> Result<TierId> {
         if self.current.is_none() {
-            self.begin()?;
+            self.begin(Some(first))?;
         }
         Ok(self
             .current
@@ -172,7 +177,8 @@ impl<'a> Outputs<'a> {
             .map_or(self.target.first_tier, |c| c.data_tier))
     }
 
-    fn begin(&mut self) -> Result<()> {
+    /// Begins a table; `first` is its first key, unless it has range deletes only.
+    fn begin(&mut self, first: Option<&[u8]>) -> Result<()> {
         let engine = self.engine.clone();
         if let Host::Load(engine) = &engine {
             let bytes = self.finished.iter().map(|t| t.size_bytes()).sum();
@@ -182,6 +188,7 @@ impl<'a> Outputs<'a> {
             keyspace: self.target.keyspace,
             slot: self.target.slot,
             range: None,
+            start: first.or(self.low.as_deref()).map(Into::into),
             size_bytes: self.target.table_bytes,
             parents: self.target.parents.clone(),
         });
@@ -206,6 +213,7 @@ impl<'a> Outputs<'a> {
             meta_object: engine.new_id(),
             data_tier,
             wanted_tier: layout.wanted.min(last_tier),
+            migrates: layout.migrates && data_tier == layout.data,
             meta_tier,
             low: self.low.take(),
         });
@@ -228,7 +236,7 @@ impl<'a> Outputs<'a> {
             if self.cover.clip(self.low.as_deref(), next).is_empty() {
                 return Ok(());
             }
-            self.begin()?;
+            self.begin(None)?;
         }
         let Some(mut current) = self.current.take() else {
             return Ok(());
@@ -271,6 +279,9 @@ impl<'a> Outputs<'a> {
         if current.data_tier > current.wanted_tier && self.target.background {
             self.spilled.push((current.wanted_tier, written.data_bytes));
         }
+        if current.migrates {
+            self.migrated.push(written.data_bytes);
+        }
         self.finished
             .push(Arc::new(written.into_meta(meta_place, data_place)));
         Ok(())
@@ -291,6 +302,10 @@ impl<'a> Outputs<'a> {
         for (tier, bytes) in self.spilled.drain(..) {
             let counters = &self.engine.tiers[tier.0 as usize].counters;
             counters.spilled(bytes, now_us);
+        }
+        for bytes in self.migrated.drain(..) {
+            self.engine.counters.migrations_saved.add(1);
+            self.engine.counters.migrations_saved_bytes.add(bytes);
         }
     }
 }

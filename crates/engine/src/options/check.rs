@@ -1,9 +1,15 @@
 //! Which options are refused.
 
 use thermocline_model::tier::{TIERS_MAX, is_tier_name};
+use thermocline_policy::cost::money;
+use thermocline_policy::presets;
 
 use super::{KIB, MIB, OPTIONS_FILE, Options};
 use crate::error::{Error, Result};
+
+/// Longest epoch and longest cool-down.
+const HOUR_MS: u64 = 3_600_000;
+const YEAR_S: u64 = 365 * 86_400;
 
 impl Options {
     /// Refuses what cannot work, naming option, value and bounds.
@@ -63,6 +69,27 @@ impl Options {
         )?;
         within("restart_interval", self.restart_interval, 1, 255)?;
         within("tier_fill_share", self.tier_fill_share, 0.1, 1.0)?;
+        within("heat_epoch_ms", self.heat_epoch_ms, 10, HOUR_MS)?;
+        // At 0 a table would be as hot as its last epoch.
+        within(
+            "cooling_coefficient",
+            self.cooling_coefficient,
+            f64::MIN_POSITIVE,
+            1.0,
+        )?;
+        within("migration_resistance", self.migration_resistance, 0.0, 1.0)?;
+        within(
+            "migration_bytes_per_second_max",
+            self.migration_bytes_per_second_max,
+            KIB,
+            u64::MAX,
+        )?;
+        within(
+            "migration_cool_down_s",
+            self.migration_cool_down_s,
+            0,
+            YEAR_S,
+        )?;
         for (i, tier) in self.tiers.iter().enumerate() {
             let name = &tier.name;
             if !is_tier_name(name) || name.eq_ignore_ascii_case(OPTIONS_FILE) {
@@ -127,6 +154,31 @@ impl Options {
                     .expected("numbers above 0", format!("{p:?}")));
             }
         }
+        if let Some(target) = self.cost_target_usd_per_gb_month {
+            self.check_cost_target(target)?;
+        }
         self.default_cuts().map(drop)
+    }
+
+    /// Whether the preset keeps to a cost target, and its moves to their bounds.
+    pub(crate) fn keeps_cost(&self) -> bool {
+        let mut keeping = presets().iter().filter(|p| p.keeps_cost);
+        keeping.any(|p| p.name == self.preset)
+    }
+
+    /// Refuses a cost target that cannot be met with these tiers and this preset.
+    pub(crate) fn check_cost_target(&self, target: f64) -> Result<()> {
+        let what = "option cost_target_usd_per_gb_month";
+        if !self.keeps_cost() {
+            let keeping = presets().iter().filter(|p| p.keeps_cost).map(|p| p.name);
+            let keeping: Vec<_> = keeping.collect();
+            return Err(Error::invalid(format!(
+                "{what}: no preset but {} keeps to one, and this is {}",
+                keeping.join(" or "),
+                self.preset
+            )));
+        }
+        let prices: Vec<f64> = self.tiers.iter().map(|t| t.price_usd_gb_month).collect();
+        money::check_target(target, &prices).map_err(|e| Error::invalid(format!("{what}: {e}")))
     }
 }

@@ -5,6 +5,7 @@
 //! `thermocline.toml` of the first tier, so that tools find the others.
 
 mod check;
+mod cost;
 mod set;
 mod tier;
 
@@ -12,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use thermocline_model::cuts::Cuts;
-use thermocline_model::view::ShapeOptions;
+use thermocline_model::view::{CostOptions, ShapeOptions};
+use thermocline_policy::heat::HeatOptions;
 
 use crate::error::{Error, Result};
 
@@ -95,6 +97,13 @@ pub struct Options {
     pub(crate) restart_interval: u8,
     pub(crate) tier_fill_share: f64,
     pub(crate) reserve_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cost_target_usd_per_gb_month: Option<f64>,
+    pub(crate) heat_epoch_ms: u64,
+    pub(crate) cooling_coefficient: f64,
+    pub(crate) migration_resistance: f64,
+    pub(crate) migration_bytes_per_second_max: u64,
+    pub(crate) migration_cool_down_s: u64,
     pub(crate) cuts: Vec<String>,
     #[serde(skip)]
     pub(crate) cuts_bytes: Vec<Vec<u8>>,
@@ -129,6 +138,12 @@ impl Default for Options {
             restart_interval: 4,
             tier_fill_share: 0.95,
             reserve_bytes: 16 * MIB,
+            cost_target_usd_per_gb_month: None,
+            heat_epoch_ms: 1000,
+            cooling_coefficient: 0.999,
+            migration_resistance: 0.05,
+            migration_bytes_per_second_max: 64 * MIB,
+            migration_cool_down_s: 60,
             cuts: Vec::new(),
             cuts_bytes: Vec::new(),
             create_if_missing: true,
@@ -329,6 +344,22 @@ impl Options {
     pub(crate) fn memtable_capacity(&self) -> usize {
         let auto = (self.write_buffer_bytes / 8).clamp(64 * KIB, 64 * MIB);
         self.memtable_bytes.unwrap_or(auto) as usize
+    }
+
+    pub(crate) fn cost(&self) -> CostOptions {
+        CostOptions {
+            target_usd_gb_month: self.cost_target_usd_per_gb_month,
+            migration_resistance: self.migration_resistance,
+            migration_bytes_per_second_max: self.migration_bytes_per_second_max,
+            migration_cool_down_us: self.migration_cool_down_s.saturating_mul(1_000_000),
+        }
+    }
+
+    pub(crate) fn heat(&self) -> HeatOptions {
+        HeatOptions {
+            epoch_us: self.heat_epoch_ms.saturating_mul(1000),
+            cooling_coefficient: self.cooling_coefficient,
+        }
     }
 
     pub(crate) fn shape(&self) -> ShapeOptions {

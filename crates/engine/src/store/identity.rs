@@ -188,6 +188,17 @@ pub(super) fn replace(
     path: &Path,
     bytes: &[u8],
 ) -> io::Result<()> {
+    swap(file_system, temporary, path, bytes)?;
+    file_system.sync_directory(directory)
+}
+
+/// Puts `bytes` at `path` by way of `temporary`; the name may not be durable yet.
+pub(super) fn swap(
+    file_system: &dyn FileSystem,
+    temporary: &Path,
+    path: &Path,
+    bytes: &[u8],
+) -> io::Result<()> {
     // A file of that name is what a crash left of an earlier attempt.
     match file_system.unlink(temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -196,8 +207,7 @@ pub(super) fn replace(
     let file = file_system.open(temporary, OpenHow::NEW)?;
     write_all_at(&*file, bytes, 0)?;
     file.sync()?;
-    file_system.rename(temporary, path)?;
-    file_system.sync_directory(directory)
+    file_system.rename(temporary, path)
 }
 
 #[cfg(test)]

@@ -84,6 +84,21 @@ pub(crate) fn create_directory(environment: &Environment, path: &Path) -> Result
     Ok(())
 }
 
+/// Swaps the small file `name` of `directory` for one that holds `bytes`. A
+/// power failure leaves the old one or the new one, whole. The directory is not
+/// synced: a sync that failed would take names with it that others count on.
+pub(crate) fn swap_file(
+    environment: &Environment,
+    directory: &Path,
+    name: &str,
+    bytes: &[u8],
+) -> Result<()> {
+    let path = directory.join(name);
+    let temporary = directory.join(format!("{name}.new"));
+    identity::swap(&*environment.file_system, &temporary, &path, bytes)
+        .map_err(|error| Error::io("replacing file", &path, error))
+}
+
 /// Replaces the small file `name` of `directory` by one that holds `bytes`:
 /// durable on return; after an error the old or the new one stands, whole. A
 /// file that holds them already is left alone.

@@ -537,8 +537,9 @@ impl TableCursor {
         let spare = left.and_then(Arc::into_inner).map(Block::into_buffer);
         let decoded = Block::decode(stored, spare.unwrap_or_default());
         let block = Arc::new(self.table.checked(index, decoded)?);
-        self.table.count_block_read();
+        // What a merge reads is no use of the table.
         if self.mode.fill_cache {
+            self.table.count_block_read();
             self.table
                 .cache()
                 .insert(self.table.id(), index as u32, &block);

@@ -4,46 +4,24 @@
 //! whose counts have faded to nothing is forgotten, which bounds the memory by
 //! the tables in use. Readers sum up their uses and hand them over in bulk.
 //!
-//! `touch` never waits: any shard can hold any table's counts, since they are
-//! added up in the end, so it takes the first one that is free. If none is,
-//! the uses are not counted.
+use std::sync::{Arc, Mutex};
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, TryLockError};
-
-use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::table::TableMeta;
+use thermocline_model::version::Version;
 use thermocline_model::view::TableHeat;
 
+use super::shards::{Shards, add, lock};
 use crate::{Access, HeatMap, HeatTracker};
 
 /// Time in which counts halve, in microseconds.
 pub const HALF_LIFE_US: u64 = 600_000_000;
 
-const SHARDS: usize = 8;
-
-type Shard = HashMap<TableId, TableHeat>;
-
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Counters {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: Shards,
     /// When the counts were last halved; 0 before the first sample.
     halved_us: Mutex<u64>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Counts are whole whenever the lock is free: a panic elsewhere does not
-    // spoil them.
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-fn add(to: &mut TableHeat, heat: &TableHeat) {
-    to.probes = to.probes.saturating_add(heat.probes);
-    to.hits = to.hits.saturating_add(heat.hits);
-    to.block_reads = to.block_reads.saturating_add(heat.block_reads);
-    to.scans = to.scans.saturating_add(heat.scans);
 }
 
 fn map(heat: &TableHeat, f: impl Fn(u64) -> u64) -> TableHeat {
@@ -52,37 +30,29 @@ fn map(heat: &TableHeat, f: impl Fn(u64) -> u64) -> TableHeat {
         hits: f(heat.hits),
         block_reads: f(heat.block_reads),
         scans: f(heat.scans),
+        temperature: None,
     }
 }
 
 impl HeatTracker for Counters {
     fn touch(&self, access: &Access<'_>) {
-        let first = access.table.0 as usize;
-        for i in 0..SHARDS {
-            let mut shard = match self.shards[(first + i) % SHARDS].try_lock() {
-                Ok(shard) => shard,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => continue,
-            };
-            add(shard.entry(access.table).or_default(), &access.delta);
-            return;
-        }
+        self.shards.touch(access.table, &access.delta);
     }
 
     /// The mean of the parents: outputs of a merge are about as many and as
     /// large as its inputs.
-    fn inherit(&self, parents: &[TableId], child: &TableMeta) {
+    fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]) {
         let mut sum = TableHeat::default();
-        for shard in &self.shards {
-            let shard = lock(shard);
-            for heat in parents.iter().filter_map(|p| shard.get(p)) {
+        for shard in self.shards.each() {
+            for heat in parents.iter().filter_map(|p| shard.get(&p.id)) {
                 add(&mut sum, heat);
             }
         }
         let mean = map(&sum, |n| n / parents.len().max(1) as u64);
         if mean != TableHeat::default() {
-            let shard = &self.shards[child.id.0 as usize % SHARDS];
-            add(lock(shard).entry(child.id).or_default(), &mean);
+            for child in children {
+                self.shards.touch(child.id, &mean);
+            }
         }
     }
 
@@ -91,7 +61,7 @@ impl HeatTracker for Counters {
         false
     }
 
-    fn sample(&self, now_us: u64) -> HeatMap {
+    fn sample(&self, _version: &Version, now_us: u64) -> HeatMap {
         let halvings = {
             let mut halved_us = lock(&self.halved_us);
             if *halved_us == 0 {
@@ -102,8 +72,7 @@ impl HeatTracker for Counters {
             halvings
         };
         let mut heat_map = HeatMap::new();
-        for shard in &self.shards {
-            let mut shard = lock(shard);
+        for mut shard in self.shards.each() {
             if halvings > 0 {
                 let halvings = u32::try_from(halvings).unwrap_or(u32::MAX);
                 shard.retain(|_, heat| {
@@ -123,6 +92,7 @@ impl HeatTracker for Counters {
 mod tests {
     use super::*;
     use thermocline_model::picture::parse_table;
+    use thermocline_model::table::TableId;
     use thermocline_model::version::KeyspaceId;
 
     fn touch(counters: &Counters, table: u64, probes: u64) {
@@ -142,26 +112,28 @@ mod tests {
         let counters = Counters::default();
         touch(&counters, 1, 4);
         touch(&counters, 1, 6);
-        assert_eq!(counters.sample(1)[&TableId(1)].probes, 10);
-        assert_eq!(counters.sample(1 + HALF_LIFE_US)[&TableId(1)].probes, 5);
-        assert!(counters.sample(1 + 70 * HALF_LIFE_US).is_empty());
+        assert_eq!(
+            counters.sample(&Version::empty(), 1)[&TableId(1)].probes,
+            10
+        );
+        assert_eq!(
+            counters.sample(&Version::empty(), 1 + HALF_LIFE_US)[&TableId(1)].probes,
+            5
+        );
+        assert!(
+            counters
+                .sample(&Version::empty(), 1 + 70 * HALF_LIFE_US)
+                .is_empty()
+        );
     }
 
     #[test]
     fn a_child_is_as_hot_as_its_parents_on_average() {
         let counters = Counters::default();
         touch(&counters, 1, 10);
-        let child = parse_table("#3[a..b]").unwrap();
-        counters.inherit(&[TableId(1), TableId(2)], &child);
-        assert_eq!(counters.sample(1)[&TableId(3)].probes, 5);
-    }
-
-    #[test]
-    fn a_touch_does_not_wait_for_a_locked_shard() {
-        let counters = Counters::default();
-        let guards: Vec<_> = counters.shards.iter().skip(1).map(lock).collect();
-        touch(&counters, 5, 7);
-        drop(guards);
-        assert_eq!(counters.sample(1)[&TableId(5)].probes, 7);
+        let table = |text| Arc::new(parse_table(text).unwrap());
+        let parents = [table("#1[a..b]"), table("#2[a..b]")];
+        counters.inherit(&parents, &[table("#3[a..b]")]);
+        assert_eq!(counters.sample(&Version::empty(), 1)[&TableId(3)].probes, 5);
     }
 }

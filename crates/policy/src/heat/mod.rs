@@ -1,5 +1,28 @@
 //! Heat trackers, one a file.
 
 pub mod counters;
+mod shards;
+pub mod temperature;
 
 pub use counters::Counters;
+pub use temperature::Temperature;
+
+/// The options of heat trackers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct HeatOptions {
+    /// How often temperatures are reckoned, in microseconds; above 0.
+    pub epoch_us: u64,
+    /// How much of its temperature a table keeps from one epoch to the next:
+    /// above 0, at most 1.
+    pub cooling_coefficient: f64,
+}
+
+impl Default for HeatOptions {
+    /// The paper's: a second, and 0.999.
+    fn default() -> HeatOptions {
+        HeatOptions {
+            epoch_us: 1_000_000,
+            cooling_coefficient: 0.999,
+        }
+    }
+}

@@ -12,11 +12,14 @@
 //! device has room, rather than be moved again soon.
 
 use thermocline_model::job::{Layout, NewTable};
+use thermocline_model::table::TableId;
 use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::view::View;
 
 use crate::Placer;
 use crate::place::fill::{Fill, depth};
+use crate::place::lower::Lower;
+use crate::why::{Explanation, by_level};
 
 /// About how much of a table its meta extent is.
 const META_DIVISOR: u64 = 20;
@@ -44,6 +47,7 @@ impl Placer for ByLevel {
                 data: tier_id(0),
                 wanted: tier_id(0),
                 rule: "only-tier",
+                migrates: false,
             };
         }
         let fill = Fill::of(view);
@@ -60,7 +64,16 @@ impl Placer for ByLevel {
             data: tier_id(data),
             wanted: tier_id(wanted),
             rule: if data == wanted { rule } else { "tier-full" },
+            migrates: false,
         }
+    }
+
+    fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation> {
+        by_level::why(view, table)
+    }
+
+    fn lower(&self, view: &View<'_>) -> Lower {
+        Lower::of(view)
     }
 }
 

@@ -1,9 +1,12 @@
 //! Placers, one a file, and how tiers fill.
 
+pub mod by_heat;
 pub mod by_level;
 pub mod fill;
 pub mod lower;
+pub mod span;
 
+pub use by_heat::ByHeat;
 pub use by_level::ByLevel;
 pub use fill::{Fill, limit_of_all};
 pub use lower::Lower;

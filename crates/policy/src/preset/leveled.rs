@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::heat::Counters;
+use crate::heat::{Counters, HeatOptions};
 use crate::place::ByLevel;
 use crate::plan::{Balance, FlushSealed, Leveled};
 use crate::preset::{Preset, PresetEntry};
@@ -11,10 +11,11 @@ use crate::preset::{Preset, PresetEntry};
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
     name: "leveled",
     about: "leveled merges; levels fill the tiers from the newest down",
+    keeps_cost: false,
     make,
 };
 
-fn make() -> Preset {
+fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(FlushSealed),

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::heat::HeatOptions;
 use crate::{HeatTracker, Placer, Planner};
 
 pub mod leveled;
+pub mod mutant;
 
 /// A choice, ready to use.
 pub struct Preset {
@@ -36,21 +38,23 @@ pub struct PresetEntry {
     pub name: &'static str,
     /// What it does, in a sentence.
     pub about: &'static str,
+    /// Whether it keeps to a cost target.
+    pub keeps_cost: bool,
     /// Makes one.
-    pub make: fn() -> Preset,
+    pub make: fn(&HeatOptions) -> Preset,
 }
 
 /// All presets, the default one first.
 #[must_use]
 pub fn presets() -> &'static [PresetEntry] {
-    &[leveled::ENTRY]
+    &[leveled::ENTRY, mutant::ENTRY]
 }
 
 /// The preset of that name.
 #[must_use]
-pub fn by_name(name: &str) -> Option<Preset> {
+pub fn by_name(name: &str, heat: &HeatOptions) -> Option<Preset> {
     let entry = presets().iter().find(|p| p.name == name)?;
-    Some((entry.make)())
+    Some((entry.make)(heat))
 }
 
 #[cfg(test)]
@@ -60,8 +64,9 @@ mod tests {
     #[test]
     fn every_preset_is_found_by_its_name() {
         for entry in presets() {
-            assert_eq!(by_name(entry.name).unwrap().name, entry.name);
+            let preset = by_name(entry.name, &HeatOptions::default()).unwrap();
+            assert_eq!(preset.name, entry.name);
         }
-        assert!(by_name("none").is_none());
+        assert!(by_name("none", &HeatOptions::default()).is_none());
     }
 }

@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use thermocline_model::job::{Job, Merge, NewTable};
 use thermocline_model::key::SeqNo;
+use thermocline_model::moves::Moves;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
 use thermocline_model::tier::{TierId, TierState};
 use thermocline_model::version::{KeyspaceId, RunId, Slot, Version};
-use thermocline_model::view::{PartLoad, ShapeOptions, TableHeat, View};
+use thermocline_model::view::{CostOptions, PartLoad, ShapeOptions, TableHeat, View};
 use thermocline_model::{Change, Cuts, Edit, check_edit, check_version, picture};
-use thermocline_policy::place::ByLevel;
+use thermocline_policy::heat::HeatOptions;
+use thermocline_policy::place::{ByHeat, ByLevel};
 use thermocline_policy::{Placer, Preset, by_name};
 
 pub const M: u64 = 1 << 20;
@@ -33,6 +35,16 @@ impl Dice {
 
     pub fn below(&mut self, n: u64) -> u64 {
         self.roll() % n.max(1)
+    }
+}
+
+/// No target, and no bound on moves.
+pub fn cost() -> CostOptions {
+    CostOptions {
+        target_usd_gb_month: None,
+        migration_resistance: 0.05,
+        migration_bytes_per_second_max: 1 << 40,
+        migration_cool_down_us: 0,
     }
 }
 
@@ -61,6 +73,10 @@ pub struct World {
     pub oldest_snapshot: SeqNo,
     pub idle: bool,
     pub shape: ShapeOptions,
+    pub cost: CostOptions,
+    pub moves: Moves,
+    /// Whether tables are placed as `mutant` does.
+    pub by_heat: bool,
     pub now_us: u64,
     pub flushed_bytes: u64,
     pub merged_bytes: u64,
@@ -101,6 +117,9 @@ impl World {
             log_bytes: 0,
             log_segments: (1, 1),
             shape: shape(),
+            cost: cost(),
+            moves: Moves::default(),
+            by_heat: false,
             now_us: 1 << 40,
             flushed_bytes: 0,
             merged_bytes: 0,
@@ -123,6 +142,8 @@ impl World {
             oldest_snapshot: self.oldest_snapshot,
             idle: self.idle,
             shape: &self.shape,
+            cost: &self.cost,
+            moves: &self.moves,
             now_us: self.now_us,
         }
     }
@@ -180,10 +201,12 @@ impl World {
             keyspace: KEYSPACE,
             slot,
             range: Some(range.clone()),
+            start: Some(range.start.clone()),
             size_bytes: bytes,
             parents: parents.to_vec(),
         };
-        let layout = ByLevel.place(&self.view(), &new);
+        let placer: &dyn Placer = if self.by_heat { &ByHeat } else { &ByLevel };
+        let layout = placer.place(&self.view(), &new);
         let id = TableId(self.take());
         let mut extent = |tier, length| Extent {
             tier,
@@ -387,5 +410,9 @@ pub fn empty(parts: u64, capacities: &[u64]) -> World {
 }
 
 pub fn leveled() -> Preset {
-    by_name("leveled").unwrap()
+    by_name("leveled", &HeatOptions::default()).unwrap()
+}
+
+pub fn mutant() -> Preset {
+    by_name("mutant", &HeatOptions::default()).unwrap()
 }

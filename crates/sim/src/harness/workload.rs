@@ -35,6 +35,8 @@ pub enum Act {
     Step,
     /// All background jobs.
     Settle,
+    /// Sets the cost target that a room stands for.
+    Tune(Room),
     /// Merges everything.
     Compact,
     /// Makes a keyspace with a cut of so many bytes.
@@ -49,13 +51,22 @@ pub enum Act {
     Close,
 }
 
+/// What the options of a workload differ in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Setting {
+    /// Whether the log is written through a map.
+    mapped: bool,
+    /// Whether tables lie by temperature and price, and the room stands for a
+    /// cost target.
+    priced: bool,
+}
+
 /// A store made beforehand, and what is done to it.
 pub struct Workload {
     /// Its name, for messages.
     pub name: &'static str,
     seed: u64,
-    /// Whether the log is written through a map.
-    mapped: bool,
+    setting: Setting,
     base: Disk,
     /// What the store holds before.
     before: Contents,
@@ -109,6 +120,16 @@ fn machine(seed: u64, mapped: bool) -> Disk {
     disk
 }
 
+impl Setting {
+    /// Levels fill tiers.
+    fn plain(mapped: bool) -> Setting {
+        Setting {
+            mapped,
+            priced: false,
+        }
+    }
+}
+
 impl Workload {
     /// All of them; `seed` draws keys and values.
     #[must_use]
@@ -117,6 +138,7 @@ impl Workload {
             Workload::life(seed, false),
             Workload::life(seed, true),
             Workload::moves(seed, true),
+            Workload::prices(seed, false),
             Workload::recovery(seed, false),
             Workload::recovery(seed, true),
         ]
@@ -160,7 +182,7 @@ impl Workload {
         Workload {
             name: "life",
             seed,
-            mapped,
+            setting: Setting::plain(mapped),
             base: machine(seed, mapped),
             before: fresh(),
             earlier: Vec::new(),
@@ -178,7 +200,8 @@ impl Workload {
         making.push(Act::Load("default".into(), (0..30).map(loaded).collect()));
         writes(&mut dice, 8, &mut making);
         making.extend([Act::Compact, Act::Close]);
-        let (base, before) = made(&machine(seed, mapped), &making, mapped);
+        let setting = Setting::plain(mapped);
+        let (base, before) = made(&machine(seed, mapped), &making, setting);
         let mut acts = vec![Act::Open(Room::Little)];
         writes(&mut dice, 1, &mut acts);
         acts.push(Act::Settle);
@@ -189,7 +212,40 @@ impl Workload {
         Workload {
             name: "moves",
             seed,
+            setting,
+            base,
+            before,
+            earlier: Vec::new(),
+            acts,
+        }
+    }
+
+    /// A store whose cost target is lowered and raised again, at an opening and
+    /// while it is open.
+    #[must_use]
+    pub fn prices(seed: u64, mapped: bool) -> Workload {
+        let mut dice = Dice(seed ^ 3);
+        let setting = Setting {
             mapped,
+            priced: true,
+        };
+        let mut making = vec![Act::Open(Room::Plenty)];
+        let loaded = |n: u64| (format!("k{n:02}m").into_bytes(), vec![n as u8; 800]);
+        making.push(Act::Load("default".into(), (0..30).map(loaded).collect()));
+        writes(&mut dice, 8, &mut making);
+        making.extend([Act::Compact, Act::Settle, Act::Close]);
+        let (base, before) = made(&machine(seed, mapped), &making, setting);
+        let mut acts = vec![Act::Open(Room::Little), Act::Settle];
+        writes(&mut dice, 1, &mut acts);
+        acts.extend([Act::Tune(Room::Plenty), Act::Settle, Act::Flush]);
+        acts.extend([Act::Tune(Room::Little), Act::Step, Act::Compact]);
+        writes(&mut dice, 1, &mut acts);
+        acts.extend([Act::Close, Act::Open(Room::Plenty), Act::Settle]);
+        writes(&mut dice, 1, &mut acts);
+        Workload {
+            name: "prices",
+            seed,
+            setting,
             base,
             before,
             earlier: Vec::new(),
@@ -208,13 +264,14 @@ impl Workload {
         let disk = machine(seed, mapped);
         disk.record_crashes();
         let mut history = History::new(fresh());
-        drop(play(&disk, &making, mapped, &mut history));
+        let setting = Setting::plain(mapped);
+        drop(play(&disk, &making, setting, &mut history));
         let crashed = disk.recorded_crashes();
         // In a job, or behind it.
         let at = crashed.len() * 9 / 10;
         let base = crashed[at].disk(seed, Down::Power);
         let look = base.fork(seed);
-        let db = Db::open_in(options(Room::Little, mapped), &look.environment()).unwrap();
+        let db = Db::open_in(options(Room::Little, setting), &look.environment()).unwrap();
         let before = contents(&db).unwrap();
         let earlier = history.all();
         let mut acts = vec![Act::Open(Room::Little)];
@@ -222,7 +279,7 @@ impl Workload {
         Workload {
             name: "recovery",
             seed,
-            mapped,
+            setting,
             base,
             before,
             earlier,
@@ -249,19 +306,23 @@ impl Workload {
     /// disk is healed; if it does not open then, nothing is returned. All errors
     /// are noted in the history.
     pub fn play(&self, disk: &Disk, history: &mut History) -> Option<Db> {
-        play(disk, &self.acts, self.mapped, history)
+        play(disk, &self.acts, self.setting, history)
     }
 
     /// The options of a store with such a fast tier.
     #[must_use]
     pub fn options(&self, room: Room) -> Options {
-        options(room, self.mapped)
+        options(room, self.setting)
     }
 }
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let log = if self.mapped { "mapped" } else { "plain" };
+        let log = if self.setting.mapped {
+            "mapped"
+        } else {
+            "plain"
+        };
         write!(
             f,
             "seed {}, workload {} with a {log} log",
@@ -271,7 +332,31 @@ impl fmt::Display for Workload {
 }
 
 /// The options of every workload.
-fn options(room: Room, mapped: bool) -> Options {
+fn options(room: Room, setting: Setting) -> Options {
+    let options = plain_options(room, setting.mapped);
+    if !setting.priced {
+        return options;
+    }
+    let tier = |name: &str, price| {
+        let tier = Tier::new(name, format!("/{name}/store"));
+        tier.block_bytes(512).price_usd_gb_month(price)
+    };
+    options
+        .with_tiers(vec![tier("fast", 0.5), tier("slow", 0.05)])
+        .preset("mutant")
+        .cost_target_usd_per_gb_month(target(room))
+        .migration_cool_down_s(0)
+}
+
+/// The cost target that a room stands for, in USD per GB and month.
+fn target(room: Room) -> f64 {
+    match room {
+        Room::Little => 0.2,
+        Room::Plenty => 0.45,
+    }
+}
+
+fn plain_options(room: Room, mapped: bool) -> Options {
     let fast = Tier::new("fast", "/fast/store").block_bytes(512);
     let fast = match room {
         Room::Little => fast.capacity_bytes(12_000),
@@ -296,15 +381,15 @@ fn options(room: Room, mapped: bool) -> Options {
 }
 
 /// What `acts` make of a machine, and what its store then holds.
-fn made(disk: &Disk, acts: &[Act], mapped: bool) -> (Disk, Contents) {
+fn made(disk: &Disk, acts: &[Act], setting: Setting) -> (Disk, Contents) {
     let mut history = History::new(fresh());
-    drop(play(disk, acts, mapped, &mut history));
+    drop(play(disk, acts, setting, &mut history));
     assert!(history.errors.is_empty(), "{:?}", history.errors);
     (disk.fork(0), history.now())
 }
 
 /// Does `acts`, and returns the store, if it opened when it should.
-fn play(disk: &Disk, acts: &[Act], mapped: bool, history: &mut History) -> Option<Db> {
+fn play(disk: &Disk, acts: &[Act], setting: Setting, history: &mut History) -> Option<Db> {
     let mut db: Option<Db> = None;
     for act in acts {
         match (act, &db) {
@@ -314,7 +399,7 @@ fn play(disk: &Disk, acts: &[Act], mapped: bool, history: &mut History) -> Optio
                 }
                 drop(db.take());
                 history.opened.push((disk.calls(), *room));
-                let open = || Db::open_in(options(*room, mapped), &disk.environment());
+                let open = || Db::open_in(options(*room, setting), &disk.environment());
                 let opened = open().or_else(|e| {
                     history.errors.push(e);
                     disk.heal();
@@ -388,6 +473,7 @@ fn act(history: &mut History, db: &Db, act: &Act, disk: &Disk) {
         Act::Flush => db.flush(),
         Act::Step => db.step().map(drop),
         Act::Settle => db.settle(),
+        Act::Tune(room) => db.set_cost_target(Some(target(*room))),
         Act::Compact => db.compact_range(None, None),
         Act::Create(name, cut) => {
             let options = KeyspaceOptions::default().cuts(vec![vec![b'm'; *cut]]);

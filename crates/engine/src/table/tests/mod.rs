@@ -450,3 +450,31 @@ fn counters_tell_filter_cache_and_device_apart() {
     assert!(table.approximate_offset(b"00000500") > table.record().data_bytes() / 3);
     assert_eq!(table.approximate_offset(b"0"), 0);
 }
+
+/// Once: blocks that a merge read were counted as reads of the table. Its outputs
+/// inherit its heat, so that the most merged tables would have been the hottest.
+#[test]
+fn what_a_merge_reads_is_no_use_of_the_table() {
+    let entries: Vec<Entry> = (0..1000u64)
+        .map(|i| {
+            (
+                i.to_be_bytes().to_vec(),
+                SeqNo(i + 1),
+                Kind::Put,
+                vec![0; 20],
+            )
+        })
+        .collect();
+    let written = write(&entries, &Cover::default(), TableWriterOptions::default());
+    let table = written.open(0).unwrap();
+    let read = |mode| {
+        let mut cursor = table.cursor(mode);
+        cursor.seek_first().unwrap();
+        while cursor.valid() {
+            cursor.next().unwrap();
+        }
+        table.accesses().block_reads
+    };
+    assert_eq!(read(ReadMode::MERGE), 0);
+    assert!(read(ReadMode::SCAN) > 3);
+}

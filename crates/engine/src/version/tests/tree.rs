@@ -179,6 +179,7 @@ fn heat_is_what_was_counted_here_and_before_it_took_its_place() {
         hits: 2 * once.hits,
         block_reads: 2 * once.block_reads,
         scans: 2 * once.scans,
+        temperature: None,
     };
     assert_eq!(second.heat(), twice);
 }

@@ -1,31 +1,16 @@
-//! Why a table lies where it lies, and what would move it next.
+//! Why a table lies where it lies, where levels fill the tiers.
 
 use thermocline_model::table::TableId;
-use thermocline_model::tier::{TIERS_MAX, TierId};
+use thermocline_model::tier::TIERS_MAX;
 use thermocline_model::version::{Keyspace, Slot};
 use thermocline_model::view::View;
 
+use super::Explanation;
 use crate::place::fill::{Fill, depth};
 use crate::plan::leveled::{DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share};
 use crate::plan::targets::Targets;
 
-/// See [`why`].
-#[derive(Clone, PartialEq, Debug)]
-pub struct Explanation {
-    /// The rule that keeps the table where it is.
-    pub rule: String,
-    /// Its slot.
-    pub slot: Slot,
-    /// The tier of its data.
-    pub tier: TierId,
-    /// What the rules compare, each with name and unit.
-    pub numbers: Vec<(String, f64)>,
-    /// What would move it next; `None` when nothing in sight would.
-    pub next: Option<String>,
-}
-
-/// Explains the place of `table` under the leveled rules; `None` when no
-/// keyspace has it.
+/// Explains the place of `table`; `None` when no keyspace has it.
 #[must_use]
 pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
     let mut keyspaces = view.version.keyspaces.values();
@@ -86,7 +71,9 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
     })
 }
 
-fn next_merge(
+/// The merge that will take a table of `slot` along, and the numbers that call
+/// for it.
+pub(super) fn next_merge(
     view: &View<'_>,
     keyspace: &Keyspace,
     slot: Slot,

@@ -1,0 +1,5 @@
+//! What placement costs.
+
+pub mod money;
+
+pub use money::{Budget, MoneyError};

@@ -1,0 +1,388 @@
+//! Temperature: how often a table is read for its size, smoothed (Mutant, section
+//! 3.1.3, equation 4).
+//!
+//! Every epoch the accesses counted since the last one are fetched and reset. A
+//! table's first temperature is what its first whole epoch shows, since tables
+//! start out hot and a start at 0 would deny it; from then on it keeps a share
+//! (the cooling coefficient) of its temperature and takes the rest from the
+//! epoch's accesses.
+//!
+//! An *access* is a block read from the device for somebody who reads. What a
+//! filter, the block cache or the memtables answer costs no device anything,
+//! wherever the table lies. Rates are per second and MiB, so that the length of
+//! an epoch does not change their scale.
+//!
+//! Beyond the paper: the outputs of a merge inherit what their inputs had, by key
+//! interval; and temperatures can be saved and restored. Epochs that nobody
+//! looked at are made up for at once, each with the mean of what was counted; but
+//! no more than [`LEAP_EPOCHS_MAX`], so that a clock that leaps ahead, or a machine
+//! that slept, does not make everything cold. A clock set back begins the epoch
+//! anew.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::version::Version;
+use thermocline_model::view::TableHeat;
+
+use super::HeatOptions;
+use super::shards::{Shards, lock};
+use crate::place::span::Span;
+use crate::{Access, HeatMap, HeatTracker};
+
+/// Epochs that a table cools by at once, at most.
+pub const LEAP_EPOCHS_MAX: u64 = 60;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Temperature {
+    options: HeatOptions,
+    counted: Shards,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tables: BTreeMap<TableId, Warmth>,
+    /// Temperatures of before the restart, for tables not seen since.
+    restored: BTreeMap<TableId, f64>,
+    /// When the present epoch began; `None` before the first sample.
+    epoch_us: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Warmth {
+    size_mib: f64,
+    /// Accesses per second and MiB; `None` in the first epoch.
+    value: Option<f64>,
+    /// Accesses that have not gone into it.
+    pending: f64,
+    /// Since when `pending` counts.
+    since_us: u64,
+}
+
+fn size_mib(table: &TableMeta) -> f64 {
+    table.size_bytes().max(1) as f64 / MIB
+}
+
+impl Temperature {
+    /// Nothing known yet.
+    #[must_use]
+    pub fn new(options: HeatOptions) -> Temperature {
+        Temperature {
+            options,
+            counted: Shards::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Fetches and resets the counts.
+    fn fetch(&self, state: &mut State) {
+        for (table, heat) in self.counted.drain() {
+            if let Some(warmth) = state.tables.get_mut(&table) {
+                warmth.pending += heat.block_reads as f64;
+            }
+        }
+    }
+
+    /// The epochs that have passed go into the temperatures.
+    fn reckon(&self, state: &mut State, now_us: u64) {
+        let epoch_us = self.options.epoch_us.max(1);
+        let begun_us = state
+            .epoch_us
+            .map_or(now_us, |begun_us| begun_us.min(now_us));
+        let epochs = (now_us - begun_us) / epoch_us;
+        let ended_us = begun_us + epochs * epoch_us;
+        state.epoch_us = Some(ended_us);
+        if epochs == 0 {
+            for warmth in state.tables.values_mut() {
+                warmth.since_us = warmth.since_us.min(now_us);
+            }
+            return;
+        }
+        self.fetch(state);
+        let cooling = self.options.cooling_coefficient;
+        for warmth in state.tables.values_mut() {
+            warmth.since_us = warmth.since_us.min(ended_us);
+            let counted_us = ended_us - warmth.since_us;
+            let rate = || warmth.pending / warmth.size_mib / (counted_us as f64 / 1e6);
+            warmth.value = match warmth.value {
+                _ if counted_us < epoch_us => continue,
+                None => Some(rate()),
+                Some(before) => {
+                    let epochs = (counted_us / epoch_us).min(LEAP_EPOCHS_MAX);
+                    let kept = cooling.powi(epochs as i32);
+                    Some((1.0 - kept) * rate() + kept * before)
+                }
+            };
+            warmth.pending = 0.0;
+            warmth.since_us = ended_us;
+        }
+    }
+}
+
+impl HeatTracker for Temperature {
+    fn touch(&self, access: &Access<'_>) {
+        self.counted.touch(access.table, &access.delta);
+    }
+
+    /// What a parent had is shared out among the children in its key range, by
+    /// their bytes there.
+    fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]) {
+        let mut state = lock(&self.state);
+        self.fetch(&mut state);
+        let Some(span) = Span::of(parents.iter().chain(children)) else {
+            return;
+        };
+        let mut heirs: Vec<Option<Warmth>> = vec![None; children.len()];
+        for parent in parents {
+            let Some(&before) = state.tables.get(&parent.id) else {
+                continue;
+            };
+            let bytes: Vec<f64> = children
+                .iter()
+                .map(|c| span.shared(&c.range, &parent.range) * size_mib(c))
+                .collect();
+            let all: f64 = bytes.iter().sum();
+            for ((child, heir), bytes) in children.iter().zip(&mut heirs).zip(bytes) {
+                if bytes == 0.0 {
+                    continue;
+                }
+                let heir = heir.get_or_insert(Warmth {
+                    size_mib: size_mib(child),
+                    value: None,
+                    pending: 0.0,
+                    since_us: before.since_us,
+                });
+                let share = bytes / all;
+                heir.pending += share * before.pending;
+                heir.since_us = heir.since_us.max(before.since_us);
+                if let Some(value) = before.value {
+                    let rate = share * value * before.size_mib / heir.size_mib;
+                    heir.value = Some(heir.value.unwrap_or(0.0) + rate);
+                }
+            }
+        }
+        let known = children.iter().zip(heirs);
+        let known = known.filter_map(|(child, heir)| Some((child.id, heir?)));
+        state.tables.extend(known);
+    }
+
+    /// Temperatures are of tables, and know nothing of keys.
+    fn is_hot(&self, _key: &[u8]) -> bool {
+        false
+    }
+
+    fn sample(&self, version: &Version, now_us: u64) -> HeatMap {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        self.reckon(state, now_us);
+        let mut heat = HeatMap::new();
+        let mut kept = BTreeMap::new();
+        for table in version.tables() {
+            let known = state.tables.remove(&table.id);
+            let warmth = known.unwrap_or_else(|| Warmth {
+                size_mib: size_mib(table),
+                value: state.restored.remove(&table.id),
+                pending: 0.0,
+                since_us: now_us,
+            });
+            kept.insert(table.id, warmth);
+            let table_heat = TableHeat {
+                temperature: warmth.value,
+                ..TableHeat::default()
+            };
+            heat.insert(table.id, table_heat);
+        }
+        state.tables = kept;
+        state.restored.clear();
+        heat
+    }
+
+    fn save(&self) -> Vec<(TableId, f64)> {
+        let state = lock(&self.state);
+        let known = state
+            .tables
+            .iter()
+            .filter_map(|(&t, w)| Some((t, w.value?)));
+        // Nobody may have asked for them since the restart.
+        let restored = state.restored.iter().map(|(&t, &value)| (t, value));
+        let mut saved: BTreeMap<_, _> = restored.collect();
+        saved.extend(known);
+        saved.into_iter().collect()
+    }
+
+    fn restore(&self, temperatures: &[(TableId, f64)]) {
+        let sound = temperatures
+            .iter()
+            .filter(|(_, t)| t.is_finite() && *t >= 0.0);
+        lock(&self.state).restored = sound.copied().collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thermocline_model::picture;
+    use thermocline_model::version::KeyspaceId;
+
+    const SECOND: u64 = 1_000_000;
+    const START: u64 = 1 << 40;
+
+    fn tracker(cooling_coefficient: f64) -> Temperature {
+        Temperature::new(HeatOptions {
+            epoch_us: SECOND,
+            cooling_coefficient,
+        })
+    }
+
+    fn read(tracker: &Temperature, table: u64, block_reads: u64) {
+        tracker.touch(&Access {
+            keyspace: KeyspaceId::DEFAULT,
+            key: b"",
+            table: TableId(table),
+            delta: TableHeat {
+                block_reads,
+                ..TableHeat::default()
+            },
+        });
+    }
+
+    fn version(text: &str) -> Version {
+        picture::parse(text).unwrap()
+    }
+
+    /// Of 1 MiB and of 4 MiB.
+    fn two() -> Version {
+        version("L7: #1[a..f]{size=1048575} #2[g..z]{size=4194303}")
+    }
+
+    fn temperature(heat: &HeatMap, table: u64) -> Option<f64> {
+        heat[&TableId(table)].temperature
+    }
+
+    #[test]
+    fn temperatures_follow_equation_4_from_the_first_whole_epoch_on() {
+        let (tracker, version) = (tracker(0.75), two());
+        let at = |second: u64| tracker.sample(&version, START + second * SECOND);
+        assert_eq!(temperature(&at(0), 1), None);
+        read(&tracker, 1, 80);
+        read(&tracker, 2, 80);
+        let heat = at(1);
+        assert_eq!(temperature(&heat, 1), Some(80.0), "accesses / size");
+        assert_eq!(temperature(&heat, 2), Some(20.0), "normalised by size");
+        read(&tracker, 1, 40);
+        let heat = at(2);
+        assert_eq!(temperature(&heat, 1), Some(0.25 * 40.0 + 0.75 * 80.0));
+        assert_eq!(temperature(&heat, 2), Some(0.75 * 20.0));
+        // Within an epoch nothing changes.
+        read(&tracker, 1, 1000);
+        let heat = tracker.sample(&version, START + 2 * SECOND + SECOND / 2);
+        assert_eq!(temperature(&heat, 1), Some(70.0));
+    }
+
+    #[test]
+    fn a_table_of_half_an_epoch_has_no_temperature_yet() {
+        let tracker = tracker(0.5);
+        tracker.sample(&Version::empty(), START);
+        let version = two();
+        tracker.sample(&version, START + SECOND / 2);
+        read(&tracker, 1, 30);
+        let heat = tracker.sample(&version, START + SECOND);
+        assert_eq!(temperature(&heat, 1), None);
+        let heat = tracker.sample(&version, START + 2 * SECOND);
+        assert_eq!(temperature(&heat, 1), Some(20.0), "30 in one and a half");
+    }
+
+    #[test]
+    fn epochs_that_nobody_looked_at_are_made_up_for_up_to_a_bound() {
+        let (tracker, version) = (tracker(0.5), two());
+        tracker.sample(&version, START);
+        read(&tracker, 1, 64);
+        tracker.sample(&version, START + SECOND);
+        read(&tracker, 1, 64);
+        // Two epochs of 32 each.
+        let heat = tracker.sample(&version, START + 3 * SECOND);
+        assert_eq!(temperature(&heat, 1), Some(0.75 * 32.0 + 0.25 * 64.0));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_does_no_harm() {
+        let (tracker, version) = (tracker(0.999), two());
+        tracker.sample(&version, START);
+        read(&tracker, 1, 100);
+        tracker.sample(&version, START + SECOND);
+        // A century ahead: a minute's worth of cooling.
+        let ahead = START + 100 * 365 * 86_400 * SECOND;
+        let heat = tracker.sample(&version, ahead);
+        let value = temperature(&heat, 1).unwrap();
+        assert!((94.0..95.0).contains(&value), "{value}");
+        // And back to the beginning of time: nothing, and then it goes on.
+        assert_eq!(temperature(&tracker.sample(&version, 5), 1), Some(value));
+        let heat = tracker.sample(&version, 5 + SECOND);
+        assert_eq!(temperature(&heat, 1), Some(value * 0.999));
+        let heat = tracker.sample(&version, u64::MAX);
+        assert!(temperature(&heat, 1).unwrap() > value * 0.9);
+    }
+
+    #[test]
+    fn merge_outputs_inherit_by_key_interval() {
+        let tracker = tracker(0.999);
+        let before = version(
+            "L6: #1[a..m]{size=1048575} | L7: #2[a..f]{size=1048575} #3[g..m]{size=1048575}",
+        );
+        tracker.sample(&before, START);
+        read(&tracker, 1, 10);
+        read(&tracker, 2, 100);
+        tracker.sample(&before, START + SECOND);
+        let after = version("L7: #4[a..f]{size=1048575} #5[g..m]{size=1048575}");
+        let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
+        tracker.inherit(&tables(&before), &tables(&after));
+        let heat = tracker.sample(&after, START + SECOND + 1);
+        // Half of table 1 each, and all of table 2.
+        assert_eq!(temperature(&heat, 4), Some(105.0));
+        assert_eq!(temperature(&heat, 5), Some(5.0));
+        let sum: f64 = tracker.save().iter().map(|(_, t)| t).sum();
+        assert_eq!(sum, 110.0, "the parents are forgotten");
+    }
+
+    #[test]
+    fn heat_is_neither_made_nor_lost_by_a_merge() {
+        let tracker = tracker(0.999);
+        let before = version("L6: #1[c..p] | L7: #2[a..f]{size=3M} #3[g..k] #4[l..z]{size=2M}");
+        tracker.sample(&before, START);
+        for table in 1..5 {
+            read(&tracker, table, table * 7);
+        }
+        tracker.sample(&before, START + SECOND);
+        let after = version("L7: #5[a..e]{size=2M} #6[f..i]{size=2M} #7[j..z]{size=3M}");
+        let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
+        tracker.inherit(&tables(&before), &tables(&after));
+        let heat = tracker.sample(&after, START + SECOND);
+        let rate = |t: &Arc<TableMeta>| temperature(&heat, t.id.0).unwrap() * size_mib(t);
+        let sum: f64 = after.tables().map(rate).sum();
+        assert!((sum - 70.0).abs() < 1e-6, "{sum}");
+    }
+
+    #[test]
+    fn temperatures_survive_saving_and_unsound_ones_do_not() {
+        let (first, version) = (tracker(0.999), two());
+        first.sample(&version, START);
+        read(&first, 1, 50);
+        first.sample(&version, START + SECOND);
+        let mut saved = first.save();
+        assert_eq!(saved, [(TableId(1), 50.0), (TableId(2), 0.0)]);
+        saved.push((TableId(9), 1.0));
+        saved[1].1 = f64::NAN;
+        let second = tracker(0.999);
+        second.restore(&saved);
+        assert_eq!(second.save(), [(TableId(1), 50.0), (TableId(9), 1.0)]);
+        let heat = second.sample(&version, START);
+        assert_eq!(temperature(&heat, 1), Some(50.0));
+        assert_eq!(temperature(&heat, 2), None);
+        assert_eq!(second.save(), [(TableId(1), 50.0)]);
+    }
+}

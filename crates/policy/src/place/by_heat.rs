@@ -1,0 +1,189 @@
+//! New tables go where their temperature belongs (Mutant, sections 3.2 and 4.3.1).
+//!
+//! - What is flushed goes to the fast tier: new tables are the most read.
+//! - What is merged goes straight to the tier that its temperature calls for, so
+//!   that nobody need move it there afterwards. Its temperature is what it will
+//!   inherit, by key interval, and it goes where tables as hot as that belong. If it
+//!   comes from another tier, that is a migration saved.
+//! - What is loaded in bulk goes to the fastest tier where budget and limit hold:
+//!   nothing is known of it, and it may be everything there is.
+//! - Meta extents go to the fastest tier with room.
+//!
+//! Whatever has no room where it belongs goes to the next tier with room.
+
+use std::sync::Arc;
+
+use thermocline_model::job::{Layout, NewTable};
+use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::tier::{TIERS_MAX, TierId};
+use thermocline_model::version::Slot;
+use thermocline_model::view::View;
+
+use crate::place::fill::Fill;
+use crate::place::span::Span;
+use crate::plan::knapsack::{Organisation, target};
+use crate::why::{Explanation, by_heat};
+use crate::{Placer, cost::money::Budget};
+
+/// About how much of a table its meta extent is.
+const META_DIVISOR: u64 = 20;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ByHeat;
+
+/// Where the data should go, and where that comes from.
+struct Wanted {
+    tier: usize,
+    rule: &'static str,
+    migrates: bool,
+}
+
+impl Wanted {
+    fn new(tier: usize, rule: &'static str) -> Wanted {
+        Wanted {
+            tier,
+            rule,
+            migrates: false,
+        }
+    }
+}
+
+impl Placer for ByHeat {
+    fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
+        let tiers = view.tiers.len().clamp(1, TIERS_MAX);
+        let first_with_room = |from: usize, bytes: u64| {
+            let has_room = |t: &usize| view.tiers.get(*t).is_none_or(|t| t.room_bytes() >= bytes);
+            (from..tiers - 1).find(has_room).unwrap_or(tiers - 1)
+        };
+        let wanted = if tiers == 1 {
+            Wanted::new(0, "only-tier")
+        } else if !new.parents.is_empty() {
+            merged(view, new)
+        } else if matches!(new.slot, Slot::Newest(_)) {
+            Wanted::new(0, "newest-on-fast")
+        } else {
+            Wanted::new(loaded(view, new), "within-budget")
+        };
+        let data = first_with_room(wanted.tier, new.size_bytes);
+        let here = data == wanted.tier;
+        Layout {
+            meta: tier_id(first_with_room(0, new.size_bytes / META_DIVISOR)),
+            data: tier_id(data),
+            wanted: tier_id(wanted.tier),
+            rule: if here { wanted.rule } else { "tier-full" },
+            migrates: here && wanted.migrates,
+        }
+    }
+
+    fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation> {
+        by_heat::why(view, table)
+    }
+}
+
+fn tier_id(index: usize) -> TierId {
+    TierId(u32::try_from(index).unwrap_or(u32::MAX))
+}
+
+/// What a table made of `parents` will be like.
+struct Likeness {
+    /// `None` when no parent has one.
+    temperature: Option<f64>,
+    /// The tier that most of it comes from.
+    from: usize,
+}
+
+fn merged(view: &View<'_>, new: &NewTable) -> Wanted {
+    let parents: Vec<&Arc<TableMeta>> = view
+        .version
+        .keyspaces
+        .get(&new.keyspace)
+        .map(|k| k.tables().map(|(_, _, t)| t))
+        .into_iter()
+        .flatten()
+        .filter(|t| new.parents.contains(&t.id))
+        .collect();
+    let Some(span) = Span::of(parents.iter().copied()) else {
+        return Wanted::new(0, "newest-on-fast");
+    };
+    let fill = Fill::of(view);
+    let like = likeness(view, &fill, &span, &parents, new);
+    let tier = Organisation::of(view).tier_for(like.temperature, like.from, new.slot);
+    Wanted {
+        tier,
+        rule: if tier == like.from {
+            "as-hot-as-its-tier"
+        } else {
+            "joined-migration"
+        },
+        migrates: tier != like.from,
+    }
+}
+
+/// Walks from the new table's first key over what its parents hold there, until
+/// that makes a table of its size.
+fn likeness(
+    view: &View<'_>,
+    fill: &Fill,
+    span: &Span,
+    parents: &[&Arc<TableMeta>],
+    new: &NewTable,
+) -> Likeness {
+    let heat = |t: &TableMeta| view.heat.get(&t.id).and_then(|h| h.temperature);
+    let start = match (&new.start, &new.range) {
+        (Some(start), _) => span.at(start),
+        (None, Some(range)) => span.at(&range.start),
+        (None, None) => f64::NEG_INFINITY,
+    };
+    let places: Vec<(f64, f64)> = parents.iter().map(|t| span.place(&t.range)).collect();
+    let mut ends: Vec<f64> = places
+        .iter()
+        .flat_map(|&(at, width)| [at, at + width])
+        .collect();
+    ends.sort_by(f64::total_cmp);
+    ends.dedup();
+    let (mut bytes, mut known, mut reads) = (0.0, 0.0, 0.0);
+    let mut by_tier = [0.0; TIERS_MAX];
+    for pair in ends.windows(2) {
+        let (low, high) = (pair[0].max(start), pair[1]);
+        if low >= high || bytes >= new.size_bytes as f64 {
+            continue;
+        }
+        for (table, &(at, width)) in parents.iter().zip(&places) {
+            if at >= high || at + width <= low {
+                continue;
+            }
+            let share = table.data_bytes() as f64 * ((high - low) / width).min(1.0);
+            bytes += share;
+            by_tier[fill.index(table.tier())] += share;
+            if let Some(temperature) = heat(table) {
+                known += share;
+                reads += share * temperature;
+            }
+        }
+    }
+    let most = (0..fill.tiers)
+        .rev()
+        .max_by(|&a, &b| by_tier[a].total_cmp(&by_tier[b]));
+    Likeness {
+        // Entries that fall away in the merge leave the reads of their keys.
+        temperature: (known > 0.0).then(|| reads / known),
+        from: most.unwrap_or(0),
+    }
+}
+
+/// The fastest tier that takes a table of a bulk load.
+fn loaded(view: &View<'_>, new: &NewTable) -> usize {
+    // A load's tables are in no version yet, but on their devices.
+    let fill = Fill::of(view);
+    let used: Vec<u64> = view.tiers.iter().map(|t| t.used_bytes).collect();
+    let prices: Vec<f64> = view.tiers.iter().map(|t| t.price_usd_gb_month).collect();
+    let holds = |tier: &usize| {
+        let mut grown = used.clone();
+        grown[*tier] = grown[*tier].saturating_add(new.size_bytes);
+        let budget = Budget::of(&grown, &prices, target(view));
+        grown[*tier] <= fill.limit[*tier] && budget.spent_usd_month <= budget.limit_usd_month
+    };
+    let mut tiers = 0..view.tiers.len();
+    tiers.find(holds).unwrap_or(view.tiers.len() - 1)
+}

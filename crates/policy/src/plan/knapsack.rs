@@ -1,0 +1,726 @@
+//! Which table belongs on which tier, by temperature and money (Mutant, section
+//! 3.1, equation 3).
+//!
+//! To serve as many reads as possible from fast devices within a budget is a
+//! knapsack problem. On two tiers the paper takes tables by decreasing accesses
+//! per byte until no more fit (section 3.1.2). For any number of tiers, each table
+//! goes to the tier where `accesses x latency + lambda x size x price` is least.
+//! Divided by its size, that depends on its temperature alone: every two
+//! neighbouring tiers have a temperature that divides them, and all of these
+//! are in proportion to lambda. The smallest lambda at which the budget holds is
+//! found by bisection. On two tiers that is the greedy order. What lambda cannot
+//! fill, because one table more would be too much, is filled with smaller ones,
+//! as the greedy rule does.
+//!
+//! Tiers that hold no more than so many bytes pass the coldest tables on to the
+//! next cheaper one.
+//!
+//! **Resistance** (section 4.3.2). A table stays where it is if one that is within
+//! the resistance of it, in the order of temperatures or in temperature, would
+//! belong there. The paper lets the cost rise for this; here the budget is kept,
+//! since it is bisected with the tables that stay counted where they are.
+//!
+//! A table that is too young to have a temperature counts as hot as the hottest:
+//! tables start out hot.
+
+use std::sync::Arc;
+
+use thermocline_model::table::TableMeta;
+use thermocline_model::version::{KeyspaceId, Slot};
+use thermocline_model::view::View;
+
+use crate::cost::money::{self, Budget};
+use crate::place::fill::{Fill, depth};
+
+/// What makes up for the rounding of a quotient that is multiplied again.
+const ROUNDING: f64 = 1.0 + 1e-12;
+
+/// Random reads that the first tier is taken to serve in a second where profiles
+/// are not known; every further tier serves a tenth of the one before.
+const IOPS_NOMINAL: f64 = 100_000.0;
+
+/// What is to be solved. Lists are by tier.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Problem {
+    /// Prices in USD per GB and month.
+    pub prices: Vec<f64>,
+    /// Microseconds that a read takes.
+    pub latencies_us: Vec<f64>,
+    /// Bytes that may lie on each tier; the last one takes whatever is left.
+    pub limits_bytes: Vec<u64>,
+    /// What all of them may cost a month; `None` where price is no object.
+    pub budget_usd_month: Option<f64>,
+    /// See the module; from 0 to 1.
+    pub resistance: f64,
+}
+
+/// What is to be placed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Item {
+    /// Its size.
+    pub bytes: u64,
+    /// Its temperature.
+    pub temperature: f64,
+    /// The tier it lies on.
+    pub from: usize,
+}
+
+/// Where everything belongs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Solution {
+    /// The tier of each item.
+    pub to: Vec<usize>,
+    /// The tiers in use, dearest first; the last may be there for what overflows.
+    pub chain: Vec<usize>,
+    /// The temperature that divides the dearest tier from the next.
+    pub divide: f64,
+}
+
+/// The tiers worth using, dearest first: no other is both cheaper and faster, nor
+/// does a mixture of two others beat one of them.
+fn chain(problem: &Problem) -> Vec<usize> {
+    let (prices, latencies) = (&problem.prices, &problem.latencies_us);
+    let mut order: Vec<usize> = (0..prices.len()).collect();
+    if problem.budget_usd_month.is_none() {
+        return order;
+    }
+    order.sort_by(|&a, &b| {
+        let price = prices[a].total_cmp(&prices[b]);
+        price.then(latencies[a].total_cmp(&latencies[b]))
+    });
+    // Microseconds won for each USD more.
+    let gain = |cheap: usize, dear: usize| {
+        (latencies[cheap] - latencies[dear]) / (prices[dear] - prices[cheap])
+    };
+    let mut hull: Vec<usize> = Vec::new();
+    for tier in order {
+        if hull
+            .last()
+            .is_some_and(|&l| latencies[tier] >= latencies[l])
+        {
+            continue;
+        }
+        while let [.., a, b] = hull[..]
+            && gain(a, b) <= gain(b, tier)
+        {
+            hull.pop();
+        }
+        hull.push(tier);
+    }
+    hull.reverse();
+    hull
+}
+
+struct Solver<'a> {
+    items: &'a [Item],
+    problem: &'a Problem,
+    /// Tiers by position; behind the first `used` only what overflows goes.
+    chain: Vec<usize>,
+    used: usize,
+    /// What divides each position from the next, for a `divide` of 1.
+    ratios: Vec<f64>,
+    /// By item: its position, if it is on the chain, and the temperatures that it
+    /// may count as.
+    from: Vec<Option<usize>>,
+    warmest: Vec<f64>,
+    coldest: Vec<f64>,
+    /// By position: items in the order in which they have a claim to it.
+    claims: Vec<Vec<usize>>,
+}
+
+impl<'a> Solver<'a> {
+    fn new(items: &'a [Item], problem: &'a Problem) -> Solver<'a> {
+        let mut chain = chain(problem);
+        let used = chain.len();
+        let last = problem.prices.len().saturating_sub(1);
+        if chain.last() != Some(&last) {
+            chain.push(last);
+        }
+        let steps = chain[..used].windows(2).map(|pair| {
+            let (dear, cheap) = (pair[0], pair[1]);
+            let price = problem.prices[dear] - problem.prices[cheap];
+            price / (problem.latencies_us[cheap] - problem.latencies_us[dear])
+        });
+        let steps: Vec<f64> = match problem.budget_usd_month {
+            Some(_) => steps.collect(),
+            None => Vec::new(),
+        };
+        let first = steps.first().copied().unwrap_or(1.0);
+        let from: Vec<_> = items
+            .iter()
+            .map(|i| chain[..used].iter().position(|&t| t == i.from))
+            .collect();
+        let band = (problem.resistance * items.len() as f64) as usize;
+        let margin = 1.0 + problem.resistance;
+        let at = |index: usize| items[index.min(items.len() - 1)].temperature;
+        let indices = 0..items.len();
+        let warmest = indices.clone().map(|i| {
+            let own = items[i].temperature * margin;
+            at(i.saturating_sub(band)).max(own)
+        });
+        let coldest = indices.clone().map(|i| {
+            let own = items[i].temperature / margin;
+            at(i.saturating_add(band)).min(own)
+        });
+        let claims = (0..chain.len()).map(|position| {
+            let mut order: Vec<usize> = indices.clone().collect();
+            order.sort_by_key(|&i| match from[i] {
+                Some(p) if p <= position => i.saturating_sub(band),
+                _ => i,
+            });
+            order
+        });
+        Solver {
+            warmest: warmest.collect(),
+            coldest: coldest.collect(),
+            claims: claims.collect(),
+            ratios: steps.into_iter().map(|s| s / first).collect(),
+            items,
+            problem,
+            chain,
+            used,
+            from,
+        }
+    }
+
+    fn position(&self, temperature: f64, divide: f64) -> usize {
+        let colder = |ratio: &&f64| temperature <= divide * **ratio;
+        self.ratios.iter().take_while(colder).count()
+    }
+
+    fn limit(&self, position: usize) -> u64 {
+        match position + 1 < self.chain.len() {
+            true => self.problem.limits_bytes[self.chain[position]],
+            false => u64::MAX,
+        }
+    }
+
+    /// The positions of all items if `divide` divides the first two.
+    fn assign(&self, divide: f64) -> Vec<usize> {
+        let wanted = |i: usize| {
+            let item = self.position(self.items[i].temperature, divide);
+            self.from[i].map_or(item, |from| {
+                let dear = self.position(self.warmest[i], divide);
+                let cheap = self.position(self.coldest[i], divide);
+                from.clamp(dear, cheap.max(dear))
+            })
+        };
+        let mut to: Vec<usize> = (0..self.items.len()).map(wanted).collect();
+        for position in 0..self.chain.len() - 1 {
+            let limit = self.limit(position);
+            let here = to.iter().zip(self.items).filter(|(p, _)| **p == position);
+            let bytes: u64 = here.map(|(_, i)| i.bytes).sum();
+            if bytes <= limit {
+                continue;
+            }
+            let mut left = limit;
+            for &i in &self.claims[position] {
+                if to[i] != position {
+                    continue;
+                }
+                match left.checked_sub(self.items[i].bytes) {
+                    Some(less) => left = less,
+                    None => to[i] += 1,
+                }
+            }
+        }
+        to
+    }
+
+    fn price(&self, position: usize) -> f64 {
+        self.problem.prices[self.chain[position]]
+    }
+
+    fn cost(&self, to: &[usize]) -> f64 {
+        let items = self.items.iter().zip(to);
+        items
+            .map(|(item, &p)| money::usd_month(item.bytes, self.price(p)))
+            .sum()
+    }
+
+    /// The smallest divide at which the budget holds, and what it gives.
+    fn bisect(&self) -> (f64, Vec<usize>) {
+        let all = self.assign(0.0);
+        let budget = match self.problem.budget_usd_month {
+            Some(budget) if self.cost(&all) > budget => budget,
+            _ => return (0.0, all),
+        };
+        let divides = self.divides();
+        let (mut low, mut high) = (0, divides.len());
+        let mut best = (f64::INFINITY, self.assign(f64::INFINITY));
+        while low < high {
+            let middle = (low + high) / 2;
+            let to = self.assign(divides[middle]);
+            if self.cost(&to) <= budget {
+                high = middle;
+                best = (divides[middle], to);
+            } else {
+                low = middle + 1;
+            }
+        }
+        best
+    }
+
+    /// Every divide at which the assignment may change, ascending.
+    fn divides(&self) -> Vec<f64> {
+        let own = self.items.iter().map(|i| i.temperature);
+        let each = own
+            .chain(self.warmest.iter().copied())
+            .chain(self.coldest.iter().copied());
+        let mut divides: Vec<f64> = each
+            .flat_map(|t| self.ratios.iter().map(move |r| t / r * ROUNDING))
+            .collect();
+        divides.sort_by(f64::total_cmp);
+        divides.dedup();
+        divides
+    }
+
+    /// Brings up what still fits, in the order of claims.
+    fn fill(&self, to: &mut [usize]) {
+        let budget = self.problem.budget_usd_month.unwrap_or(f64::INFINITY);
+        let mut left = budget - self.cost(to);
+        let steps = self.used.saturating_sub(1);
+        // Of many alike, what has come up one step may come up another.
+        for position in (0..steps).cycle().take(steps * steps) {
+            let here = to.iter().zip(self.items).filter(|(p, _)| **p == position);
+            let bytes: u64 = here.map(|(_, i)| i.bytes).sum();
+            let mut room = self.limit(position).saturating_sub(bytes);
+            let dearer = self.price(position) - self.price(position + 1);
+            for &i in &self.claims[position] {
+                let bytes = self.items[i].bytes;
+                let cost = money::usd_month(bytes, dearer);
+                if to[i] == position + 1 && bytes <= room && cost <= left {
+                    to[i] = position;
+                    room -= bytes;
+                    left -= cost;
+                }
+            }
+        }
+    }
+}
+
+/// Where `items`, hottest first, belong. Of items equally hot the earlier goes
+/// first.
+#[must_use]
+pub fn solve(items: &[Item], problem: &Problem) -> Solution {
+    if items.is_empty() {
+        return Solution {
+            to: Vec::new(),
+            chain: chain(problem),
+            divide: 0.0,
+        };
+    }
+    let solver = Solver::new(items, problem);
+    let (divide, mut to) = solver.bisect();
+    solver.fill(&mut to);
+    Solution {
+        to: to.iter().map(|&p| solver.chain[p]).collect(),
+        chain: solver.chain,
+        divide,
+    }
+}
+
+/// A table and where it belongs.
+#[derive(Clone, Debug)]
+pub struct Placed<'a> {
+    /// Its keyspace.
+    pub keyspace: KeyspaceId,
+    /// The table.
+    pub table: &'a Arc<TableMeta>,
+    /// Its depth: 0 is newest.
+    pub depth: usize,
+    /// Its temperature, in block reads per second and MiB, or what it counts as.
+    pub temperature: f64,
+    /// Whether it has one.
+    pub is_known: bool,
+    /// The tier its data lies on.
+    pub from: usize,
+    /// The tier its data belongs on.
+    pub to: usize,
+}
+
+/// Where all tables belong.
+#[derive(Clone, Debug)]
+pub struct Organisation<'a> {
+    /// The tables that have data, hottest first.
+    pub tables: Vec<Placed<'a>>,
+    /// What was solved.
+    pub problem: Problem,
+    /// The tiers in use, dearest first.
+    pub chain: Vec<usize>,
+    /// See [`Solution::divide`].
+    pub divide: f64,
+    /// What all extents cost where they lie, and what they may cost.
+    pub budget: Budget,
+}
+
+/// The problem that `view` poses, what data may cost included.
+fn problem(view: &View<'_>, fill: &Fill, budget: &Budget) -> Problem {
+    let prices = prices(view);
+    let meta: f64 = fill
+        .meta
+        .iter()
+        .zip(&prices)
+        .map(|(&b, &p)| money::usd_month(b, p))
+        .sum();
+    let known = view.tiers.iter().all(|t| t.profile.is_some());
+    let latency = |(tier, at): (&thermocline_model::TierState, i32)| {
+        let iops = tier.profile.filter(|_| known).map(|p| p.random_read_iops);
+        1e6 / iops.unwrap_or(IOPS_NOMINAL / 10f64.powi(at))
+    };
+    let limits = fill.limit.iter().zip(&fill.meta).take(view.tiers.len());
+    Problem {
+        latencies_us: view.tiers.iter().zip(0..).map(latency).collect(),
+        limits_bytes: limits
+            .map(|(limit, meta)| limit.saturating_sub(*meta))
+            .collect(),
+        budget_usd_month: target(view).map(|_| budget.limit_usd_month - meta),
+        resistance: view.cost.migration_resistance.clamp(0.0, 1.0),
+        prices,
+    }
+}
+
+fn prices(view: &View<'_>) -> Vec<f64> {
+    view.tiers.iter().map(|t| t.price_usd_gb_month).collect()
+}
+
+/// The cost target, if there is one that can be met.
+#[must_use]
+pub fn target(view: &View<'_>) -> Option<f64> {
+    let target = view.cost.target_usd_gb_month?;
+    money::check_target(target, &prices(view))
+        .ok()
+        .map(|()| target)
+}
+
+/// What all extents cost, and what they may.
+#[must_use]
+pub fn budget(view: &View<'_>, fill: &Fill) -> Budget {
+    Budget::of(&fill.used[..fill.tiers], &prices(view), target(view))
+}
+
+impl<'a> Organisation<'a> {
+    /// Of what `view` shows.
+    #[must_use]
+    pub fn of(view: &'a View<'_>) -> Organisation<'a> {
+        let fill = Fill::of(view);
+        let budget = budget(view, &fill);
+        let problem = problem(view, &fill, &budget);
+        let known = |table: &TableMeta| view.heat.get(&table.id).and_then(|h| h.temperature);
+        let hottest = view.heat.values().filter_map(|h| h.temperature);
+        let hottest = hottest.fold(0.0, f64::max);
+        let young = if hottest > 0.0 { hottest } else { 1.0 };
+        let mut tables: Vec<_> = view
+            .version
+            .keyspaces
+            .values()
+            .flat_map(|k| k.tables().map(move |(slot, _, table)| (k.id, slot, table)))
+            .filter(|(_, _, table)| table.data_bytes() > 0)
+            .map(|(keyspace, slot, table)| {
+                let temperature = known(table);
+                Placed {
+                    keyspace,
+                    table,
+                    depth: depth(slot),
+                    temperature: temperature.unwrap_or(young),
+                    is_known: temperature.is_some(),
+                    from: fill.index(table.tier()),
+                    to: 0,
+                }
+            })
+            .collect();
+        tables.sort_by(|a, b| a.order(b));
+        let item = |placed: &Placed<'_>| Item {
+            bytes: placed.table.data_bytes(),
+            temperature: placed.temperature,
+            from: placed.from,
+        };
+        let solution = solve(&tables.iter().map(item).collect::<Vec<_>>(), &problem);
+        for (placed, to) in tables.iter_mut().zip(solution.to) {
+            placed.to = to;
+        }
+        Organisation {
+            tables,
+            problem,
+            chain: solution.chain,
+            divide: solution.divide,
+            budget,
+        }
+    }
+
+    /// The position of a tier from the dearest; what is not in use counts as
+    /// dearer than all.
+    #[must_use]
+    pub fn position(&self, tier: usize) -> Option<usize> {
+        self.chain.iter().position(|&t| t == tier)
+    }
+
+    /// Whether a table on `from` gets to a cheaper tier on `to`.
+    #[must_use]
+    pub fn is_demotion(&self, from: usize, to: usize) -> bool {
+        match (self.position(from), self.position(to)) {
+            (Some(from), Some(to)) => to > from,
+            _ => self.problem.prices[to] <= self.problem.prices[from],
+        }
+    }
+
+    /// Where a table that is not there yet belongs, whose like lie on `from`:
+    /// where those lie that are next to it in the order of temperatures, and
+    /// where it comes from if they differ.
+    #[must_use]
+    pub fn tier_for(&self, temperature: Option<f64>, from: usize, slot: Slot) -> usize {
+        let hottest = self.tables.first().map_or(1.0, |t| t.temperature);
+        let temperature = temperature.unwrap_or(hottest);
+        let key = (from, depth(slot));
+        let at = self.tables.partition_point(|t| {
+            let order = temperature.total_cmp(&t.temperature);
+            order.then((t.from, t.depth).cmp(&key)).is_lt()
+        });
+        let band = (self.problem.resistance * self.tables.len() as f64) as usize;
+        let near = at.saturating_sub(band.max(1))..(at + band.max(1)).min(self.tables.len());
+        let positions = || {
+            let near = self.tables[near.clone()].iter();
+            near.filter_map(|t| self.position(t.to))
+        };
+        let (Some(dear), Some(cheap)) = (positions().min(), positions().max()) else {
+            return self.chain.first().copied().unwrap_or(0);
+        };
+        let from = self.position(from).unwrap_or(dear);
+        self.chain[from.clamp(dear, cheap)]
+    }
+
+    /// The lowest temperature of a table that belongs on `tier` or a dearer one.
+    #[must_use]
+    pub fn boundary(&self, tier: usize) -> Option<f64> {
+        let position = self.position(tier)?;
+        let mut above = self.tables.iter().rev();
+        above
+            .find(|t| self.position(t.to).is_some_and(|p| p <= position))
+            .map(|t| t.temperature)
+    }
+}
+
+impl Placed<'_> {
+    /// Hottest first; of equals those that lie on a faster tier, then the newer.
+    fn order(&self, other: &Placed<'_>) -> std::cmp::Ordering {
+        let warm = other.temperature.total_cmp(&self.temperature);
+        warm.then(self.from.cmp(&other.from))
+            .then(self.depth.cmp(&other.depth))
+            .then(other.table.created_us.cmp(&self.table.created_us))
+            .then(self.table.id.cmp(&other.table.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Deterministic and spread out.
+    fn dice(state: &mut u64) -> u64 {
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        *state >> 33
+    }
+
+    fn problem(prices: &[f64], latencies_us: &[f64], budget: Option<f64>) -> Problem {
+        Problem {
+            prices: prices.to_vec(),
+            latencies_us: latencies_us.to_vec(),
+            limits_bytes: vec![u64::MAX; prices.len()],
+            budget_usd_month: budget,
+            resistance: 0.0,
+        }
+    }
+
+    fn items(seed: u64, count: usize, tiers: u64) -> Vec<Item> {
+        let mut state = seed;
+        let mut items: Vec<Item> = (0..count)
+            .map(|_| Item {
+                bytes: 1_000_000 * (1 + dice(&mut state) % 64),
+                // Some alike, some not used at all.
+                temperature: [0.0, 1.0, (dice(&mut state) % 1000) as f64 / 7.0]
+                    [(dice(&mut state) % 3) as usize],
+                from: (dice(&mut state) % tiers) as usize,
+            })
+            .collect();
+        items.sort_by(|a, b| {
+            b.temperature
+                .total_cmp(&a.temperature)
+                .then(a.from.cmp(&b.from))
+        });
+        items
+    }
+
+    /// Section 3.1.2 to the letter: by decreasing temperature, one at a time,
+    /// until no more items fit.
+    fn greedy(items: &[Item], fast_bytes_max: f64) -> Vec<usize> {
+        let mut left = fast_bytes_max;
+        let place = |item: &Item| {
+            let fits = item.bytes as f64 <= left;
+            left -= if fits { item.bytes as f64 } else { 0.0 };
+            usize::from(!fits)
+        };
+        items.iter().map(place).collect()
+    }
+
+    #[test]
+    fn on_two_tiers_lambda_gives_the_greedy_order() {
+        let (fast, slow) = (0.528, 0.045);
+        for seed in 0..300 {
+            let items = items(seed, 1 + seed as usize % 60, 2);
+            let total: u64 = items.iter().map(|i| i.bytes).sum();
+            let target = slow + (fast - slow) * (seed % 11) as f64 / 10.0;
+            let budget = money::usd_month(total, target) * (1.0 + 1e-12);
+            let problem = problem(&[fast, slow], &[100.0, 8000.0], Some(budget));
+            let found = solve(&items, &problem);
+            let fast_bytes_max = (budget * 1e9 - slow * total as f64) / (fast - slow);
+            let wanted = greedy(&items, fast_bytes_max);
+            assert_eq!(found.to, wanted, "seed {seed}: {items:?}");
+        }
+    }
+
+    #[test]
+    fn on_two_tiers_the_latencies_do_not_matter() {
+        let items = items(5, 40, 2);
+        let budget = Some(0.2);
+        let near = solve(&items, &problem(&[0.5, 0.1], &[100.0, 101.0], budget));
+        let far = solve(&items, &problem(&[0.5, 0.1], &[1.0, 1e6], budget));
+        assert_eq!(near.to, far.to);
+    }
+
+    fn cost(items: &[Item], to: &[usize], prices: &[f64]) -> f64 {
+        let each = items.iter().zip(to);
+        each.map(|(i, &t)| money::usd_month(i.bytes, prices[t]))
+            .sum()
+    }
+
+    fn latency(items: &[Item], to: &[usize], latencies: &[f64]) -> f64 {
+        let each = items.iter().zip(to);
+        each.map(|(i, &t)| i.temperature * i.bytes as f64 * latencies[t])
+            .sum()
+    }
+
+    #[test]
+    fn the_budget_holds_on_any_number_of_tiers_and_hotter_is_never_slower() {
+        let all = [0.528, 0.1, 0.045, 0.025];
+        let latencies = [100.0, 1000.0, 8000.0, 20_000.0];
+        for seed in 0..200 {
+            let tiers = 2 + (seed % 3) as usize;
+            let prices = &all[..tiers];
+            let items = items(seed, 50, tiers as u64);
+            let total: u64 = items.iter().map(|i| i.bytes).sum();
+            let share = (seed % 13) as f64 / 12.0;
+            let target = prices[tiers - 1] + (prices[0] - prices[tiers - 1]) * share;
+            let budget = money::usd_month(total, target) * (1.0 + 1e-12);
+            let mut problem = problem(prices, &latencies[..tiers], Some(budget));
+            problem.resistance = [0.0, 0.05, 0.3][(seed % 3) as usize];
+            let found = solve(&items, &problem);
+            let spent = cost(&items, &found.to, prices);
+            assert!(
+                spent <= budget * (1.0 + 1e-9),
+                "seed {seed}: {spent} of {budget}"
+            );
+            let largest = items.iter().map(|i| i.bytes).max().unwrap();
+            let grain = money::usd_month(largest, prices[0] - prices[tiers - 1]);
+            if share > 0.0 && share < 1.0 {
+                assert!(spent > budget - grain, "seed {seed}: {spent} of {budget}");
+            }
+        }
+    }
+
+    #[test]
+    fn three_tiers_are_no_slower_than_the_best_of_all_placements_by_more_than_a_table() {
+        let (prices, latencies) = ([0.5, 0.1, 0.02], [100.0, 1000.0, 9000.0]);
+        for seed in 0..30 {
+            let mut items = items(seed, 7, 3);
+            items.iter_mut().for_each(|i| i.bytes = 10_000_000);
+            let budget = 0.002 + 0.0007 * seed as f64;
+            let found = solve(&items, &problem(&prices, &latencies, Some(budget)));
+            let mut best = f64::INFINITY;
+            for code in 0..3usize.pow(7) {
+                let to: Vec<usize> = (0..7).map(|i| code / 3usize.pow(i) % 3).collect();
+                if cost(&items, &to, &prices) <= budget {
+                    best = best.min(latency(&items, &to, &latencies));
+                }
+            }
+            let table = items[0].temperature * 1e7 * (latencies[2] - latencies[0]);
+            let ours = latency(&items, &found.to, &latencies);
+            assert!(ours <= best + table, "seed {seed}: {ours} of {best}");
+        }
+    }
+
+    #[test]
+    fn a_tier_that_is_dearer_and_slower_than_another_is_not_used() {
+        let items = items(3, 30, 3);
+        let total: u64 = items.iter().map(|i| i.bytes).sum();
+        let budget = money::usd_month(total, 0.3);
+        let problem = problem(&[0.5, 0.2, 0.1], &[100.0, 9000.0, 8000.0], Some(budget));
+        let found = solve(&items, &problem);
+        assert_eq!(found.chain, [0, 2]);
+        assert!(found.to.iter().all(|&t| t != 1));
+    }
+
+    #[test]
+    fn what_exceeds_a_tier_goes_to_the_next_coldest_first() {
+        let item = |temperature, from| Item {
+            bytes: 10,
+            temperature,
+            from,
+        };
+        let items = [item(9.0, 2), item(5.0, 0), item(4.0, 0), item(1.0, 1)];
+        let mut problem = problem(&[0.0, 0.0, 0.0], &[1.0, 10.0, 100.0], None);
+        problem.limits_bytes = vec![20, 10, 0];
+        assert_eq!(solve(&items, &problem).to, [0, 0, 1, 2]);
+    }
+
+    #[test]
+    fn resistance_keeps_tables_that_are_nearly_in_their_place() {
+        let item = |temperature, from| Item {
+            bytes: 1_000_000_000,
+            temperature,
+            from,
+        };
+        // Two of four may be fast; 3 and 4 have come to lie the wrong way round.
+        let items = [item(9.0, 0), item(5.0, 1), item(4.0, 0), item(1.0, 1)];
+        let mut problem = problem(&[1.0, 0.1], &[1.0, 10.0], Some(2.2));
+        assert_eq!(solve(&items, &problem).to, [0, 0, 1, 1]);
+        problem.resistance = 0.25;
+        assert_eq!(solve(&items, &problem).to, [0, 1, 0, 1]);
+        // But not one that is much hotter, and never beyond the budget.
+        let items = [item(9.0, 1), item(5.0, 1), item(4.0, 0), item(1.0, 0)];
+        assert_eq!(solve(&items, &problem).to, [0, 1, 0, 1]);
+        problem.budget_usd_month = Some(1.3);
+        assert_eq!(solve(&items, &problem).to, [0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn what_was_moved_where_it_belongs_stays_there() {
+        let (prices, latencies) = ([0.5, 0.1, 0.02], [100.0, 1000.0, 9000.0]);
+        for seed in 0..200 {
+            let mut items = items(seed, 40, 3);
+            let total: u64 = items.iter().map(|i| i.bytes).sum();
+            let target = 0.02 + 0.48 * (seed % 9) as f64 / 8.0;
+            let mut problem = problem(&prices, &latencies, Some(money::usd_month(total, target)));
+            problem.resistance = [0.0, 0.05, 0.2][(seed % 3) as usize];
+            let mut rounds = 0;
+            loop {
+                let found = solve(&items, &problem);
+                if items.iter().zip(&found.to).all(|(i, &t)| i.from == t) {
+                    break;
+                }
+                rounds += 1;
+                assert!(rounds < 6, "seed {seed}: goes to and fro");
+                items
+                    .iter_mut()
+                    .zip(&found.to)
+                    .for_each(|(i, &t)| i.from = t);
+                items.sort_by(|a, b| {
+                    b.temperature
+                        .total_cmp(&a.temperature)
+                        .then(a.from.cmp(&b.from))
+                });
+            }
+        }
+    }
+}

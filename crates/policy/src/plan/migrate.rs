@@ -1,0 +1,198 @@
+//! Moves tables to where they belong by temperature and money, one at a time
+//! (Mutant, sections 4.1 and 4.2).
+//!
+//! [`Organisation`] says where every table belongs. While more is spent than the
+//! target allows, or a tier holds more than it may, the coldest table that belongs
+//! lower is moved. Else the hottest that belongs higher, if it fits now; if it does
+//! not, the coldest that belongs lower makes room first. So neither the budget nor
+//! a tier is exceeded by a move.
+//!
+//! Nothing is moved while merges are urgent, while a move is under way, sooner than
+//! the bound on moved bytes allows, or twice within the cool-down. While the store is
+//! written to, moves to the first tier leave a spare there for what the newest
+//! levels grow by until they are merged; or each flush would push a table out that
+//! the next merge calls back.
+
+use thermocline_model::job::{Job, Reason, Relocate};
+use thermocline_model::tier::TierId;
+use thermocline_model::view::View;
+
+use crate::Planner;
+use crate::cost::money;
+use crate::place::fill::Fill;
+use crate::plan::balance::spare_bytes;
+use crate::plan::knapsack::{Organisation, Placed};
+use crate::plan::leveled::URGENT_SCORE;
+use crate::pressure;
+
+/// Of what may lie on the first tier, the largest share that is kept spare.
+const SPARE_SHARE_MAX: f64 = 0.25;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Migrate;
+
+impl Planner for Migrate {
+    fn plan(&mut self, view: &View<'_>) -> Option<Job> {
+        let urgent = (view.shape.newest_runs_merge as f64 * URGENT_SCORE) as usize;
+        if view.tiers.len() < 2
+            || !view.moves.may_begin(view.now_us)
+            || pressure(view).newest_runs_max >= urgent
+        {
+            return None;
+        }
+        let organisation = Organisation::of(view);
+        let migration = Migration::new(view, &organisation);
+        migration.next().map(Job::Relocate)
+    }
+}
+
+struct Migration<'a> {
+    view: &'a View<'a>,
+    fill: Fill,
+    organisation: &'a Organisation<'a>,
+    spare_bytes: u64,
+}
+
+/// Bytes of the first tier to be left for the newest levels.
+fn spare(view: &View<'_>, fill: &Fill, organisation: &Organisation<'_>) -> u64 {
+    if view.idle {
+        return 0;
+    }
+    let swing = spare_bytes(view, fill)[0];
+    let newest = fill.data[0][0];
+    let belongs = organisation.tables.iter().filter(|t| t.to == 0);
+    let held: u64 = belongs.map(|t| t.table.data_bytes()).sum();
+    let most = (held as f64 * SPARE_SHARE_MAX) as u64;
+    swing.saturating_sub(newest).min(most)
+}
+
+impl<'a> Migration<'a> {
+    fn new(view: &'a View<'a>, organisation: &'a Organisation<'a>) -> Migration<'a> {
+        let fill = Fill::of(view);
+        Migration {
+            spare_bytes: spare(view, &fill, organisation),
+            view,
+            fill,
+            organisation,
+        }
+    }
+
+    fn next(&self) -> Option<Relocate> {
+        if self.is_over_budget() {
+            let demotion = self.demotions().next();
+            return demotion.map(|d| self.relocate(d, "over-budget"));
+        }
+        if let Some(tier) = self.tier_over() {
+            let demotion = self.demotions().find(|d| d.from == tier);
+            return demotion.map(|d| self.relocate(d, "tier-over"));
+        }
+        let promotion = self.promotions().next()?;
+        if self.fits(promotion) {
+            return Some(self.relocate(promotion, "hotter"));
+        }
+        let demotion = self.demotions().next();
+        demotion.map(|d| self.relocate(d, "yields-to-hotter"))
+    }
+
+    fn is_free(&self, placed: &Placed<'_>) -> bool {
+        let view = self.view;
+        let id = placed.table.id;
+        placed.from != placed.to
+            && !view.busy.contains(&id)
+            && !(view.moves).is_cooling(id, view.now_us, view.cost.migration_cool_down_us)
+    }
+
+    fn is_demotion(&self, placed: &Placed<'_>) -> bool {
+        self.organisation.is_demotion(placed.from, placed.to)
+    }
+
+    /// Coldest first.
+    fn demotions(&self) -> impl Iterator<Item = &Placed<'a>> {
+        let coldest = self.organisation.tables.iter().rev();
+        coldest.filter(|t| self.is_free(t) && self.is_demotion(t) && self.has_room(t))
+    }
+
+    /// Hottest first.
+    fn promotions(&self) -> impl Iterator<Item = &Placed<'a>> {
+        let hottest = self.organisation.tables.iter();
+        hottest.filter(|t| self.is_free(t) && !self.is_demotion(t))
+    }
+
+    /// Whether the device has room for the copy.
+    fn has_room(&self, placed: &Placed<'_>) -> bool {
+        let bytes = placed.table.data_bytes();
+        placed.to + 1 == self.fill.tiers || self.view.tiers[placed.to].room_bytes() >= bytes
+    }
+
+    fn price(&self, tier: usize) -> f64 {
+        self.organisation.problem.prices[tier]
+    }
+
+    fn cost_change(&self, placed: &Placed<'_>) -> f64 {
+        let dearer = self.price(placed.to) - self.price(placed.from);
+        money::usd_month(placed.table.data_bytes(), dearer)
+    }
+
+    /// Whether more is spent than may be, what busy tables are about to save
+    /// left out.
+    fn is_over_budget(&self) -> bool {
+        let budget = &self.organisation.budget;
+        let busy = self.organisation.tables.iter();
+        let busy = busy.filter(|t| self.view.busy.contains(&t.table.id));
+        let saved: f64 = busy.map(|t| self.cost_change(t).min(0.0)).sum();
+        budget.spent_usd_month + saved > budget.limit_usd_month * (1.0 + 1e-9)
+    }
+
+    fn tier_over(&self) -> Option<usize> {
+        let fill = &self.fill;
+        (0..fill.tiers - 1).find(|&t| fill.used[t].saturating_sub(fill.busy[t]) > fill.limit[t])
+    }
+
+    fn fits(&self, placed: &Placed<'_>) -> bool {
+        let budget = &self.organisation.budget;
+        let spare = if placed.to == 0 { self.spare_bytes } else { 0 };
+        let bytes = placed.table.data_bytes().saturating_add(spare);
+        let cheapest = self.organisation.problem.prices.iter();
+        let cheapest = cheapest.copied().fold(f64::INFINITY, f64::min);
+        let spare_cost = money::usd_month(spare, self.price(placed.to) - cheapest);
+        let cost = budget.spent_usd_month + self.cost_change(placed) + spare_cost;
+        let unlimited = placed.to + 1 == self.fill.tiers;
+        self.has_room(placed)
+            && (unlimited || self.fill.fits(placed.to, bytes))
+            && cost <= budget.limit_usd_month * (1.0 + 1e-9)
+    }
+
+    fn relocate(&self, placed: &Placed<'_>, rule: &str) -> Relocate {
+        let budget = &self.organisation.budget;
+        let bytes = placed.table.data_bytes();
+        let reads = placed.temperature * bytes as f64 / f64::from(1 << 20);
+        let latencies = &self.organisation.problem.latencies_us;
+        let mut reason = Reason::new(rule)
+            .with("temperature", placed.temperature)
+            .with("from_tier", placed.from as f64)
+            .with("to_tier", placed.to as f64)
+            .with("bytes", bytes as f64)
+            .with("reads_per_second", reads)
+            .with(
+                "latency_change_us_per_second",
+                reads * (latencies[placed.to] - latencies[placed.from]),
+            )
+            .with("cost_change_usd_month", self.cost_change(placed));
+        if let Some(boundary) = self.organisation.boundary(placed.from.min(placed.to)) {
+            reason = reason.with("boundary_temperature", boundary);
+        }
+        if budget.limit_usd_month.is_finite() {
+            let target = self.view.cost.target_usd_gb_month.unwrap_or(0.0);
+            reason = reason
+                .with("price_usd_gb_month", budget.price_usd_gb_month())
+                .with("target_usd_gb_month", target);
+        }
+        Relocate {
+            keyspace: placed.keyspace,
+            table: placed.table.id,
+            to: TierId(u32::try_from(placed.to).unwrap_or(u32::MAX)),
+            reason,
+        }
+    }
+}

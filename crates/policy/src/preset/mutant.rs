@@ -1,0 +1,28 @@
+//! The preset `mutant`: a leveled tree whose tables lie where their temperature
+//! belongs, within a cost target (Yoon et al., "Mutant: Balancing Storage Cost and
+//! Latency in LSM-Tree Data Stores"). What differs from the paper is in
+//! docs/papers/mutant.md.
+
+use std::sync::Arc;
+
+use crate::heat::{HeatOptions, Temperature};
+use crate::place::ByHeat;
+use crate::plan::{FlushSealed, Leveled, Migrate};
+use crate::preset::{Preset, PresetEntry};
+
+pub(crate) const ENTRY: PresetEntry = PresetEntry {
+    name: "mutant",
+    about: "leveled merges; tables lie by temperature, within a cost target",
+    keeps_cost: true,
+    make,
+};
+
+fn make(heat: &HeatOptions) -> Preset {
+    Preset {
+        name: ENTRY.name,
+        flush: Box::new(FlushSealed),
+        planners: vec![Box::new(Leveled), Box::new(Migrate)],
+        placer: Arc::new(ByHeat),
+        heat: Arc::new(Temperature::new(*heat)),
+    }
+}

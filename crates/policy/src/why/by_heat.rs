@@ -1,0 +1,76 @@
+//! Why a table lies where it lies, where temperature and money decide.
+
+use thermocline_model::table::TableId;
+use thermocline_model::view::View;
+
+use super::Explanation;
+use super::by_level::next_merge;
+use crate::plan::knapsack::{Organisation, target};
+
+/// Explains the place of `table`; `None` when no keyspace has it.
+#[must_use]
+pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
+    let mut keyspaces = view.version.keyspaces.values();
+    let (keyspace, (slot, _, table)) = keyspaces.find_map(|k| Some((k, k.find(table)?)))?;
+    let organisation = Organisation::of(view);
+    let tables = &organisation.tables;
+    let tier = table.tier();
+    let mut numbers = vec![("size_bytes".to_string(), table.size_bytes() as f64)];
+    let mut add = |name: &str, number: f64| numbers.push((name.to_string(), number));
+    let at = tables.iter().position(|t| t.table.id == table.id);
+    let placed = at.map(|at| &tables[at]);
+    if let (Some(at), Some(placed)) = (at, placed) {
+        if placed.is_known {
+            add("temperature", placed.temperature);
+        }
+        add("rank", at as f64 + 1.0);
+        add("tables", tables.len() as f64);
+        let faster = (0..placed.to).rev().find_map(|t| organisation.boundary(t));
+        if let Some(boundary) = faster {
+            add("temperature_of_the_coldest_on_a_faster_tier", boundary);
+        }
+        let slower = tables.iter().find(|t| t.to > placed.to);
+        if let Some(slower) = slower {
+            add(
+                "temperature_of_the_hottest_on_a_slower_tier",
+                slower.temperature,
+            );
+        }
+    }
+    add(
+        "price_usd_gb_month",
+        organisation.budget.price_usd_gb_month(),
+    );
+    if let Some(target) = target(view) {
+        add("target_usd_gb_month", target);
+    }
+    let rule = match placed {
+        _ if view.tiers.len() < 2 => "only-tier",
+        None => "no-data",
+        Some(p) if p.from == p.to && !p.is_known => "new-and-so-hot",
+        Some(p) if p.from == p.to => "as-hot-as-its-tier",
+        Some(p) if organisation.is_demotion(p.from, p.to) => "faster-than-its-temperature",
+        Some(_) => "slower-than-its-temperature",
+    };
+    let moves = placed.filter(|p| p.from != p.to).map(|p| p.to);
+    let cooling = view
+        .moves
+        .is_cooling(table.id, view.now_us, view.cost.migration_cool_down_us);
+    let next = match moves {
+        _ if view.busy.contains(&table.id) => Some("a running job has it".to_string()),
+        Some(to) if cooling => Some(format!(
+            "a relocation to tier {to}, once it has cooled down from the last one"
+        )),
+        Some(to) => Some(format!(
+            "a relocation to tier {to}, where its temperature belongs"
+        )),
+        None => next_merge(view, keyspace, slot, &mut numbers),
+    };
+    Some(Explanation {
+        rule: rule.to_string(),
+        slot,
+        tier,
+        numbers,
+        next,
+    })
+}

@@ -1,0 +1,514 @@
+//! The preset `mutant`: a picture in, a job out; and without data, under a stream of
+//! flushes and reads.
+
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Dice, KEYS, KEYSPACE, M, World, empty, key, mutant};
+use thermocline_model::job::{Job, NewTable};
+use thermocline_model::range::KeyRange;
+use thermocline_model::table::TableId;
+use thermocline_model::tier::DeviceProfile;
+use thermocline_model::version::Slot;
+use thermocline_model::view::TableHeat;
+use thermocline_policy::cost::Budget;
+use thermocline_policy::place::{ByHeat, Fill};
+use thermocline_policy::plan::knapsack::Organisation;
+use thermocline_policy::{Placer, Preset};
+
+const LARGE: u64 = 1 << 40;
+/// The paper's local SSD, remote SSD and remote magnetic disk.
+const PRICES: [f64; 3] = [0.528, 0.1, 0.045];
+
+fn priced(mut world: World, prices: &[f64], target: Option<f64>) -> World {
+    for (tier, &price) in world.tiers.iter_mut().zip(prices) {
+        tier.price_usd_gb_month = price;
+    }
+    world.cost.target_usd_gb_month = target;
+    world.by_heat = true;
+    world.idle = true;
+    world
+}
+
+fn warm(world: &mut World, temperatures: &[(u64, f64)]) {
+    for &(table, temperature) in temperatures {
+        let heat = TableHeat {
+            temperature: Some(temperature),
+            ..TableHeat::default()
+        };
+        world.heat.insert(TableId(table), heat);
+    }
+}
+
+fn decide(world: &World) -> String {
+    match world.plan(&mut mutant()) {
+        None => "rest".to_string(),
+        Some(Job::Relocate(job)) => {
+            format!("{}: move {} to {}", job.reason.rule, job.table.0, job.to)
+        }
+        Some(other) => format!("{}: {}", other.reason().rule, other.name()),
+    }
+}
+
+/// Four tables of 10 MiB, two of them fast: that is 0.2865 USD per GB and month.
+const FOUR: &str = "L7: #1[a..f]{size=10M} #2[g..k]{size=10M} \
+                    #3[l..p]{size=10M,tier=1} #4[q..z]{size=10M,tier=1}";
+
+fn four(target: f64, temperatures: [f64; 4]) -> World {
+    let mut world = priced(World::of(FOUR, &[LARGE, LARGE]), &PRICES[..2], None);
+    for tier in &mut world.tiers[1..] {
+        tier.price_usd_gb_month = PRICES[2];
+    }
+    world.cost.target_usd_gb_month = Some(target);
+    warm(
+        &mut world,
+        &[1, 2, 3, 4].map(|t| (t, temperatures[t as usize - 1])),
+    );
+    world
+}
+
+#[test]
+fn what_is_over_budget_gives_up_its_coldest_table() {
+    assert_eq!(
+        decide(&four(0.2, [9.0, 5.0, 2.0, 1.0])),
+        "over-budget: move 2 to 1"
+    );
+    assert_eq!(
+        decide(&four(0.2, [5.0, 9.0, 2.0, 1.0])),
+        "over-budget: move 1 to 1"
+    );
+    assert_eq!(decide(&four(0.29, [5.0, 9.0, 2.0, 1.0])), "rest");
+}
+
+#[test]
+fn what_the_budget_allows_brings_up_the_hottest_table() {
+    assert_eq!(
+        decide(&four(0.45, [9.0, 5.0, 1.0, 2.0])),
+        "hotter: move 4 to 0"
+    );
+    assert_eq!(
+        decide(&four(0.528, [9.0, 5.0, 2.0, 1.0])),
+        "hotter: move 3 to 0"
+    );
+}
+
+#[test]
+fn a_hotter_table_takes_the_place_of_a_colder_one_which_leaves_first() {
+    let mut world = four(0.29, [9.0, 1.0, 2.0, 5.0]);
+    assert_eq!(decide(&world), "yields-to-hotter: move 2 to 1");
+    let job = world.plan(&mut mutant()).unwrap();
+    world.start(&job);
+    world.finish(&job);
+    assert_eq!(decide(&world), "hotter: move 4 to 0");
+    let job = world.plan(&mut mutant()).unwrap();
+    world.start(&job);
+    world.finish(&job);
+    assert_eq!(decide(&world), "rest");
+}
+
+#[test]
+fn a_table_hardly_hotter_stays_where_it_is() {
+    assert_eq!(decide(&four(0.29, [9.0, 5.0, 5.2, 1.0])), "rest");
+    assert_eq!(
+        decide(&four(0.29, [9.0, 5.0, 6.0, 1.0])),
+        "yields-to-hotter: move 2 to 1"
+    );
+}
+
+#[test]
+fn nothing_moves_twice_within_the_cool_down_nor_beside_another() {
+    let mut world = four(0.2, [9.0, 5.0, 2.0, 1.0]);
+    world.cost.migration_cool_down_us = 1000;
+    let now_us = world.now_us;
+    world.moves.begin(TableId(2), 1, LARGE, now_us);
+    assert_eq!(decide(&world), "rest");
+    world.moves.end();
+    assert_eq!(decide(&world), "rest", "it is the only one that would help");
+    world.moves.release();
+    assert_eq!(decide(&world), "over-budget: move 2 to 1");
+}
+
+#[test]
+fn a_young_table_counts_as_hot() {
+    let mut world = four(0.2, [5.0, 0.0, 9.0, 1.0]);
+    world.heat.remove(&TableId(2));
+    assert_eq!(decide(&world), "over-budget: move 1 to 1");
+}
+
+#[test]
+fn without_a_target_the_limit_of_the_tier_decides() {
+    let text = "L7: #1[a..f]{size=40M} #2[g..k]{size=40M} #3[l..p]{size=40M,tier=1}";
+    let mut world = priced(World::of(text, &[100 * M, LARGE]), &[0.0, 0.0], None);
+    warm(&mut world, &[(1, 1.0), (2, 2.0), (3, 5.0)]);
+    assert_eq!(decide(&world), "yields-to-hotter: move 1 to 1");
+    // No number is a target that somebody might have got past the engine.
+    for target in [f64::NAN, -1.0, f64::INFINITY] {
+        world.cost.target_usd_gb_month = Some(target);
+        assert_eq!(decide(&world), "yields-to-hotter: move 1 to 1");
+    }
+}
+
+#[test]
+fn a_move_says_why_in_numbers() {
+    let world = four(0.2, [9.0, 5.0, 2.0, 1.0]);
+    let job = world.plan(&mut mutant()).unwrap();
+    let number = |name: &str| {
+        let numbers = &job.reason().numbers;
+        numbers.iter().find(|(n, _)| n == name).unwrap().1
+    };
+    assert_eq!(number("temperature"), 5.0);
+    assert_eq!(number("reads_per_second"), 50.0);
+    assert_eq!(number("target_usd_gb_month"), 0.2);
+    assert!((number("price_usd_gb_month") - 0.2865).abs() < 1e-4);
+    let change = number("cost_change_usd_month");
+    assert!(
+        (change + 10.0 * 1.048_576e-3 * (0.528 - 0.045)).abs() < 1e-9,
+        "{change}"
+    );
+    assert!(number("latency_change_us_per_second") > 0.0);
+    for table in 1..5 {
+        let why = ByHeat.why(&world.view(), TableId(table)).unwrap();
+        assert!(
+            why.numbers.iter().any(|(n, _)| n == "temperature"),
+            "{why:?}"
+        );
+        let moves = why.next.is_some_and(|n| n.contains("relocation to tier 1"));
+        assert_eq!(moves, table == 2, "{table}");
+    }
+    assert_eq!(ByHeat.why(&world.view(), TableId(9)), None);
+}
+
+fn place(world: &World, slot: Slot, start: &[u8], parents: &[u64]) -> (u32, &'static str, bool) {
+    let new = NewTable {
+        keyspace: KEYSPACE,
+        slot,
+        range: None,
+        start: Some(start.into()),
+        size_bytes: 4 * M,
+        parents: parents.iter().map(|&t| TableId(t)).collect(),
+    };
+    let layout = ByHeat.place(&world.view(), &new);
+    assert_eq!(layout.meta.0, 0, "meta lies on the fastest tier");
+    (layout.data.0, layout.rule, layout.migrates)
+}
+
+#[test]
+fn what_is_flushed_lies_on_the_fast_tier_whatever_the_target() {
+    let world = four(0.045, [0.0; 4]);
+    assert_eq!(
+        place(&world, Slot::Newest(0), b"a", &[]),
+        (0, "newest-on-fast", false)
+    );
+}
+
+#[test]
+fn what_is_merged_goes_straight_to_where_it_belongs() {
+    let mut world = four(0.29, [9.0, 8.0, 2.0, 1.0]);
+    let merged =
+        |world: &World, start: &str| place(world, Slot::Level(6), start.as_bytes(), &[1, 2, 3, 4]);
+    assert_eq!(merged(&world, "b"), (0, "as-hot-as-its-tier", false));
+    assert_eq!(merged(&world, "r"), (1, "as-hot-as-its-tier", false));
+    // The right half has become hot, and nobody has moved it yet.
+    warm(&mut world, &[(1, 1.0), (2, 2.0), (3, 8.0), (4, 9.0)]);
+    assert_eq!(merged(&world, "b"), (1, "joined-migration", true));
+    assert_eq!(merged(&world, "r"), (0, "joined-migration", true));
+}
+
+#[test]
+fn a_load_keeps_to_the_budget() {
+    let world = four(0.3, [0.0; 4]);
+    assert_eq!(
+        place(&world, Slot::Level(6), b"a", &[]),
+        (1, "within-budget", false)
+    );
+    let world = four(0.5, [0.0; 4]);
+    assert_eq!(
+        place(&world, Slot::Level(6), b"a", &[]),
+        (0, "within-budget", false)
+    );
+}
+
+#[test]
+fn a_full_tier_passes_a_new_table_on() {
+    let text = "L7: #1[a..f]{size=97M} #2[g..k]{size=40M,tier=1}";
+    let world = priced(World::of(text, &[100 * M, LARGE]), &[0.5, 0.1], None);
+    assert_eq!(
+        place(&world, Slot::Newest(0), b"a", &[]),
+        (1, "tier-full", false)
+    );
+}
+
+/// A world in which jobs are done at once, and key ranges are read.
+struct Run {
+    world: World,
+    preset: Preset,
+    dice: Dice,
+    /// How hot keys are, by their place from 0 to 1.
+    heat: Box<dyn Fn(f64) -> f64>,
+    /// How often tables were moved.
+    moves: BTreeMap<TableId, u32>,
+}
+
+impl Run {
+    fn new(seed: u64, capacities: &[u64], target: Option<f64>) -> Run {
+        println!("seed {seed}");
+        let mut world = priced(empty(1, capacities), &PRICES, target);
+        world.idle = false;
+        let last = world.tiers.len() - 1;
+        world.tiers[last].price_usd_gb_month = PRICES[2];
+        for (tier, random_read_iops) in world.tiers.iter_mut().zip([90_000.0, 3000.0, 150.0]) {
+            tier.profile = Some(DeviceProfile {
+                random_read_iops,
+                sequential_mb_s: 100.0,
+            });
+        }
+        Run {
+            world,
+            preset: mutant(),
+            dice: Dice(seed),
+            heat: Box::new(|_| 0.0),
+            moves: BTreeMap::new(),
+        }
+    }
+
+    fn flush(&mut self) {
+        let (start, end) = (self.dice.below(1000), KEYS - 1 - self.dice.below(1000));
+        let range = KeyRange::inclusive(&key(start), &key(end));
+        let bytes = 3 * M + self.dice.below(2 * M);
+        self.world.flush(0, range, bytes, 0.0);
+    }
+
+    /// A second in which tables are read as hot as `heat` says of the middle of
+    /// their range.
+    fn second(&mut self, heat: impl Fn(f64) -> f64 + 'static) {
+        self.heat = Box::new(heat);
+        self.world.heat.clear();
+        self.warm();
+        self.world.now_us += 1_000_000;
+    }
+
+    /// Gives a temperature to tables that have none.
+    fn warm(&mut self) {
+        let number = |key: &[u8]| std::str::from_utf8(key).unwrap().parse::<f64>().unwrap();
+        for table in self.world.version.tables() {
+            let middle = (number(&table.range.start) + number(&table.range.end)) / 2.0;
+            let noise = 0.98 + 0.04 * self.dice.below(1000) as f64 / 1000.0;
+            let temperature = (self.heat)(middle / KEYS as f64) * noise;
+            let table_heat = TableHeat {
+                temperature: Some(temperature),
+                ..TableHeat::default()
+            };
+            self.world.heat.entry(table.id).or_insert(table_heat);
+        }
+    }
+
+    /// All jobs there are.
+    fn settle(&mut self) {
+        let mut jobs = 0;
+        while let Some(job) = self.world.plan(&mut self.preset) {
+            jobs += 1;
+            assert!(jobs < 2000, "does not come to rest: {job:?}");
+            self.world.start(&job);
+            if let Job::Relocate(relocate) = &job {
+                *self.moves.entry(relocate.table).or_default() += 1;
+            }
+            self.world.finish(&job);
+            // What is new inherits.
+            self.warm();
+        }
+    }
+
+    fn price(&self) -> f64 {
+        let fill = Fill::of(&self.world.view());
+        let prices: Vec<f64> = self
+            .world
+            .tiers
+            .iter()
+            .map(|t| t.price_usd_gb_month)
+            .collect();
+        Budget::of(&fill.used[..fill.tiers], &prices, None).price_usd_gb_month()
+    }
+}
+
+/// A fiftieth of the keys takes nearly all reads, from `at` on.
+fn hot_at(at: f64) -> impl Fn(f64) -> f64 + 'static {
+    move |middle| {
+        if (middle - at).rem_euclid(1.0) < 0.1 {
+            50.0
+        } else {
+            1.0 + middle
+        }
+    }
+}
+
+#[test]
+fn the_price_follows_the_target_and_comes_to_rest_within_two_percent() {
+    for tiers in [2, 3] {
+        let mut run = Run::new(tiers as u64, &vec![LARGE; tiers], Some(0.4));
+        for _ in 0..250 {
+            run.flush();
+            run.second(hot_at(0.3));
+            run.settle();
+        }
+        run.world.idle = true;
+        // As figure 10 of the paper.
+        for target in [0.4, 0.2, 0.3] {
+            run.world.cost.target_usd_gb_month = Some(target);
+            run.moves.clear();
+            run.settle();
+            let price = run.price();
+            println!(
+                "{tiers} tiers, target {target}: price {price:.4}, {} moves",
+                run.moves.len()
+            );
+            assert!(price <= target, "{price} of {target}");
+            assert!(price > 0.98 * target, "{price} of {target}");
+            assert!(
+                run.moves.values().all(|&n| n == 1),
+                "nothing goes to and fro"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_target_changed_a_thousand_times_converges_on_the_last() {
+    let mut run = Run::new(7, &[LARGE, LARGE], Some(0.4));
+    for _ in 0..150 {
+        run.flush();
+        run.second(hot_at(0.3));
+        run.settle();
+    }
+    run.world.idle = true;
+    for change in 0..1000 {
+        let target = 0.05 + 0.47 * run.dice.below(1000) as f64 / 1000.0;
+        run.world.cost.target_usd_gb_month = Some(target);
+        run.world.moves.release();
+        // One move at most between two changes.
+        if let Some(job) = run.world.plan(&mut run.preset) {
+            run.world.start(&job);
+            run.world.finish(&job);
+        }
+        assert!(run.price() < 0.53, "change {change}");
+    }
+    run.world.cost.target_usd_gb_month = Some(0.25);
+    run.settle();
+    let price = run.price();
+    assert!((0.98 * 0.25..=0.25).contains(&price), "{price}");
+}
+
+#[test]
+fn the_hot_keys_come_to_lie_on_the_fast_tier_and_follow_when_they_move() {
+    let mut run = Run::new(11, &[LARGE, LARGE], Some(0.15));
+    for _ in 0..250 {
+        run.flush();
+        run.second(hot_at(0.3));
+        run.settle();
+    }
+    run.world.idle = true;
+    for at in [0.3, 0.7] {
+        run.second(hot_at(at));
+        run.settle();
+        let view = run.world.view();
+        let organisation = Organisation::of(&view);
+        let hot = organisation.tables.iter().filter(|t| t.temperature > 10.0);
+        assert!(hot.clone().count() > 3);
+        assert!(hot.clone().all(|t| t.from == 0), "at {at}");
+    }
+}
+
+#[test]
+fn noise_moves_nothing_once_everything_is_in_its_place() {
+    let mut run = Run::new(13, &[LARGE, LARGE], Some(0.2));
+    for _ in 0..250 {
+        run.flush();
+        run.second(|_| 1.0);
+        run.settle();
+    }
+    run.world.idle = true;
+    run.second(|_| 1.0);
+    run.settle();
+    run.moves.clear();
+    for _ in 0..100 {
+        run.second(|_| 1.0);
+        run.settle();
+    }
+    assert_eq!(run.moves.len(), 0, "uniform reads move nothing");
+}
+
+#[test]
+fn heat_that_alternates_moves_no_table_twice_within_the_cool_down() {
+    let mut run = Run::new(17, &[LARGE, LARGE], Some(0.15));
+    run.world.cost.migration_cool_down_us = 60_000_000;
+    for _ in 0..200 {
+        run.flush();
+        run.second(hot_at(0.3));
+        run.settle();
+    }
+    run.world.idle = true;
+    let mut moved_us: BTreeMap<TableId, u64> = BTreeMap::new();
+    for second in 0..300 {
+        run.second(hot_at([0.3, 0.7][second % 2]));
+        for _ in 0..20 {
+            let now_us = run.world.now_us;
+            let cool_down_us = run.world.cost.migration_cool_down_us;
+            run.world.moves.follow(now_us, cool_down_us);
+            let Some(job) = run.world.plan(&mut run.preset) else {
+                break;
+            };
+            if let Job::Relocate(relocate) = &job {
+                let before = moved_us.insert(relocate.table, now_us);
+                let since_us = before.map_or(u64::MAX, |b| now_us - b);
+                assert!(since_us >= cool_down_us, "{relocate:?} after {since_us} us");
+                run.world.moves.begin(relocate.table, 1, LARGE, now_us);
+                run.world.moves.end();
+            }
+            run.world.start(&job);
+            run.world.finish(&job);
+        }
+    }
+    assert!(moved_us.len() > 3);
+}
+
+#[test]
+fn under_writes_migrations_are_few_beside_what_merges_write() {
+    let mut run = Run::new(19, &[LARGE, LARGE], Some(0.2));
+    for _ in 0..400 {
+        run.flush();
+        run.second(hot_at(0.3));
+        run.settle();
+    }
+    let world = &run.world;
+    let share = world.relocated_bytes as f64 / world.flushed_bytes as f64;
+    let written = world.merged_bytes as f64 / world.flushed_bytes as f64;
+    println!("relocated {share:.2} and merged {written:.2} of what was flushed");
+    assert!(share < 0.1 * written, "{share}");
+    let price = run.price();
+    assert!(price < 0.2 * 1.05, "{price}");
+}
+
+#[test]
+fn planning_is_quick_with_two_thousand_tables() {
+    let mut run = Run::new(23, &[LARGE, LARGE], Some(0.2));
+    let text: Vec<String> = (0..2000)
+        .map(|i| format!("#{}[{:04}..{:04}a]{{size=4M,tier={}}}", i + 1, i, i, i % 2))
+        .collect();
+    let mut world = priced(
+        World::of(&format!("L7: {}", text.join(" ")), &[LARGE, LARGE]),
+        &[0.5, 0.1],
+        Some(0.3),
+    );
+    for i in 0..2000 {
+        warm(&mut world, &[(i + 1, run.dice.below(1000) as f64)]);
+    }
+    let view = world.view();
+    let start = std::time::Instant::now();
+    for _ in 0..10 {
+        assert_eq!(Organisation::of(&view).tables.len(), 2000);
+    }
+    println!("2000 tables: {:.0} us", start.elapsed().as_secs_f64() * 1e5);
+}

@@ -1,0 +1,540 @@
+//! Placement by temperature and price, on simulated devices with a simulated
+//! clock: what a target, a crash, a lost heat file and a clock that jumps do to a
+//! store of the preset `mutant`. The numbers are those of the list of cases in
+//! `docs/testing.md`.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use thermocline::store::{Clock, Environment, FileSystem, OpenHow, read_exact_at, write_all_at};
+use thermocline::{Db, ErrorKind, Options, Tier};
+use thermocline_sim::Dice;
+use thermocline_sim::disk::{Disk, Down};
+
+const FAST: f64 = 0.528;
+const SLOW: f64 = 0.045;
+const KEYS: u32 = 2000;
+const HEAT: &str = "/fast/store/HEAT";
+
+fn options() -> Options {
+    let tier = |name: &str, price| {
+        Tier::new(name, format!("/{name}/store"))
+            .block_bytes(1024)
+            .price_usd_gb_month(price)
+    };
+    Options::new()
+        .tier(tier("fast", FAST))
+        .tier(tier("slow", SLOW))
+        .preset("mutant")
+        .write_buffer_bytes(128 << 10)
+        .memtable_bytes(32 << 10)
+        .table_bytes(8 << 10)
+        .first_level_bytes(32 << 10)
+        .newest_runs_merge(2)
+        .log_segment_bytes(64 << 10)
+        .log_bytes_max(256 << 10)
+        .block_cache_bytes(0)
+        .reserve_bytes(0)
+        .background_threads(0)
+}
+
+fn key(i: u32) -> Vec<u8> {
+    format!("k{i:05}").into_bytes()
+}
+
+fn value(i: u32) -> Vec<u8> {
+    // Not to be compressed, should anybody try.
+    let mut dice = Dice(u64::from(i));
+    (0..300).map(|_| dice.next() as u8).collect()
+}
+
+fn open(disk: &Disk, options: &Options) -> Db {
+    Db::open_in(options.clone(), &disk.environment()).unwrap()
+}
+
+fn machine(seed: u64) -> Disk {
+    let disk = Disk::new(seed);
+    disk.mount("/fast");
+    disk.mount("/slow");
+    disk
+}
+
+/// About a hundred tables of one level.
+fn filled(disk: &Disk, options: &Options) -> Db {
+    let db = open(disk, options);
+    for i in 0..KEYS {
+        db.put(&key(i), &value(i)).unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    db.settle().unwrap();
+    assert!(db.tables().len() > 60, "{}", db.tables().len());
+    db
+}
+
+/// Seconds in which keys are read, a tenth of all keys from `hot` on most often.
+fn read_for(db: &Db, disk: &Disk, seconds: u64, hot: u32, dice: &mut Dice) {
+    for _ in 0..seconds {
+        for _ in 0..300 {
+            let i = match dice.below(10) {
+                0 => dice.below(u64::from(KEYS)) as u32,
+                _ => (hot + dice.below(u64::from(KEYS / 10)) as u32) % KEYS,
+            };
+            assert!(db.get(&key(i)).unwrap().is_some());
+        }
+        disk.pass_time(Duration::from_secs(1));
+        while db.step().unwrap() {}
+    }
+}
+
+/// Lets time pass until nothing has moved for longer than a cool-down.
+fn rest(db: &Db, disk: &Disk) {
+    for _ in 0..50 {
+        let before = db.stats().relocations;
+        for _ in 0..8 {
+            disk.pass_time(Duration::from_secs(10));
+            db.settle().unwrap();
+        }
+        if db.stats().relocations == before {
+            return;
+        }
+    }
+    panic!("does not come to rest: {:#?}", db.events(20));
+}
+
+fn is_whole(db: &Db) {
+    let mut found = 0;
+    for entry in db.iter().unwrap().forward() {
+        let (k, v) = entry.unwrap();
+        assert_eq!((&*k, &*v), (&key(found)[..], &value(found)[..]));
+        found += 1;
+    }
+    assert_eq!(found, KEYS);
+}
+
+fn keeps(db: &Db, target: f64) {
+    let price = db.stats().cost.price_usd_gb_month;
+    assert!(price <= target * (1.0 + 1e-9), "{price} of {target}");
+    assert!(price > 0.98 * target, "{price} of {target}");
+}
+
+#[test]
+fn the_price_is_within_two_percent_of_each_target_at_rest() {
+    let disk = machine(1);
+    let mut dice = Dice(1);
+    let db = filled(&disk, &options().cost_target_usd_per_gb_month(0.4));
+    read_for(&db, &disk, 10, 500, &mut dice);
+    rest(&db, &disk);
+    keeps(&db, 0.4);
+    // Figure 10 of the paper: down, and up again.
+    for target in [0.2, 0.3] {
+        let before = db.stats();
+        db.set_cost_target(Some(target)).unwrap();
+        rest(&db, &disk);
+        keeps(&db, target);
+        let after = db.stats();
+        let moved = after.cost.migrated_bytes - before.cost.migrated_bytes;
+        let data: u64 = after.tiers.iter().map(|t| t.used_bytes).sum();
+        let least = (before.cost.price_usd_gb_month - target).abs() / (FAST - SLOW);
+        println!(
+            "target {target}: {moved} bytes moved, {:.0} at least",
+            least * data as f64
+        );
+        assert!(moved as f64 <= 1.5 * least * data as f64 + 30_000.0);
+    }
+    is_whole(&db);
+    // What is read most is read from the fast tier.
+    let before: Vec<u64> = db.stats().tiers.iter().map(|t| t.hits).collect();
+    for i in 500..500 + KEYS / 10 {
+        db.get(&key(i)).unwrap();
+    }
+    let after: Vec<u64> = db.stats().tiers.iter().map(|t| t.hits).collect();
+    let fast = (after[0] - before[0]) as f64 / f64::from(KEYS / 10);
+    assert!(
+        fast > 0.9,
+        "{fast} of the hot keys are read from the fast tier"
+    );
+    for event in db.events(usize::MAX).iter().filter(|e| e.job == "relocate") {
+        let numbers = &event.reason.numbers;
+        for name in [
+            "temperature",
+            "bytes",
+            "cost_change_usd_month",
+            "target_usd_gb_month",
+        ] {
+            assert!(numbers.iter().any(|(n, _)| n == name), "{event}");
+        }
+    }
+}
+
+#[test]
+fn merges_put_their_outputs_where_they_belong_and_that_is_counted() {
+    let disk = machine(2);
+    let mut dice = Dice(2);
+    // Relocations may not: merges alone must do it.
+    let options = options()
+        .cost_target_usd_per_gb_month(0.25)
+        .migration_bytes_per_second_max(1024)
+        .cooling_coefficient(0.5);
+    let db = filled(&disk, &options);
+    read_for(&db, &disk, 20, 500, &mut dice);
+    read_for(&db, &disk, 20, 1500, &mut dice);
+    for i in (0..KEYS).step_by(3) {
+        db.put(&key(i), &value(i)).unwrap();
+    }
+    db.flush().unwrap();
+    while db.step().unwrap() {}
+    db.compact_range(None, None).unwrap();
+    let cost = db.stats().cost;
+    println!("{cost}");
+    assert!(cost.migrations_saved > 3, "{cost}");
+    assert!(cost.migrations_saved_bytes > 10_000, "{cost}");
+    let tables = db.tables();
+    let hot = tables
+        .iter()
+        .filter(|t| t.temperature.is_some_and(|t| t > 100.0));
+    let (fast, all) = hot.fold((0, 0), |(fast, all), t| {
+        (fast + usize::from(t.tier == "fast"), all + 1)
+    });
+    assert!(all > 3, "the outputs have inherited: {all} are hot");
+    assert!(fast * 10 >= all * 8, "{fast} of {all} hot tables are fast");
+    is_whole(&db);
+}
+
+// case 31
+#[test]
+fn a_target_changed_a_thousand_times_converges_on_the_last() {
+    let disk = machine(3);
+    let mut dice = Dice(3);
+    let db = filled(&disk, &options().cost_target_usd_per_gb_month(0.4));
+    read_for(&db, &disk, 5, 0, &mut dice);
+    let largest = db.tables().iter().map(|t| t.data_bytes).max().unwrap();
+    let begun = db.stats().relocated_bytes;
+    for _ in 0..1000 {
+        let target = 0.15 + dice.below(37) as f64 / 100.0;
+        db.set_cost_target(Some(target)).unwrap();
+        db.step().unwrap();
+    }
+    let moved = db.stats().relocated_bytes - begun;
+    println!("{moved} bytes moved in a thousand changes");
+    assert!(moved <= 1000 * largest);
+    db.set_cost_target(Some(0.25)).unwrap();
+    rest(&db, &disk);
+    keeps(&db, 0.25);
+    is_whole(&db);
+    // And the last one is what the next opening finds.
+    drop(db);
+    let text = {
+        let file = disk.open(Path::new("/fast/store/thermocline.toml"), OpenHow::READ);
+        let file = file.unwrap();
+        let mut bytes = vec![0; file.size_bytes().unwrap() as usize];
+        read_exact_at(&*file, &mut bytes, 0).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    assert!(
+        text.contains("cost_target_usd_per_gb_month = 0.25"),
+        "{text}"
+    );
+}
+
+// cases 19 and 31
+#[test]
+fn a_crash_anywhere_in_migrations_both_ways_loses_nothing_and_converges() {
+    for down in [Down::Kill, Down::Power] {
+        let disk = machine(4);
+        let mut dice = Dice(4);
+        let options = options().cost_target_usd_per_gb_month(0.4);
+        let db = filled(&disk, &options);
+        read_for(&db, &disk, 3, 700, &mut dice);
+        rest(&db, &disk);
+        db.persist().unwrap();
+        disk.record_crashes();
+        // Down, up, and down again in the middle of that.
+        for (target, steps) in [(0.3, 1000), (0.4, 3), (0.3, 3), (0.4, 1000)] {
+            db.set_cost_target(Some(target)).unwrap();
+            for _ in 0..steps {
+                disk.pass_time(Duration::from_secs(1));
+                if !db.step().unwrap() {
+                    break;
+                }
+            }
+        }
+        let crashes = disk.recorded_crashes();
+        let count = crashes.len();
+        assert!(count > 200, "{count} calls");
+        drop(db);
+        // A prime, so that every kind of call is met.
+        let every = (count / 60).max(1) | 1;
+        for crashed in crashes.iter().step_by(every) {
+            let disk = crashed.disk(crashed.calls, down);
+            let db = open(&disk, &options);
+            is_whole(&db);
+            rest(&db, &disk);
+            keeps(&db, 0.4);
+            // And once more, in the other direction.
+            db.set_cost_target(Some(0.3)).unwrap();
+            for _ in 0..2 {
+                db.step().unwrap();
+            }
+            drop(db);
+            disk.reboot(down);
+            let db = open(&disk, &options.clone().cost_target_usd_per_gb_month(0.3));
+            is_whole(&db);
+            rest(&db, &disk);
+            keeps(&db, 0.3);
+        }
+        println!("{down:?}: {count} calls, every {every}th");
+    }
+}
+
+// case 32
+#[test]
+fn an_impossible_target_is_refused_by_name_and_changes_nothing() {
+    let disk = machine(5);
+    let options = options();
+    let refused = |options: Options, words: &[&str]| {
+        let error = Db::open_in(options, &disk.environment()).expect_err("it is refused");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        for word in words {
+            assert!(error.to_string().contains(word), "{error}");
+        }
+        assert!(
+            disk.names(Path::new("/fast")).is_empty(),
+            "nothing was made"
+        );
+    };
+    let impossible = [0.0, -1.0, 0.044, 0.529, f64::INFINITY, f64::NAN];
+    for target in impossible {
+        let options = options.clone().cost_target_usd_per_gb_month(target);
+        refused(options, &["cost_target_usd_per_gb_month", "0.045", "0.528"]);
+    }
+    let prices = |fast, slow| {
+        let tier =
+            |name: &str, price| Tier::new(name, format!("/{name}/store")).price_usd_gb_month(price);
+        let tiers = vec![tier("fast", fast), tier("slow", slow)];
+        let options = options.clone().with_tiers(tiers);
+        options.cost_target_usd_per_gb_month(0.1)
+    };
+    refused(prices(0.1, 0.1), &["different price"]);
+    refused(prices(0.0, 0.0), &["price above 0", "tier 0"]);
+    refused(prices(0.2, 0.0), &["price above 0", "tier 1"]);
+    refused(prices(0.2, -0.1), &["price_usd_gb_month", "slow"]);
+    refused(prices(f64::NAN, 0.1), &["price_usd_gb_month", "fast"]);
+    let leveled = options.clone().preset("leveled");
+    refused(
+        leveled.cost_target_usd_per_gb_month(0.1),
+        &["mutant", "leveled"],
+    );
+    let db = open(&disk, &options.cost_target_usd_per_gb_month(0.2));
+    for target in impossible {
+        let error = db.set_cost_target(Some(target)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert_eq!(db.stats().cost.target_usd_gb_month, Some(0.2));
+    }
+}
+
+fn file_bytes(disk: &Disk, path: &str) -> Vec<u8> {
+    let file = disk.open(Path::new(path), OpenHow::READ).unwrap();
+    let mut bytes = vec![0; file.size_bytes().unwrap() as usize];
+    read_exact_at(&*file, &mut bytes, 0).unwrap();
+    bytes
+}
+
+fn put_file(disk: &Disk, path: &str, bytes: &[u8]) {
+    let file = disk.open(Path::new(path), OpenHow::WRITE).unwrap();
+    file.set_size(0).unwrap();
+    write_all_at(&*file, bytes, 0).unwrap();
+}
+
+fn temperatures(db: &Db) -> BTreeMap<u64, Option<f64>> {
+    db.tables().iter().map(|t| (t.id, t.temperature)).collect()
+}
+
+// case 33
+#[test]
+fn heat_that_is_lost_or_damaged_costs_performance_only() {
+    let disk = machine(6);
+    let mut dice = Dice(6);
+    let options = options().cost_target_usd_per_gb_month(0.25);
+    let db = filled(&disk, &options);
+    read_for(&db, &disk, 5, 300, &mut dice);
+    rest(&db, &disk);
+    let before = temperatures(&db);
+    assert!(before.values().all(Option::is_some));
+    let copy = Path::new("/fast/copy");
+    db.checkpoint(copy).unwrap();
+    db.close().unwrap();
+    let sound = file_bytes(&disk, HEAT);
+    // Whole, it survives a restart,
+    let db = open(&disk, &options);
+    assert_eq!(temperatures(&db), before);
+    assert!(db.events(usize::MAX).iter().all(|e| e.job != "heat"));
+    db.close().unwrap();
+    // and a checkpoint.
+    let tier = |name: &str, price| {
+        Tier::new(name, copy.join(name))
+            .block_bytes(1024)
+            .price_usd_gb_month(price)
+    };
+    let copied = options
+        .clone()
+        .with_tiers(vec![tier("fast", FAST), tier("slow", SLOW)]);
+    let db = open(&disk, &copied);
+    assert_eq!(temperatures(&db), before);
+    db.close().unwrap();
+    let foreign = file_bytes(&disk, "/fast/copy/fast/HEAT");
+    let mut flipped = sound.clone();
+    flipped[50] ^= 4;
+    let damaged: [&[u8]; 6] = [
+        b"",
+        b"junk",
+        &sound[..60],
+        &flipped,
+        &foreign,
+        &[0xff; 5000],
+    ];
+    for (at, bytes) in damaged.iter().enumerate() {
+        let disk = disk.fork(at as u64);
+        disk.reboot(Down::Kill);
+        put_file(&disk, HEAT, bytes);
+        let db = open(&disk, &options);
+        let event = &db.events(1)[0];
+        assert!(
+            event.job == "heat" && event.error.is_some(),
+            "{at}: {event}"
+        );
+        is_whole(&db);
+        assert!(temperatures(&db).values().all(Option::is_none));
+        rest(&db, &disk);
+        keeps(&db, 0.25);
+        assert_ne!(file_bytes(&disk, HEAT), *bytes, "{at}: it was written anew");
+    }
+    disk.unlink(Path::new(HEAT)).unwrap();
+    let db = open(&disk, &options);
+    is_whole(&db);
+    read_for(&db, &disk, 3, 300, &mut dice);
+    rest(&db, &disk);
+    keeps(&db, 0.25);
+}
+
+// case 34
+#[test]
+fn hot_and_cold_alternating_move_no_table_twice_within_the_cool_down() {
+    let disk = machine(7);
+    let mut dice = Dice(7);
+    let options = options()
+        .cost_target_usd_per_gb_month(0.2)
+        // As fickle as can be.
+        .cooling_coefficient(0.1)
+        .migration_resistance(0.0);
+    let db = filled(&disk, &options);
+    rest(&db, &disk);
+    let begun = db.stats();
+    for period in 0..60 {
+        read_for(&db, &disk, 4, [200, 1200][period % 2], &mut dice);
+    }
+    let after = db.stats();
+    let seconds = (after.now_us - begun.now_us) / 1_000_000;
+    let mut last: BTreeMap<String, u64> = BTreeMap::new();
+    let mut moves = 0;
+    for event in db.events(usize::MAX) {
+        if event.job != "relocate" || event.started_us < begun.now_us {
+            continue;
+        }
+        moves += 1;
+        let table = event.what.split(' ').nth(1).unwrap().to_string();
+        if let Some(before) = last.insert(table, event.started_us) {
+            let apart = event.started_us - before;
+            assert!(apart >= 60_000_000, "{event} after {apart} us");
+        }
+    }
+    assert!(moves > 10, "{moves} moves: nothing alternates");
+    let most = db.tables().len() as u64 * (seconds / 60 + 1);
+    println!("{moves} moves in {seconds} s, {most} at most");
+    assert!(moves <= most);
+    is_whole(&db);
+}
+
+#[test]
+fn moved_bytes_keep_to_their_bound() {
+    let disk = machine(8);
+    let rate = 16 << 10;
+    let options = options()
+        .cost_target_usd_per_gb_month(0.5)
+        .migration_bytes_per_second_max(rate);
+    let db = filled(&disk, &options);
+    rest(&db, &disk);
+    let begun = db.stats();
+    let largest = db.tables().iter().map(|t| t.data_bytes).max().unwrap();
+    db.set_cost_target(Some(0.1)).unwrap();
+    for _ in 0..100 {
+        disk.pass_time(Duration::from_millis(100));
+        while db.step().unwrap() {}
+    }
+    let after = db.stats();
+    let seconds = (after.now_us - begun.now_us) as f64 / 1e6;
+    let moved = after.relocated_bytes - begun.relocated_bytes;
+    let bound = rate as f64 * seconds + largest as f64;
+    println!("{moved} bytes in {seconds:.1} s, {bound:.0} at most");
+    assert!(moved as f64 <= bound && moved as f64 > 0.5 * bound);
+}
+
+/// A clock that jumps to and fro by up to ten years.
+#[derive(Debug)]
+struct Jumping {
+    inner: Arc<dyn Clock>,
+    offset_us: AtomicU64,
+}
+
+impl Clock for Jumping {
+    fn now_micros(&self) -> u64 {
+        let offset_us = self.offset_us.load(Ordering::Relaxed);
+        self.inner.now_micros().wrapping_add(offset_us)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.inner.sleep(duration);
+    }
+}
+
+#[test]
+fn a_clock_that_jumps_loses_nothing_and_moves_little() {
+    let disk = machine(9);
+    let mut dice = Dice(9);
+    let clock = Arc::new(Jumping {
+        inner: disk.environment().clock,
+        offset_us: AtomicU64::new(1 << 50),
+    });
+    let environment = Environment {
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
+        ..disk.environment()
+    };
+    filled(&disk, &options()).close().unwrap();
+    let options = options().cost_target_usd_per_gb_month(0.25);
+    let db = Db::open_in(options, &environment).unwrap();
+    read_for(&db, &disk, 5, 600, &mut dice);
+    rest(&db, &disk);
+    keeps(&db, 0.25);
+    let begun = db.stats().relocations;
+    let before = temperatures(&db);
+    for _ in 0..200 {
+        let years = dice.below(10) * 365 * 86_400_000_000;
+        clock.offset_us.store((1 << 50) + years, Ordering::Relaxed);
+        while db.step().unwrap() {}
+    }
+    let moved = db.stats().relocations - begun;
+    println!("{moved} moves in 200 jumps of the clock");
+    assert!(moved <= 4, "{moved}");
+    let hottest = |t: &BTreeMap<u64, Option<f64>>| {
+        let known = t.iter().filter_map(|(&id, t)| Some((id, (*t)?)));
+        known.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap().0
+    };
+    assert_eq!(hottest(&temperatures(&db)), hottest(&before));
+    rest(&db, &disk);
+    keeps(&db, 0.25);
+    is_whole(&db);
+}
