@@ -66,10 +66,16 @@ impl Watch {
     /// Holds all that was used since the last look, and is used now, to the
     /// promise. `more` is what the caller holds.
     fn look(&mut self, db: &Db, more: u64, doing: &str) {
-        // A memtable that is on its way from a flush to the pool may be counted in
-        // both: what is really held is there the next time too.
-        let looks = [(); 3].map(|()| db.stats().memory);
-        let memory = looks.into_iter().min_by_key(|m| m.used.memtables).unwrap();
+        // A memtable that is on its way from a flush to the pool is counted in both
+        // until the flush has the processor again: what is really held stays.
+        let mut memory = db.stats().memory;
+        for _ in 0..40 {
+            if memory.used.memtables <= memory.max.memtables {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            memory = db.stats().memory;
+        }
         let now = LIVE.load(Ordering::Relaxed);
         let heap = PEAK.swap(now, Ordering::Relaxed).max(now) - self.before;
         self.most_heap = self.most_heap.max(heap);

@@ -39,3 +39,10 @@ fn seed_1154_a_log_with_a_segment_that_was_passed_over() {
 fn seed_2245_two_tables_with_the_same_bytes() {
     corruption::run(2245, &mut Tally::default());
 }
+
+/// A manifest damaged behind its middle, a log cut: repair went by what the manifest
+/// said of the log before its damage, and said nothing of the log's lost end.
+#[test]
+fn seed_4710_a_damaged_manifest_that_still_says_how_far_the_log_reaches() {
+    corruption::run(4710, &mut Tally::default());
+}

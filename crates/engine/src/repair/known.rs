@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use thermocline_model::edit::Change;
+use thermocline_model::key::SeqNo;
 use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::version::KeyspaceId;
 
@@ -18,6 +19,8 @@ pub(super) struct Known {
     pub(super) tables: HashMap<TableId, (KeyspaceId, Arc<TableMeta>)>,
     pub(super) removed: HashSet<TableId>,
     pub(super) next_keyspace: u32,
+    /// How far the log must reach, by the last edit that says so.
+    pub(super) log_reach: SeqNo,
     /// The next number before any edit that cannot be read.
     pub(super) next_keyspace_before: u32,
 }
@@ -67,9 +70,8 @@ impl Known {
                 Change::SetCounters { next_keyspace, .. } => {
                     known.next_keyspace = known.next_keyspace.max(*next_keyspace);
                 }
-                Change::SetFlushed { .. }
-                | Change::SetLogFloor { .. }
-                | Change::SetLogReach { .. } => {}
+                Change::SetLogReach { seq } => known.log_reach = *seq,
+                Change::SetFlushed { .. } | Change::SetLogFloor { .. } => {}
             }
         }
         known

@@ -45,10 +45,8 @@ impl Repair<'_> {
                 .to_string(),
         );
         let tables = self.find_tables(&known)?;
-        let (floor, reach) =
-            (remains.version.as_ref()).map_or((0, SeqNo::ZERO), |v| (v.log_floor, v.log_reach));
-        let floor = self.lowest_segment(floor)?;
-        let mut log = self.read_log(floor, reach, true)?;
+        let floor = self.lowest_segment(remains.version.as_ref().map_or(0, |v| v.log_floor))?;
+        let mut log = self.read_log(floor, known.log_reach, true)?;
         self.last_seq = self.last_seq.max(log.last);
         for (_, table) in &tables {
             self.last_seq = self.last_seq.max(table.seq_max);
