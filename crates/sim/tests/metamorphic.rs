@@ -18,12 +18,12 @@ use thermocline_sim::{Dice, Tally};
 
 #[test]
 fn metamorphic_answers_are_the_same_under_every_option_set() {
-    run_seeds(0, 320, metamorphic::run);
+    run_seeds(0, 160, metamorphic::run);
 }
 
 #[test]
 fn metamorphic_answers_are_the_same_for_other_operations() {
-    run_seeds(1_000_000, 320, metamorphic::run);
+    run_seeds(1_000_000, 160, metamorphic::run);
 }
 
 #[test]
