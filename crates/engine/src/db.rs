@@ -18,7 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::keyspace::{Keyspace, KeyspaceOptions};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::stats::{Event, Stats, TableInfo};
+use crate::events::Event;
+use crate::stats::{Stats, TableInfo};
 use crate::step::Role;
 use crate::store::Environment;
 use crate::write::WriteOptions;
@@ -530,21 +531,28 @@ impl Db {
         crate::report::tables(self.engine())
     }
 
-    /// The last `count` background jobs, oldest first.
+    /// The last `count` background jobs and other events, oldest first. The last
+    /// 4096 of this opening are in memory; if more are asked for, the record on the
+    /// first tier is read, which has those of earlier openings too and holds some
+    /// thousand in all.
     ///
     /// ```
+    /// # use thermocline::{Db, Options};
     /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// let db = Db::open(Options::at(directory.path()))?;
     /// db.put(b"key", b"value")?;
     /// db.flush()?;
-    /// let event = &db.events(1)[0];
+    /// let event = db.events(1).remove(0);
     /// assert_eq!(event.job, "flush");
     /// println!("{}", event.reason); // The rule, and the numbers it compared.
+    /// db.close()?;
+    /// let db = Db::open(Options::at(directory.path()))?;
+    /// assert_eq!(db.events(1), [event]); // It outlives a restart.
     /// # Ok::<(), thermocline::Error>(())
     /// ```
     #[must_use]
     pub fn events(&self, count: usize) -> Vec<Event> {
-        self.engine().counters.events(count)
+        self.engine().events(count)
     }
 
     /// The options it was opened with.
@@ -603,6 +611,7 @@ impl Handle {
         self.engine.home.context.close_readers();
         self.engine.bury();
         self.engine.save_heat();
+        self.engine.record_events();
         let mut commit = self.engine.commit.lock();
         match commit.log.take() {
             Some(mut log) => {

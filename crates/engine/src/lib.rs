@@ -30,6 +30,7 @@ mod db;
 mod dump;
 mod engine;
 mod error;
+mod events;
 mod explain;
 mod footprint;
 mod heat;
@@ -63,6 +64,7 @@ pub use bulk::BulkLoad;
 pub use db::Db;
 pub use dump::{DumpOptions, dump, dump_in};
 pub use error::{Error, ErrorKind, Result};
+pub use events::{Event, EventReader, PlacedTable};
 pub use explain::{Explanation, Place};
 pub use footprint::MemoryBytes;
 pub use keyspace::{Keyspace, KeyspaceOptions};
@@ -74,7 +76,7 @@ pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use snapshot::Snapshot;
 pub use stats::{
-    CostStats, Event, KeyspaceStats, LevelStats, MemoryStats, Recovery, Stats, TableInfo,
+    CostStats, KeyspaceStats, LevelStats, MemoryStats, Recovery, Stats, TableInfo,
     TierStats, human_bytes,
 };
 /// ```

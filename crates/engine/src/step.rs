@@ -23,9 +23,9 @@ use thermocline_policy::{Access, HeatMap, Preset};
 
 use crate::engine::{Engine, PartView, Versions};
 use crate::error::{ErrorKind, Result};
+use crate::events::Event;
 use crate::footprint::MemoryBytes;
 use crate::job::Done;
-use crate::stats::Event;
 use crate::version::tree::OpenTable;
 
 /// How long an idle thread waits before it looks again.
@@ -409,22 +409,17 @@ impl Engine {
             }
         }
         let done = result.as_ref().ok().cloned().unwrap_or_default();
-        self.counters.push_event(Event {
-            started_us,
-            took_us: self
-                .environment
-                .clock
-                .now_micros()
-                .saturating_sub(started_us),
-            job: job.name(),
-            keyspace: self
-                .space(job.keyspace())
-                .map_or_else(String::new, |s| s.name.clone()),
-            what: done.what,
-            reason: job.reason().clone(),
+        let now_us = self.environment.clock.now_micros();
+        let keyspace = self.space(job.keyspace());
+        self.events.push(Event {
+            took_us: now_us.saturating_sub(started_us),
+            keyspace: keyspace.map_or_else(String::new, |s| s.name.clone()),
+            tables_in: done.tables_in,
+            tables_out: done.tables_out,
             bytes_in: done.bytes_in,
             bytes_out: done.bytes_out,
             error: result.as_ref().err().map(ToString::to_string),
+            ..Event::new(job.name(), done.what, job.reason().clone(), started_us)
         });
     }
 

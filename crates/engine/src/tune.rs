@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::StoreLock;
 use crate::options::{OPTIONS_FILE, Options};
-use crate::stats::Event;
+use crate::events::Event;
 use crate::store::{Environment, OpenHow, read_exact_at, swap_file};
 
 /// The files by which an open store is asked, and answers.
@@ -218,16 +218,10 @@ impl Engine {
         if let Some(target) = target {
             reason = reason.with("target_usd_gb_month", target);
         }
-        self.counters.push_event(Event {
-            started_us: self.environment.clock.now_micros(),
-            took_us: 0,
-            job: "tune",
-            keyspace: String::new(),
-            what: "another cost target".to_string(),
-            reason,
-            bytes_in: 0,
-            bytes_out: 0,
+        let now_us = self.environment.clock.now_micros();
+        self.events.push(Event {
             error: error.clone(),
+            ..Event::new("tune", "another cost target", reason, now_us)
         });
         if let Ok(text) = toml::to_string(&Answer { request, error }) {
             let _ = swap_file(&self.environment, &directory, ANSWER_FILE, text.as_bytes());

@@ -7,6 +7,10 @@
 //! not, the coldest that belongs lower makes room first. So neither the budget nor
 //! a tier is exceeded by a move.
 //!
+//! A promotion may be asked to pay: within so long it must save the devices as much
+//! time as it takes them, together with the demotion that makes room for it. The paper
+//! weighs no such thing, so by default nothing is asked.
+//!
 //! Nothing is moved while merges are urgent, while a move is under way, sooner than
 //! the bound on moved bytes allows, or twice within the cool-down. While the store is
 //! written to, moves to the first tier leave a spare there for what the newest
@@ -18,7 +22,7 @@ use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
 use crate::Planner;
-use crate::cost::money;
+use crate::cost::{Devices, money};
 use crate::place::fill::Fill;
 use crate::plan::balance::spare_bytes;
 use crate::plan::knapsack::{Organisation, Placed};
@@ -52,6 +56,12 @@ struct Migration<'a> {
     fill: Fill,
     organisation: &'a Organisation<'a>,
     spare_bytes: u64,
+    devices: Devices,
+}
+
+/// Blocks of a table read in a second.
+fn reads_per_second(placed: &Placed<'_>) -> f64 {
+    placed.temperature * placed.table.data_bytes() as f64 / f64::from(1 << 20)
 }
 
 /// Bytes of the first tier to be left for the newest levels.
@@ -72,6 +82,7 @@ impl<'a> Migration<'a> {
         let fill = Fill::of(view);
         Migration {
             spare_bytes: spare(view, &fill, organisation),
+            devices: Devices::of(view),
             view,
             fill,
             organisation,
@@ -89,10 +100,36 @@ impl<'a> Migration<'a> {
         }
         let promotion = self.promotions().next()?;
         if self.fits(promotion) {
-            return Some(self.relocate(promotion, "hotter"));
+            let pays = self.pays_back(promotion, None);
+            return pays.then(|| self.relocate(promotion, "hotter"));
         }
-        let demotion = self.demotions().next();
-        demotion.map(|d| self.relocate(d, "yields-to-hotter"))
+        let demotion = self.demotions().next()?;
+        let pays = self.pays_back(promotion, Some(demotion));
+        pays.then(|| self.relocate(demotion, "yields-to-hotter"))
+    }
+
+    /// Whether a promotion, with the demotion that makes room for it, saves as much
+    /// time of devices as it takes before too long. Time taken and time saved both go
+    /// by bytes, so where the hottest table does not pay none does.
+    fn pays_back(&self, promotion: &Placed<'_>, demotion: Option<&Placed<'_>>) -> bool {
+        let within_us = self.view.cost.migration_payback_us;
+        if within_us == 0 {
+            return true;
+        }
+        let moved = [Some(promotion), demotion].into_iter().flatten();
+        let (mut seconds, mut saved) = (0.0, 0.0);
+        for placed in moved {
+            let bytes = placed.table.data_bytes();
+            seconds += self.devices.move_seconds(placed.from, placed.to, bytes);
+            saved -= self.latency_change_us(placed) / 1e6;
+        }
+        saved * (within_us as f64 / 1e6) >= seconds
+    }
+
+    /// Microseconds by which all reads of a second get slower.
+    fn latency_change_us(&self, placed: &Placed<'_>) -> f64 {
+        let latencies = &self.organisation.problem.latencies_us;
+        reads_per_second(placed) * (latencies[placed.to] - latencies[placed.from])
     }
 
     fn is_free(&self, placed: &Placed<'_>) -> bool {
@@ -166,19 +203,20 @@ impl<'a> Migration<'a> {
     fn relocate(&self, placed: &Placed<'_>, rule: &str) -> Relocate {
         let budget = &self.organisation.budget;
         let bytes = placed.table.data_bytes();
-        let reads = placed.temperature * bytes as f64 / f64::from(1 << 20);
-        let latencies = &self.organisation.problem.latencies_us;
+        let seconds = self.devices.move_seconds(placed.from, placed.to, bytes);
+        let change_us = self.latency_change_us(placed);
         let mut reason = Reason::new(rule)
             .with("temperature", placed.temperature)
             .with("from_tier", placed.from as f64)
             .with("to_tier", placed.to as f64)
             .with("bytes", bytes as f64)
-            .with("reads_per_second", reads)
-            .with(
-                "latency_change_us_per_second",
-                reads * (latencies[placed.to] - latencies[placed.from]),
-            )
+            .with("reads_per_second", reads_per_second(placed))
+            .with("device_seconds", seconds)
+            .with("latency_change_us_per_second", change_us)
             .with("cost_change_usd_month", self.cost_change(placed));
+        if change_us < 0.0 {
+            reason = reason.with("payback_seconds", seconds / (-change_us / 1e6));
+        }
         if let Some(boundary) = self.organisation.boundary(placed.from.min(placed.to)) {
             reason = reason.with("boundary_temperature", boundary);
         }
