@@ -18,8 +18,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::keyspace::{Keyspace, KeyspaceOptions};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::events::Event;
-use crate::stats::{Stats, TableInfo};
 use crate::step::Role;
 use crate::store::Environment;
 use crate::write::WriteOptions;
@@ -495,64 +493,6 @@ impl Db {
     /// of the flush, [`ErrorKind::NoSpace`] and [`ErrorKind::Io`].
     pub fn checkpoint(&self, directory: &Path) -> Result<()> {
         crate::checkpoint::checkpoint(self.engine(), directory)
-    }
-
-    /// State and history of the store since it was opened.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-    /// db.put(b"key", b"value")?;
-    /// db.get(b"key")?;
-    /// let stats = db.stats();
-    /// assert_eq!((stats.writes, stats.memtable_hits), (1, 1));
-    /// println!("{stats}"); // As `thermocline stats` shows it.
-    /// # Ok::<(), thermocline::Error>(())
-    /// ```
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        crate::report::stats(self.engine())
-    }
-
-    /// Every table.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-    /// db.put(b"a", b"")?;
-    /// db.put(b"b", b"")?;
-    /// db.flush()?;
-    /// let table = &db.tables()[0];
-    /// assert_eq!((table.entries, &*table.slot, &*table.tier), (2, "L0.0", "main"));
-    /// # Ok::<(), thermocline::Error>(())
-    /// ```
-    #[must_use]
-    pub fn tables(&self) -> Vec<TableInfo> {
-        crate::report::tables(self.engine())
-    }
-
-    /// The last `count` background jobs and other events, oldest first. The last
-    /// 4096 of this opening are in memory; if more are asked for, the record on the
-    /// first tier is read, which has those of earlier openings too and holds some
-    /// thousand in all.
-    ///
-    /// ```
-    /// # use thermocline::{Db, Options};
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = Db::open(Options::at(directory.path()))?;
-    /// db.put(b"key", b"value")?;
-    /// db.flush()?;
-    /// let event = db.events(1).remove(0);
-    /// assert_eq!(event.job, "flush");
-    /// println!("{}", event.reason); // The rule, and the numbers it compared.
-    /// db.close()?;
-    /// let db = Db::open(Options::at(directory.path()))?;
-    /// assert_eq!(db.events(1), [event]); // It outlives a restart.
-    /// # Ok::<(), thermocline::Error>(())
-    /// ```
-    #[must_use]
-    pub fn events(&self, count: usize) -> Vec<Event> {
-        self.engine().events(count)
     }
 
     /// The options it was opened with.

@@ -185,7 +185,12 @@ impl Page<'_> {
     fn events(&mut self, bytes: &[u8]) -> Result<()> {
         let (events, damaged) = events::read(bytes);
         for event in events {
-            line!(self, "{:>10}  at {} us {event}", event.number, event.started_us)?;
+            line!(
+                self,
+                "{:>10}  at {} us {event}",
+                event.number,
+                event.started_us
+            )?;
         }
         if damaged > 0 {
             self.damaged(0, &format!("{damaged} stretches that are no events"))?;

@@ -19,6 +19,7 @@ use thermocline_model::table::TableId;
 use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
 use thermocline_model::view::{CostOptions, PartLoad, ShapeOptions, TableHeat, View};
+use thermocline_policy::cost::estimate;
 use thermocline_policy::{Access, HeatMap, Preset};
 
 use crate::engine::{Engine, PartView, Versions};
@@ -112,7 +113,7 @@ pub(crate) struct Scene {
     oldest_snapshot: SeqNo,
     idle: bool,
     shape: ShapeOptions,
-    cost: CostOptions,
+    pub(crate) cost: CostOptions,
     moves: Moves,
     now_us: u64,
 }
@@ -302,6 +303,7 @@ impl Engine {
                 .plan(&view)
                 .or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
         }?;
+        let job = estimate::priced(&view, job);
         Some(self.begin(&mut scheduler, job))
     }
 

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use thermocline_model::edit::{Change, Edit};
+use thermocline_model::forecast::{Forecast, ForecastMove, ForecastState};
 use thermocline_model::job::{Job, Relocate};
 use thermocline_model::moves::Moves;
 use thermocline_model::table::{TableId, TableMeta};
@@ -19,7 +20,7 @@ use thermocline_model::tier::TierState;
 use thermocline_model::version::Version;
 use thermocline_model::view::{TableHeat, View};
 
-use crate::Planner;
+use crate::Preset;
 use crate::cost::{Budget, Devices, money};
 use crate::place::fill::Fill;
 
@@ -28,70 +29,11 @@ const MOVES_MAX: usize = 4096;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// A table that would move.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Move {
-    /// The table.
-    pub table: TableId,
-    /// Its data bytes.
-    pub bytes: u64,
-    /// The tier that it lies on now, counted from 0.
-    pub from: usize,
-    /// The tier that it would come to lie on.
-    pub to: usize,
-    /// Its temperature, if it has one.
-    pub temperature: Option<f64>,
-    /// The rule that would move it.
-    pub rule: String,
-}
-
-/// A store's bytes, price and reads.
-#[derive(Clone, PartialEq, Debug)]
-pub struct State {
-    /// Bytes of tables by tier.
-    pub tier_bytes: Vec<u64>,
-    /// What they cost, in USD a month.
-    pub cost_usd_month: f64,
-    /// And on average, in USD per 10^9 bytes and month.
-    pub price_usd_gb_month: f64,
-    /// Of the block reads, as far as heat tells, the share on each tier; none where
-    /// nothing is known to be read.
-    pub read_shares: Option<Vec<f64>>,
-    /// Microseconds that a block read takes on average, by the devices' profiles.
-    pub read_us: Option<f64>,
-}
-
-/// What would happen.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Forecast {
-    /// How things are.
-    pub before: State,
-    /// How they would come to be.
-    pub after: State,
-    /// What would move, in that order. A table appears once, with where it ends.
-    pub moves: Vec<Move>,
-    /// Bytes that relocations would copy; more than those of `moves` if a table
-    /// moved twice.
-    pub moved_bytes: u64,
-    /// Seconds of devices that this would take.
-    pub device_seconds: f64,
-    /// Merges asked for at once, and their input bytes: what these would do to
-    /// places is not predicted.
-    pub merges: u64,
-    /// See `merges`.
-    pub merge_bytes: u64,
-    /// Tables with data, and those of them whose use is not known.
-    pub tables: u64,
-    /// See `tables`.
-    pub unknown_tables: u64,
-    /// Whether the planners came to rest within the bound on moves.
-    pub rests: bool,
-}
-
-/// Lets `planners` plan from `view` on. Requires: they were made for this, since they
-/// may remember what they planned.
+/// Lets the planners of `preset` plan from `view` on. Requires: it was made for
+/// this, since planners may remember what they planned.
 #[must_use]
-pub fn forecast(view: &View<'_>, planners: &mut [Box<dyn Planner>]) -> Forecast {
+pub fn forecast(view: &View<'_>, preset: &mut Preset) -> Forecast {
+    let planners = &mut preset.planners;
     let mut world = World::of(view);
     let first = Arc::clone(&world.version);
     let before = world.state(view);
@@ -100,7 +42,7 @@ pub fn forecast(view: &View<'_>, planners: &mut [Box<dyn Planner>]) -> Forecast 
     let mut merge_bytes = 0;
     let mut last: BTreeMap<TableId, (usize, String)> = BTreeMap::new();
     let mut order = Vec::new();
-    let (mut moved_bytes, mut device_seconds, mut steps) = (0, 0.0, 0);
+    let (mut copied_bytes, mut device_seconds, mut steps) = (0, 0.0, 0);
     let rests = loop {
         let mut merge = |inputs: Vec<TableId>, version: &Version| {
             if merges.insert(inputs.clone()) {
@@ -131,7 +73,7 @@ pub fn forecast(view: &View<'_>, planners: &mut [Box<dyn Planner>]) -> Forecast 
             break true;
         };
         let to = relocate.to.0 as usize;
-        moved_bytes += bytes;
+        copied_bytes += bytes;
         device_seconds += devices.move_seconds(from, to, bytes);
         if !last.contains_key(&relocate.table) {
             order.push(relocate.table);
@@ -141,8 +83,8 @@ pub fn forecast(view: &View<'_>, planners: &mut [Box<dyn Planner>]) -> Forecast 
     let from: BTreeMap<TableId, &Arc<TableMeta>> = first.tables().map(|t| (t.id, t)).collect();
     let moves = order.into_iter().filter_map(|table| {
         let (meta, (to, rule)) = (from.get(&table)?, last.remove(&table)?);
-        Some(Move {
-            table,
+        Some(ForecastMove {
+            table: table.0,
             bytes: meta.data_bytes(),
             from: meta.tier().0 as usize,
             to,
@@ -150,20 +92,24 @@ pub fn forecast(view: &View<'_>, planners: &mut [Box<dyn Planner>]) -> Forecast 
             rule,
         })
     });
-    let moves = moves.filter(|m| m.from != m.to).collect();
+    let moves: Vec<_> = moves.filter(|m| m.from != m.to).collect();
     let with_data = || first.tables().filter(|t| t.data_bytes() > 0);
+    let unknown = with_data().filter(|t| !is_known(world.heat.get(&t.id)));
     Forecast {
+        preset: preset.name.to_string(),
+        cost_target_usd_gb_month: view.cost.target_usd_gb_month,
+        tiers: view.tiers.iter().map(|t| t.name.clone()).collect(),
         after: world.state(view),
         before,
+        moved_tables: moves.len() as u64,
+        moved_bytes: moves.iter().map(|m| m.bytes).sum(),
+        copied_bytes,
         moves,
-        moved_bytes,
         device_seconds,
         merges: merges.len() as u64,
         merge_bytes,
         tables: with_data().count() as u64,
-        unknown_tables: with_data()
-            .filter(|t| !is_known(world.heat.get(&t.id)))
-            .count() as u64,
+        unknown_tables: unknown.count() as u64,
         rests,
     }
 }
@@ -236,7 +182,7 @@ impl World {
         Some((from, bytes))
     }
 
-    fn state(&self, view: &View<'_>) -> State {
+    fn state(&self, view: &View<'_>) -> ForecastState {
         let view = self.view(view);
         let fill = Fill::of(&view);
         let prices: Vec<f64> = view.tiers.iter().map(|t| t.price_usd_gb_month).collect();
@@ -249,13 +195,17 @@ impl World {
             reads[fill.index(table.tier())] += temperature * table.data_bytes() as f64 / MIB;
         }
         let all: f64 = reads.iter().sum();
-        let shares = (all > 0.0).then(|| reads.iter().map(|r| r / all).collect::<Vec<_>>());
+        let shares: Vec<f64> = if all > 0.0 {
+            reads.iter().map(|r| r / all).collect()
+        } else {
+            Vec::new()
+        };
         let tiers = fill.used.iter().zip(&prices);
-        State {
+        ForecastState {
             tier_bytes: fill.used[..fill.tiers].to_vec(),
             cost_usd_month: tiers.map(|(&b, &p)| money::usd_month(b, p)).sum(),
             price_usd_gb_month: budget.price_usd_gb_month(),
-            read_us: shares.as_ref().map(|shares| {
+            read_us: (all > 0.0).then(|| {
                 let each = shares.iter().enumerate();
                 each.map(|(tier, share)| share * devices.read_us(tier))
                     .sum()

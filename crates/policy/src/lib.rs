@@ -24,7 +24,7 @@ pub mod preset;
 pub mod pressure;
 pub mod why;
 
-pub use forecast::{Forecast, forecast};
+pub use forecast::forecast;
 pub use preset::{Preset, PresetEntry, by_name, presets};
 pub use pressure::{Pressure, pressure};
 pub use why::Explanation;

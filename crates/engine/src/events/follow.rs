@@ -113,8 +113,7 @@ impl EventReader {
     }
 
     fn bytes(&self, path: &Path, offset: u64) -> Result<Vec<u8>> {
-        read_from(&self.environment, path, offset)
-            .map_err(|e| Error::io("reading events", path, e))
+        read_from(&self.environment, path, offset).map_err(|e| Error::io("reading events", path, e))
     }
 }
 

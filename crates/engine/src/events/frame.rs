@@ -304,7 +304,9 @@ pub(super) mod tests {
         println!("seed {seed}");
         let mut state: u64 = seed;
         let mut dice = move |n: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (state >> 33) as usize % n
         };
         for _ in 0..2000 {

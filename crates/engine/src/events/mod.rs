@@ -122,12 +122,6 @@ impl Event {
             error: None,
         }
     }
-
-    /// Where it put `table`, if it did.
-    #[must_use]
-    pub(crate) fn placed(&self, table: u64) -> Option<&PlacedTable> {
-        self.tables_out.iter().find(|p| p.table == table)
-    }
 }
 
 impl fmt::Display for Event {

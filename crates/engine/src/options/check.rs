@@ -90,6 +90,7 @@ impl Options {
             0,
             YEAR_S,
         )?;
+        within("migration_payback_s", self.migration_payback_s, 0, YEAR_S)?;
         for (i, tier) in self.tiers.iter().enumerate() {
             let name = &tier.name;
             if !is_tier_name(name) || name.eq_ignore_ascii_case(OPTIONS_FILE) {

@@ -104,6 +104,7 @@ pub struct Options {
     pub(crate) migration_resistance: f64,
     pub(crate) migration_bytes_per_second_max: u64,
     pub(crate) migration_cool_down_s: u64,
+    pub(crate) migration_payback_s: u64,
     pub(crate) cuts: Vec<String>,
     #[serde(skip)]
     pub(crate) cuts_bytes: Vec<Vec<u8>>,
@@ -144,6 +145,7 @@ impl Default for Options {
             migration_resistance: 0.05,
             migration_bytes_per_second_max: 64 * MIB,
             migration_cool_down_s: 60,
+            migration_payback_s: 0,
             cuts: Vec::new(),
             cuts_bytes: Vec::new(),
             create_if_missing: true,
@@ -352,6 +354,7 @@ impl Options {
             migration_resistance: self.migration_resistance,
             migration_bytes_per_second_max: self.migration_bytes_per_second_max,
             migration_cool_down_us: self.migration_cool_down_s.saturating_mul(1_000_000),
+            migration_payback_us: self.migration_payback_s.saturating_mul(1_000_000),
         }
     }
 
