@@ -76,12 +76,6 @@ impl Zipf {
     }
 }
 
-/// The place in `0..count` of `rank`, so that frequent keys do not lie side by
-/// side. Different ranks may share a place, as in YCSB.
-pub(crate) fn scatter(rank: u64, count: u64) -> u64 {
-    mix(rank.wrapping_add(0x5851_f42d_4c95_7f2d)) % count
-}
-
 /// A number that stands for `key` in [`fill`] and [`matches`].
 pub(crate) fn fingerprint(key: &[u8]) -> u64 {
     key.chunks(8).fold(key.len() as u64, |hash, chunk| {
