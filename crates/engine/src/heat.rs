@@ -148,8 +148,11 @@ impl Engine {
     /// epoch what somebody asks for from outside, once a minute the heat file.
     pub(crate) fn tend(&self) {
         let now_us = self.environment.clock.now_micros();
-        let recorded_us = &mut self.scheduler.lock().tended.recorded_us;
-        if is_due(recorded_us, now_us, RECORD_MICROS) {
+        let record = {
+            let tended = &mut self.scheduler.lock().tended;
+            is_due(&mut tended.recorded_us, now_us, RECORD_MICROS)
+        };
+        if record {
             self.record_events();
         }
         if self.check_writable().is_err() {

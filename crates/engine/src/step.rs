@@ -31,6 +31,8 @@ use crate::version::tree::OpenTable;
 
 /// How long an idle thread waits before it looks again.
 const IDLE_WAIT: Duration = Duration::from_millis(500);
+/// The least that it waits for the bound on moved bytes.
+const MOVE_WAIT_LEAST: Duration = Duration::from_millis(5);
 /// How long nothing must be written before the store counts as idle.
 const IDLE_MICROS: u64 = 5_000_000;
 /// How long the background pauses after a job failed.
@@ -444,7 +446,13 @@ impl Engine {
             if !worked {
                 let mut scheduler = self.scheduler.lock();
                 if !self.closing.load(Ordering::Acquire) {
-                    self.work.wait_for(&mut scheduler, IDLE_WAIT);
+                    // The bound on moved bytes may let the next move begin sooner.
+                    let now_us = self.environment.clock.now_micros();
+                    let move_us = match scheduler.moves.wait_us(now_us) {
+                        0 => IDLE_WAIT,
+                        us => Duration::from_micros(us).max(MOVE_WAIT_LEAST),
+                    };
+                    self.work.wait_for(&mut scheduler, move_us.min(IDLE_WAIT));
                 }
             }
         }

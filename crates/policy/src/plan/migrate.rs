@@ -24,7 +24,6 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::{Devices, money};
 use crate::place::fill::Fill;
-use crate::plan::balance::spare_bytes;
 use crate::plan::knapsack::{Organisation, Placed};
 use crate::plan::leveled::URGENT_SCORE;
 use crate::pressure;
@@ -64,17 +63,22 @@ fn reads_per_second(placed: &Placed<'_>) -> f64 {
     placed.temperature * placed.table.data_bytes() as f64 / f64::from(1 << 20)
 }
 
-/// Bytes of the first tier to be left for the newest levels.
+/// Bytes of the first tier to be left for the newest levels: what they grow by until
+/// they are merged. The size of the device has no part in it, which may be a
+/// thousand times that of the store.
 fn spare(view: &View<'_>, fill: &Fill, organisation: &Organisation<'_>) -> u64 {
     if view.idle {
         return 0;
     }
-    let swing = spare_bytes(view, fill)[0];
+    let shape = view.shape;
+    let parts: usize = view.version.keyspaces.values().map(|k| k.parts.len()).sum();
+    let grow = (parts * shape.newest_runs_merge) as u64;
+    let grow = grow.saturating_mul(shape.flush_bytes);
     let newest = fill.data[0][0];
     let belongs = organisation.tables.iter().filter(|t| t.to == 0);
     let held: u64 = belongs.map(|t| t.table.data_bytes()).sum();
     let most = (held as f64 * SPARE_SHARE_MAX) as u64;
-    swing.saturating_sub(newest).min(most)
+    grow.saturating_sub(newest).min(most)
 }
 
 impl<'a> Migration<'a> {
