@@ -6,10 +6,11 @@
 
 use std::ops::Bound;
 
+pub(crate) use thermocline::cost_model;
 pub(crate) use thermocline::{
     DEFAULT_KEYSPACE, Db, DeviceProfile, Error, ErrorKind, Event, EventReader, Forecast, Keyspace,
     OPTIONS_FILE, Options, Phase, Progress, Pulse, Result, StoreLock, Tier, Tuned, WhatIf,
-    forecast, human_bytes, pulse, repair_with, tune, verify_with,
+    forecast, human_bytes, presets, pulse, repair_with, tune, verify_with,
 };
 use thermocline::{DumpOptions, Durability, KeyspaceOptions, WriteBatch, WriteOptions, dump};
 
@@ -107,6 +108,20 @@ pub(crate) fn dump_file(
     entries: bool,
 ) -> Result<()> {
     dump(path, out, &DumpOptions { entries })
+}
+
+/// The number of levels on each tier; one that spans tiers counts where most of its
+/// bytes lie.
+pub(crate) fn levels_by_tier(db: &Db) -> Vec<u32> {
+    let stats = db.stats();
+    let mut levels = vec![0; stats.tiers.len()];
+    for level in stats.keyspaces.iter().flat_map(|space| &space.levels) {
+        let most = (0..level.tier_bytes.len()).max_by_key(|&at| level.tier_bytes[at]);
+        if let Some(count) = most.and_then(|at| levels.get_mut(at)) {
+            *count += 1;
+        }
+    }
+    levels
 }
 
 /// Whether a repair saved everything.

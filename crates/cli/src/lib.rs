@@ -28,6 +28,7 @@ mod human;
 mod input;
 mod latency;
 mod measure;
+mod model;
 mod plot;
 mod position;
 mod progress;

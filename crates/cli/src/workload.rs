@@ -22,7 +22,7 @@ impl Dice {
     }
 
     /// A number from 0 up to 1.
-    fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.roll() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
@@ -74,6 +74,12 @@ impl Zipf {
         let rank = self.count as f64 * (self.eta * u - self.eta + 1.0).powf(self.alpha);
         (rank as u64).min(self.count - 1)
     }
+}
+
+/// The place in `0..count` of `rank`, so that frequent keys do not lie side by
+/// side. Different ranks may share a place, as in YCSB.
+pub(crate) fn scatter(rank: u64, count: u64) -> u64 {
+    mix(rank.wrapping_add(0x5851_f42d_4c95_7f2d)) % count
 }
 
 /// A number that stands for `key` in [`fill`] and [`matches`].

@@ -17,6 +17,7 @@ mod exit_codes;
 mod explain;
 mod get;
 mod load;
+mod model;
 mod put;
 mod repair;
 mod replay;
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     Repair(repair::Repair),
     Calibrate(calibrate::Calibrate),
+    Model(model::Model),
     ExitCodes(exit_codes::ExitCodes),
 }
 
@@ -73,6 +75,7 @@ impl Command {
             Command::Verify(command) => command.run(out),
             Command::Repair(command) => command.run(out),
             Command::Calibrate(command) => command.run(out),
+            Command::Model(command) => command.run(out),
             Command::ExitCodes(command) => command.run(out),
         }
     }

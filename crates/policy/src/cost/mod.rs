@@ -1,7 +1,8 @@
-//! What things cost: money, and the time of devices.
+//! What things cost: money, the time of devices, and what placement brings.
 
 pub mod device;
 pub mod estimate;
+pub mod model;
 pub mod money;
 
 pub use device::Devices;
