@@ -8,7 +8,7 @@ const HEIGHT: usize = 9;
 
 /// A line of a plot.
 pub(crate) struct Line<'a> {
-    /// What it shows.
+    /// What it shows; empty where the title says it.
     pub(crate) name: &'a str,
     /// The character it is drawn with.
     pub(crate) mark: char,
@@ -28,9 +28,9 @@ pub(crate) fn plot(
     let points = || lines.iter().flat_map(|l| sound(&l.points));
     let end = points().map(|(x, _)| x).fold(0.0, f64::max);
     let top = points().map(|(_, y)| y).fold(0.0, f64::max);
-    let names = lines.iter().map(|l| format!("{} {}", l.mark, l.name));
-    let names: Vec<_> = names.collect();
-    writeln!(out, "{title}   {}", names.join("   "))?;
+    let named = lines.iter().filter(|l| !l.name.is_empty());
+    let names = named.map(|l| format!("   {} {}", l.mark, l.name));
+    writeln!(out, "{title}{}", names.collect::<String>())?;
     if points().next().is_none() || end <= 0.0 {
         return writeln!(out, "  nothing to show");
     }

@@ -466,7 +466,7 @@ fn a_store_is_watched_and_asked_while_another_process_uses_it() {
     }
     let watched = json(&watch);
     assert_eq!(watched["pulse"]["tiers"][0]["name"], "fast");
-    assert!(exits(0, &watch[..6]).contains("USD/GB"));
+    assert!(exits(0, &watch[..7]).contains("USD/GB"));
     let dry = ["tune", "--db", &db, "--dry-run", "--cost-target", "0.05"];
     assert_eq!(json(&[&dry[..], &["--json"]].concat())["moved_tables"], 1);
     stdin.write_all(b"id\n1\n").unwrap();

@@ -159,8 +159,9 @@ impl fmt::Display for RangeExplanation {
         let bytes = self.tables.iter().map(|t| t.data_bytes).sum();
         write!(
             f,
-            ": {} tables with {}",
+            ": {} table{} with {}",
             self.tables.len(),
+            if self.tables.len() == 1 { "" } else { "s" },
             human_bytes(bytes)
         )?;
         let mut tiers: Vec<(&str, u64)> = Vec::new();
