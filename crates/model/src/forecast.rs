@@ -90,8 +90,15 @@ impl Forecast {
     }
 }
 
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
+/// Bytes for people.
+fn size(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", units[unit])
 }
 
 impl fmt::Display for Forecast {
@@ -104,22 +111,22 @@ impl fmt::Display for Forecast {
         let at_least = if self.rests { "" } else { "at least " };
         writeln!(
             f,
-            "would move {at_least}{} of {} tables, {:.1} MiB; copies {:.1} MiB, {:.2} s of devices",
+            "would move {at_least}{} of {} tables, {}; copies {}, {:.2} s of devices",
             self.moved_tables,
             self.tables,
-            mib(self.moved_bytes),
-            mib(self.copied_bytes),
+            size(self.moved_bytes),
+            size(self.copied_bytes),
             self.device_seconds
         )?;
         let (before, after) = (&self.before, &self.after);
         for (at, name) in self.tiers.iter().enumerate() {
             let bytes = |state: &ForecastState| {
                 let bytes = state.tier_bytes.get(at).copied().unwrap_or(0);
-                mib(bytes)
+                size(bytes)
             };
             writeln!(
                 f,
-                "  {name:<12} {:>10.1} MiB  -> {:>10.1} MiB",
+                "  {name:<12} {:>11}  -> {:>11}",
                 bytes(before),
                 bytes(after)
             )?;
@@ -156,19 +163,19 @@ impl fmt::Display for Forecast {
         if self.merges > 0 {
             writeln!(
                 f,
-                "also merges, whose outcome is not predicted: {} of {:.1} MiB",
+                "also merges, whose outcome is not predicted: {} of {}",
                 self.merges,
-                mib(self.merge_bytes)
+                size(self.merge_bytes)
             )?;
         }
         for step in &self.moves {
             write!(
                 f,
-                "  table {:06} {} -> {}, {:.1} MiB",
+                "  table {:06} {} -> {}, {}",
                 step.table,
                 self.tier(step.from),
                 self.tier(step.to),
-                mib(step.bytes)
+                size(step.bytes)
             )?;
             if let Some(temperature) = step.temperature {
                 write!(f, ", temperature {temperature:.3}")?;
