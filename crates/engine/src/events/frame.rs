@@ -22,7 +22,8 @@ const LIST_MAX: usize = 256;
 
 /// Words that events are full of: borrowed, so that thousands of events in memory
 /// do not hold thousands of copies.
-const WORDS: [&str; 14] = [
+const WORDS: [&str; 15] = [
+    "load",
     "flush",
     "merge",
     "relocate",

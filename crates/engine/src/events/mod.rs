@@ -54,8 +54,8 @@ pub struct Event {
     pub started_us: u64,
     /// How long it took, in microseconds.
     pub took_us: u64,
-    /// `flush`, `merge` or `relocate`; `heat` and `tune` for what is noted and is
-    /// no job.
+    /// `flush`, `merge` or `relocate`; `load` for a bulk load, `heat` and `tune` for
+    /// what is noted and is no job.
     pub job: Cow<'static, str>,
     /// In which keyspace.
     pub keyspace: String,
