@@ -1,6 +1,9 @@
 //! `thermocline-bench papers`: the list, wrong arguments, and the smallest run of
 //! each kind of figure, on plain directories.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::contender::Contender;
-use crate::drive::{RunOrder, RunOutcome, Setup};
+use crate::drive::{RunOrder, RunOutcome};
 use crate::engine::Result;
 use crate::memory::Failure;
 use crate::mix;
@@ -126,6 +126,7 @@ pub(crate) struct CompareArgs {
 
 impl CompareArgs {
     /// The memory asked for; 0 for the default.
+    #[cfg(feature = "thermocline")]
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory_mib.unwrap_or(0) << 20
     }
@@ -230,6 +231,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
 
 /// Runs the comparison and prints nothing; every contender has a result of every
 /// workload.
+#[cfg(feature = "thermocline")]
 pub(crate) fn measure(args: &CompareArgs) -> Result<Vec<Measured>, Failure> {
     let stage = Stage::new(args)?;
     let runs = stage.runs(args)?;
@@ -269,7 +271,11 @@ impl Stage {
 
     /// What the first contender is told for the first workload, and the order to
     /// run that; its directories are made.
-    pub(crate) fn first(&self, args: &CompareArgs) -> Result<(Setup, RunOrder), Failure> {
+    #[cfg(feature = "thermocline")]
+    pub(crate) fn first(
+        &self,
+        args: &CompareArgs,
+    ) -> Result<(crate::drive::Setup, RunOrder), Failure> {
         let (Some(contender), Some(load)) = (self.contenders.first(), self.loads.first()) else {
             return Err(Failure::Usage("no engine or no workload".into()));
         };

@@ -131,6 +131,7 @@ impl Places {
     }
 
     /// The random reads a second and MB/s of reading of each tier, where known.
+    #[cfg(feature = "thermocline")]
     pub(crate) fn profiles(&self) -> Vec<Option<[f64; 2]>> {
         self.tiers.iter().map(|tier| tier.profile).collect()
     }

@@ -22,9 +22,7 @@ mod figure;
 mod logstore;
 mod mutant;
 mod others;
-#[cfg(feature = "thermocline")]
 mod predicted;
-#[cfg(feature = "thermocline")]
 mod targets;
 
 use figure::{Figure, How, Row};
@@ -187,7 +185,6 @@ fn show(figure: &'static Figure, args: &PapersArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-#[cfg(feature = "thermocline")]
 fn outcome(figure: &'static Figure, means: &Means<'_>) -> Result<Outcome, Failure> {
     match &figure.how {
         How::Compared { lines, rows } => compared::run(figure, lines, rows, means),
@@ -197,23 +194,9 @@ fn outcome(figure: &'static Figure, means: &Means<'_>) -> Result<Outcome, Failur
     }
 }
 
-#[cfg(not(feature = "thermocline"))]
-fn outcome(figure: &'static Figure, means: &Means<'_>) -> Result<Outcome, Failure> {
-    match &figure.how {
-        How::Compared { lines, rows } => compared::run(figure, lines, rows, means),
-        _ => Err(Failure::Run("thermocline is not in this build".to_string())),
-    }
-}
-
-#[cfg(feature = "thermocline")]
 fn exists(preset: &str) -> bool {
     let known = thermocline::presets();
     known.iter().any(|known| known.name == preset)
-}
-
-#[cfg(not(feature = "thermocline"))]
-fn exists(_: &str) -> bool {
-    false
 }
 
 #[cfg(test)]

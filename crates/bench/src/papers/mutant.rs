@@ -58,7 +58,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "cost against rate and latency, from all slow to all fast",
         records: RECORDS,
         record_bytes: 1023,
-        scale: 100,
+        scale: 250,
         how: How::Compared {
             lines: &[
                 Line {
@@ -222,7 +222,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "metadata in memory, beside metadata that is read again and again",
         records: RECORDS,
         record_bytes: 1023,
-        scale: 100,
+        scale: 250,
         how: How::Compared {
             lines: &[
                 Line {
@@ -274,7 +274,6 @@ pub(super) const FIGURES: &[Figure] = &[
 ];
 
 /// Options of the store whose target changes.
-#[cfg(feature = "thermocline")]
 pub(super) const TARGETS: Line = Line {
     engines: &["mutant"],
     warmup_seconds: 10.0,
