@@ -256,7 +256,7 @@ impl Demo {
                 story.add(sample, &measured, db.pulse());
                 phase.samples += 1;
                 let over = story.elapsed() >= end;
-                if over || phase.samples % SAMPLES_PER_LINE == 0 {
+                if over || phase.samples.is_multiple_of(SAMPLES_PER_LINE) {
                     let now = db.pulse();
                     let latency = line.reads.percentiles();
                     let operations = latency.count + line.writes;

@@ -65,7 +65,10 @@ impl Events {
         for event in &events[skipped..] {
             self.print(out, event)?;
         }
-        while self.follow {
+        if !self.follow {
+            return Ok(Exit::Done);
+        }
+        loop {
             // Shown now, and a pipe that was closed is noticed.
             out.flush()?;
             std::thread::sleep(FOLLOW_WAIT);
@@ -73,7 +76,6 @@ impl Events {
                 self.print(out, event)?;
             }
         }
-        Ok(Exit::Done)
     }
 
     fn wants(&self, event: &Event) -> bool {
