@@ -387,8 +387,8 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] when `start` lies behind `end`;
-    /// [`ErrorKind::Closed`] for a keyspace that was dropped.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when `start` lies behind
+    /// `end`; [`Closed`](crate::ErrorKind::Closed) for a keyspace that was dropped.
     pub fn explain_range(
         &self,
         start: Option<&[u8]>,

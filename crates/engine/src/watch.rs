@@ -103,8 +103,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for an unknown preset, and for a target that
-    /// cannot be met, as [`Db::set_cost_target`] has it.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unknown preset, and
+    /// for a target that cannot be met, as [`Db::set_cost_target`] has it.
     pub fn forecast(&self, what_if: &WhatIf) -> Result<Forecast> {
         self.engine().forecast(what_if)
     }
