@@ -28,7 +28,7 @@ impl Repair<'_> {
         let known = Known::of(&remains);
         let next_id = remains.version.as_ref().map_or(0, |v| v.next_id);
         self.next_id = self.next_id.max(next_id);
-        self.first_new_id = self.next_id;
+        self.mark()?;
         let mut version = Version::empty();
         version.next_keyspace = known.next_keyspace.max(1);
         self.last_seq = remains.version.as_ref().map_or(SeqNo::ZERO, |v| v.last_seq);
