@@ -185,6 +185,20 @@ fn a_keyspace_whose_name_is_lost_is_reported() {
     assert_eq!(space.get(b"a0").unwrap().as_deref(), Some(&b"late"[..]));
 }
 
+/// The manifest was cut before the edit that made a keyspace. Repair put the tables
+/// of that one into the default keyspace, as it knew of no other, and did not say so.
+#[test]
+fn tables_that_may_be_of_a_lost_keyspace_are_reported() {
+    let store = small("parts and keyspaces");
+    let path = file(&store.image, "MANIFEST");
+    let cut = damage(&store, &path, store.image[&path][..130].to_vec());
+    examine(&store, &cut, &mut Tally::default()).unwrap();
+    let (report, db) = repaired(&store, &cut.to(&store.image));
+    assert!(db.get(b"a0").unwrap().is_some(), "in the default keyspace");
+    let lost = |l: &&String| l.contains("it is in the default one now") && l.contains("a0");
+    assert!(report.lost.iter().any(|l| lost(&l)), "{report}");
+}
+
 /// The end of the log was damaged, its last frames too. Repair named as lost
 /// only the numbers it could still read.
 #[test]

@@ -163,7 +163,9 @@ impl Repair<'_> {
                     }
                     let record = known.tables.get(&id);
                     let keyspace = record.map_or(KeyspaceId::DEFAULT, |(k, _)| *k);
-                    if record.is_none() && known.next_keyspace > 1 {
+                    // Also where no other keyspace is known: it may be the edit that
+                    // made one that is lost. Without any edit it is said of all.
+                    if record.is_none() && known.next_keyspace > 0 {
                         self.report_stranger(&table.record);
                     }
                     let mut meta = table.record;
