@@ -199,6 +199,33 @@ fn tables_that_may_be_of_a_lost_keyspace_are_reported() {
     assert!(report.lost.iter().any(|l| lost(&l)), "{report}");
 }
 
+/// A repair that put what was in the log into tables was killed before it had
+/// removed the damaged segments. Nothing needed them any more, and verify and repair
+/// found nothing wrong; but the opening read the header of the last segment there was,
+/// and refused the store.
+#[test]
+fn a_damaged_log_segment_that_nothing_needs_does_not_keep_a_store_closed() {
+    let store = small("one tier");
+    let (manifest, log) = (file(&store.image, "MANIFEST"), file(&store.image, ".log"));
+    let mut image = store.image.clone();
+    let mut bytes = store.image[&manifest].to_vec();
+    bytes[300] ^= 1;
+    set(&mut image, &manifest, &bytes);
+    let disk = disk_of(&image, &store.options, 1);
+    let report = repair_in(store.options.clone(), &disk.environment()).unwrap();
+    assert!(!disk.files().contains_key(&log), "{report}");
+    let mut bytes = store.image[&log].to_vec();
+    bytes[70] ^= 1;
+    disk.put_file(&log, &bytes);
+    let sound = verify_in(store.options.clone(), &disk.environment()).unwrap();
+    assert!(sound.problems.is_empty(), "{sound}");
+    let db = Db::open_in(store.options.clone(), &disk.environment()).unwrap();
+    db.put(b"after", b"repair").unwrap();
+    drop(db);
+    let db = Db::open_in(store.options.clone(), &disk.environment()).unwrap();
+    assert_eq!(db.get(b"after").unwrap().as_deref(), Some(&b"repair"[..]));
+}
+
 /// The end of the log was damaged, its last frames too. Repair named as lost
 /// only the numbers it could still read.
 #[test]
