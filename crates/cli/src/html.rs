@@ -5,7 +5,7 @@
 //! What is drawn is plain data ([`Section`]); whoever measures fills it. Numbers
 //! that are not finite are left out of a plot, as are those that a logarithmic
 //! axis cannot show; a plot without a number says so. A line has at most
-//! [`POINTS_MAX`] points; of more, the least and the greatest of each stretch
+//! `POINTS_MAX` points; of more, the least and the greatest of each stretch
 //! are drawn, so that no spike is lost.
 
 use std::fmt::Write;
