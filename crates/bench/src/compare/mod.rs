@@ -87,7 +87,7 @@ pub(crate) struct CompareArgs {
     /// MiB of memory for an engine: an eighth is write buffer, at most 64 MiB,
     /// and three eighths are block cache [default: the rig's cap, else 8 % of the
     /// data].
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=16_777_216))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(8..=16_777_216))]
     memory_mib: Option<u64>,
     /// Percent of the data that may lie on each tier but the last.
     #[arg(long, value_delimiter = ',', default_value = "16")]

@@ -15,7 +15,7 @@ use crate::scratch::Scratch;
 const PRICES: &str = "0.528,0.045";
 
 /// The least memory that `compare` takes, in MiB.
-const MEMORY_MIB_MIN: u64 = 1;
+const MEMORY_MIB_MIN: u64 = 8;
 
 /// `compare`'s options, to be read from words.
 #[derive(Parser)]

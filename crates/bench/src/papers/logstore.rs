@@ -81,15 +81,15 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "reads with little and with much memory (figures 6 and 7)",
         records: RECORDS,
         record_bytes: 1040,
-        scale: 2000,
+        scale: 400,
         how: How::Compared {
             lines: &[
                 Line {
-                    memory_share: 0.02,
+                    memory_share: 0.032,
                     ..ALONE
                 },
                 Line {
-                    memory_share: 0.02,
+                    memory_share: 0.032,
                     ..BOTH
                 },
                 ALONE,
@@ -97,28 +97,28 @@ pub(super) const FIGURES: &[Figure] = &[
             ],
             rows: &[
                 ratio(
-                    "LS-NH over LDB-HDD, memory 2 %",
+                    "LS-NH over LDB-HDD, memory 3 % (paper 2 %)",
                     Cell(1, 0, 0),
                     Cell(0, 0, 0),
                     Paper::Between(4.0, 6.0),
                     "VI-A",
                 ),
                 ratio(
-                    "LS-UO over LDB-HDD, memory 2 %",
+                    "LS-UO over LDB-HDD, memory 3 %",
                     Cell(1, 1, 0),
                     Cell(0, 0, 0),
                     Paper::AtMost(2.0),
                     "VI-A",
                 ),
                 ratio(
-                    "LS-NH over LS-UO, memory 2 %",
+                    "LS-NH over LS-UO, memory 3 %",
                     Cell(1, 0, 0),
                     Cell(1, 1, 0),
                     Paper::AtMost(6.0),
                     "VI-A",
                 ),
                 number(
-                    "LS-NH, reads from the slow tier, memory 2 %",
+                    "LS-NH, reads from the slow tier, memory 3 %",
                     Number::Tier("slow"),
                     Cell(1, 0, 0),
                     None,
@@ -147,7 +147,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "reads by size of the fast tier",
         records: RECORDS,
         record_bytes: 1040,
-        scale: 4000,
+        scale: 1000,
         how: How::Compared {
             lines: &[
                 Line {
@@ -215,7 +215,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "reads that change from `latest` to Zipfian",
         records: RECORDS,
         record_bytes: 1040,
-        scale: 4000,
+        scale: 1000,
         how: How::Compared {
             lines: &[
                 Line {
@@ -272,7 +272,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "writes only (figures 10 and 11)",
         records: RECORDS,
         record_bytes: 1040,
-        scale: 4000,
+        scale: 1000,
         how: How::Compared {
             lines: &[
                 Line {
@@ -325,7 +325,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "mixed loads (figures 12 and 13)",
         records: RECORDS,
         record_bytes: 1040,
-        scale: 4000,
+        scale: 1000,
         how: How::Compared {
             lines: &[
                 Line {
@@ -394,7 +394,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "which level answers the reads of mixed loads",
         records: RECORDS,
         record_bytes: 1040,
-        scale: 4000,
+        scale: 1000,
         how: How::Compared {
             lines: &[Line {
                 engines: &["logstore"],
@@ -467,7 +467,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "measured over predicted rate, reads (the model of section IV)",
         records: RECORDS,
         record_bytes: 1040,
-        scale: 4000,
+        scale: 1000,
         how: How::Predicted(&[
             predicted(
                 "LDB-HDD",
@@ -491,7 +491,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "measured over predicted rate, mixed loads",
         records: RECORDS,
         record_bytes: 1040,
-        scale: 4000,
+        scale: 1000,
         how: How::Predicted(&[
             predicted(
                 "LDB-HDD",
