@@ -104,6 +104,7 @@ const FOUR: &str =
 #[test]
 fn deferred_newest_runs_are_passed_on_as_they_are() {
     let mut world = world(FOUR);
+    world.idle = false;
     let job = world.plan(&mut logstore()).unwrap();
     let Job::Merge(merge) = &job else { panic!() };
     assert!(!merge.rewrite, "nothing is read or written");
@@ -112,6 +113,12 @@ fn deferred_newest_runs_are_passed_on_as_they_are() {
     world.finish(&job);
     assert_eq!(world.merged_bytes, 0);
     assert_eq!(decide(&world), "rest", "until there are as many again");
+    world.idle = true;
+    assert_eq!(
+        decide(&world),
+        "newest-deferred: [7] into L1",
+        "or nothing else is done"
+    );
 }
 
 #[test]
@@ -553,4 +560,28 @@ fn streams_of_flushes_come_to_rest_in_shape_under_drawn_options() {
     for seed in 0..60 {
         stream(seed);
     }
+}
+
+// V: "buckets sorted by smallest key", "min/max heaps to ensure fast access".
+
+#[test]
+fn a_levels_histogram_finds_the_bucket_of_a_key_the_coldest_and_the_hottest() {
+    let mut world = world("L7: #1[a..c] #2[d..f] #3[h..k] #4[m..z]");
+    read(&mut world, &[(1, 5), (2, 9), (3, 1)]);
+    let view = world.view();
+    let keyspace = &world.version.keyspaces[&KEYSPACE];
+    let histogram = Histogram::of(&view, keyspace.levels[6].tables());
+    let bucket = |key: &str| histogram.bucket_of(key.as_bytes()).map(|b| b.table.id.0);
+    assert_eq!(bucket("e"), Some(2));
+    assert_eq!(bucket("h"), Some(3));
+    assert_eq!(bucket("g"), None, "a gap");
+    let ids = |list: Vec<u64>| list;
+    assert_eq!(
+        ids(histogram.coldest().map(|b| b.table.id.0).collect()),
+        [3, 1, 2, 4]
+    );
+    assert_eq!(
+        ids(histogram.hottest().map(|b| b.table.id.0).collect()),
+        [2, 1, 3]
+    );
 }

@@ -361,3 +361,114 @@ impl<'a> Histogram<'a> {
         Some(&self.buckets[*at])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Access;
+    use thermocline_model::picture;
+    use thermocline_model::version::KeyspaceId;
+
+    const SECOND: u64 = 1_000_000;
+    const START: u64 = 1 << 40;
+
+    fn tracker(cooling_coefficient: f64) -> Histograms {
+        Histograms::new(HeatOptions {
+            epoch_us: SECOND,
+            cooling_coefficient,
+        })
+    }
+
+    fn read(tracker: &Histograms, table: u64, hits: u64, failed: u64) {
+        tracker.touch(&Access {
+            keyspace: KeyspaceId::DEFAULT,
+            key: b"",
+            table: TableId(table),
+            delta: TableHeat {
+                probes: hits + failed,
+                hits,
+                block_reads: hits + failed,
+                ..TableHeat::default()
+            },
+        });
+    }
+
+    fn tables(version: &Version) -> Vec<Arc<TableMeta>> {
+        version.tables().cloned().collect()
+    }
+
+    /// "When an SST is added or removed from a level through compaction [...] adjusts
+    /// the counts to reflect the change"; failed lookups are counted as well.
+    #[test]
+    fn counts_go_with_the_keys_whichever_way_they_are_merged() {
+        let tracker = tracker(1.0);
+        let before = picture::parse(
+            "L1: #1[a..m]{size=1048575} | L7: #2[a..f]{size=1048575} #3[g..m]{size=1048575}",
+        )
+        .unwrap();
+        tracker.sample(&before, START);
+        read(&tracker, 1, 10, 2);
+        read(&tracker, 2, 100, 0);
+        tracker.sample(&before, START);
+        // Up: all of it into L1.
+        let after = picture::parse("L1: #4[a..f]{size=1048575} #5[g..m]{size=1048575}").unwrap();
+        tracker.inherit(&tables(&before), &tables(&after));
+        let heat = tracker.sample(&after, START + SECOND);
+        let of = |t: u64| heat[&TableId(t)];
+        assert_eq!(
+            (of(4).probes, of(4).hits, of(4).block_reads),
+            (106, 105, 106)
+        );
+        assert_eq!((of(5).probes, of(5).hits, of(5).block_reads), (6, 5, 6));
+    }
+
+    #[test]
+    fn counts_fade_with_the_epochs_and_a_leap_of_the_clock_makes_nothing_cold() {
+        let tracker = tracker(0.5);
+        let version = picture::parse("L7: #1[a..f]{size=1048575}").unwrap();
+        tracker.sample(&version, START);
+        read(&tracker, 1, 64, 0);
+        let reads = |at: u64| tracker.sample(&version, at)[&TableId(1)].block_reads;
+        assert_eq!(reads(START), 64);
+        assert_eq!(reads(START + SECOND), 32);
+        assert_eq!(reads(START + 3 * SECOND), 8);
+        assert_eq!(reads(START), 8, "nor does a clock set back");
+        let tracker = self::tracker(0.999);
+        tracker.sample(&version, START);
+        read(&tracker, 1, 1000, 0);
+        tracker.sample(&version, START);
+        let ahead = tracker.sample(&version, START + 100 * 365 * 86_400 * SECOND);
+        assert!(ahead[&TableId(1)].block_reads > 900);
+    }
+
+    #[test]
+    fn temperature_is_a_rate_whatever_age_and_size() {
+        let tracker = tracker(0.9);
+        let version = picture::parse("L7: #1[a..f]{size=1048575} #2[g..z]{size=4194303}").unwrap();
+        let mut temperatures = [None; 2];
+        for second in 0..200 {
+            let heat = tracker.sample(&version, START + second * SECOND);
+            temperatures = [1, 2].map(|t| heat[&TableId(t)].temperature);
+            if second == 0 {
+                assert_eq!(temperatures, [None; 2], "young");
+            }
+            read(&tracker, 1, 20, 0);
+            read(&tracker, 2, 80, 0);
+        }
+        for temperature in temperatures {
+            let rate = temperature.unwrap();
+            assert!((17.0..=20.0).contains(&rate), "{rate} of 20 reads/s/MiB");
+        }
+        // They survive a restart, and unsound ones do not.
+        let mut saved = tracker.save();
+        saved.push((TableId(9), f64::NAN));
+        let next = self::tracker(0.9);
+        next.restore(&saved);
+        let heat = next.sample(&version, START);
+        for (table, before) in [(1, temperatures[0]), (2, temperatures[1])] {
+            let after = heat[&TableId(table)].temperature.unwrap();
+            assert!((after - before.unwrap()).abs() < 0.2, "{after} {before:?}");
+        }
+        assert_eq!(next.save().len(), 2);
+    }
+}

@@ -1,8 +1,8 @@
 //! Informed compaction (LogStore, section V-A): when the fast levels hold more than
 //! they may, their coldest tables are merged into the last level, on the slow tier.
 //!
-//! Only settled tables go: those that overlap nothing older above the last level.
-//! What is newer and overlaps them stays above. With them are merged all tables of
+//! Settled tables go first: those that overlap nothing older above the last level.
+//! What is newer and overlaps them stays above, unless they are not enough. With them are merged all tables of
 //! the last level that they overlap, so that this keeps its one run.
 //!
 //! With deferred compaction a good deal of room is made at once while the store is
@@ -109,7 +109,7 @@ pub struct Descent<'a> {
 
 impl<'a> Descent<'a> {
     /// From the tables of `order`, those that can go now, until `bytes` or one table
-    /// more are together.
+    /// more are together. What overlaps something older goes only with that.
     pub fn take(
         view: &View<'_>,
         levels: &FastLevels<'a>,
@@ -126,6 +126,13 @@ impl<'a> Descent<'a> {
             let Some(met) = levels.below(&[table]) else {
                 break;
             };
+            let chosen = |t: &FastTable<'_>| {
+                let mut chosen = descent.tables.iter();
+                t.table.id == table.table.id || chosen.any(|c| c.table.id == t.table.id)
+            };
+            if !levels.closure([table]).iter().all(chosen) {
+                continue;
+            }
             let slow = view.tiers.len() < 2 || table.table.tier() > TierId(0);
             let moves = slow && met.is_empty();
             if !descent.tables.is_empty() && moves != descent.moves {
@@ -242,7 +249,11 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
         let coldest = |o: &[FastTable<'_>]| temperature(view, o[0].table.id);
         coldest(a).total_cmp(&coldest(b))
     });
-    orders.into_iter().find_map(|(levels, order)| {
+    orders.into_iter().find_map(|(levels, mut order)| {
+        // Where the settled ones are not enough, those above them, oldest first.
+        let mut above: Vec<_> = levels.tables().filter(|t| !levels.is_settled(*t)).collect();
+        above.reverse();
+        order.extend(above);
         let descent = Descent::take(view, levels, order, bytes);
         let rule = match (informed, descent.moves) {
             (_, true) => "coldest-move",

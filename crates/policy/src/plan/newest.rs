@@ -3,7 +3,8 @@
 //! Once a newest level has its number of runs, the oldest one is passed on to L1 as
 //! it is: as a run of its own, by an edit of the version, without a byte being read
 //! or written. No merge is done until reads suffer or room is needed
-//! ([`super::staging`], [`super::coldest`]); the fast tier is a very large buffer.
+//! ([`super::staging`], [`super::coldest`]); the fast tier is a very large buffer. When
+//! the store rests all of them are passed on, so that nothing is kept from these.
 //!
 //! With deferred compaction switched off the newest runs are merged with what they
 //! overlap of L1, which so has one run, as LevelDB does it.
@@ -33,7 +34,8 @@ impl Planner for Newest {
         for keyspace in view.version.keyspaces.values() {
             for part in &keyspace.parts {
                 let runs = oldest_free(view, &part.newest.runs);
-                if runs.len() >= view.shape.newest_runs_merge {
+                let resting = deferred && view.idle && !runs.is_empty();
+                if resting || runs.len() >= view.shape.newest_runs_merge {
                     due.push((runs.len(), keyspace, runs));
                 }
             }

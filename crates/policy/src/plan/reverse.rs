@@ -135,7 +135,12 @@ fn up(
         (share.fast_bytes.saturating_add(share.coming_bytes)).saturating_add(table.size_bytes());
     let written = fast.1.saturating_add(table.size_bytes());
     let needed = written.saturating_add(view.shape.flush_bytes);
-    let has_room = view.tiers[0].room_bytes() >= needed && grown <= share.limit_bytes;
+    if view.tiers[0].room_bytes() < needed {
+        // What goes down is deleted only when its last reader has left, so that
+        // nothing is sure to fit afterwards that does not fit now.
+        return None;
+    }
+    let has_room = grown <= share.limit_bytes;
     let rises = |spared: f64| {
         let mut inputs = vec![table];
         inputs.extend(&below);
@@ -162,11 +167,9 @@ fn up(
         // What is under way may be making room.
         return None;
     }
-    let beyond_share = grown.saturating_sub(share.limit_bytes);
-    let beyond_room = needed.saturating_sub(view.tiers[0].room_bytes());
     // Sizes change a little with the tier.
     let slack = table.size_bytes() / SLACK_DIVISOR + 1;
-    let bytes = beyond_share.max(beyond_room).saturating_add(slack);
+    let bytes = grown.saturating_sub(share.limit_bytes) + slack;
     let descent = Descent::take(view, yielding.levels, yielding.tables, bytes);
     if descent.bytes() < bytes {
         // It would not make room enough, and come up again itself.
