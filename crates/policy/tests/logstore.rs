@@ -585,3 +585,22 @@ fn a_levels_histogram_finds_the_bucket_of_a_key_the_coldest_and_the_hottest() {
         [2, 1, 3]
     );
 }
+
+/// Found by the prover (seed 65 of its metamorphic runs): while the store was written
+/// to, a hot table was given the room of the last one that L1 had, and then refused it
+/// because there was none to compare it with; the other came back, for ever.
+#[test]
+fn a_table_that_room_was_made_for_takes_it_though_nothing_is_left_to_compare_it_with() {
+    let text = "L1: #1[100..199]{size=30M} | \
+                L7: #2[300..400]{size=44M,tier=1} #3[500..900]{size=26M,tier=1}";
+    let mut world = world(&numbered(text));
+    read(&mut world, &[(1, 120), (2, 8000)]);
+    world.idle = false;
+    for expected in ["yields-to-hotter", "reverse"] {
+        let job = world.plan(&mut logstore()).unwrap();
+        assert_eq!(job.reason().rule, expected);
+        world.start(&job);
+        world.finish(&job);
+    }
+    assert_eq!(decide(&world), "rest");
+}

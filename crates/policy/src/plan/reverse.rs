@@ -154,19 +154,24 @@ fn up(
     if has_room && grown <= unclaimed {
         return rises(spared(reads));
     }
-    let yielding = yielding(view, levels, all, hot)?;
+    if !beats_least(view, levels, hot) {
+        return None;
+    }
+    let yielding = yielding(view, all, hot);
     let wins = |equal: f64| {
         let by_more_than_chance = reads - equal > DEVIATIONS * (reads + equal).sqrt();
         let gained = spared(reads - equal);
         (by_more_than_chance && gained > cost).then_some(gained)
     };
     if has_room {
-        return rises(wins(yielding.reads_per_byte * table.size_bytes() as f64)?);
+        let reads_per_byte = yielding.map_or(0.0, |y| y.reads_per_byte);
+        return rises(wins(reads_per_byte * table.size_bytes() as f64)?);
     }
     if share.busy_bytes > 0 {
         // What is under way may be making room.
         return None;
     }
+    let yielding = yielding?;
     // Sizes change a little with the tier.
     let slack = table.size_bytes() / SLACK_DIVISOR + 1;
     let bytes = grown.saturating_sub(share.limit_bytes) + slack;
@@ -181,21 +186,21 @@ fn up(
     descent.merge(view, yielding.levels, reason)
 }
 
-/// The settled tables of the least read tenth, if `hot` is read more often than all
-/// of them; of all keyspaces the one with the coldest.
+/// Condition 1.
+fn beats_least(view: &View<'_>, levels: &FastLevels<'_>, hot: &LevelBucket<'_>) -> bool {
+    let histogram = Histogram::of(view, levels.tables().map(|t| t.table));
+    let least = histogram.least(LEAST_SHARE);
+    least.is_none_or(|l| l.temperature() < hot.temperature())
+}
+
+/// The settled tables that are colder than `hot`; of all keyspaces the one with the
+/// coldest.
 fn yielding<'a, 'b>(
     view: &View<'_>,
-    own: &FastLevels<'_>,
     all: &'b [FastLevels<'a>],
     hot: &LevelBucket<'_>,
 ) -> Option<Yielding<'a, 'b>> {
     let heat = |t: &FastTable<'_>| view.heat.get(&t.table.id).copied().unwrap_or_default();
-    // Condition 1.
-    let tables = own.tables().map(|t| t.table);
-    let least = Histogram::of(view, tables);
-    if (least.least(LEAST_SHARE)).is_some_and(|l| l.temperature() >= hot.temperature()) {
-        return None;
-    }
     let mut best: Option<Yielding<'a, 'b>> = None;
     for levels in all {
         let mut tables = order(view, levels, true);
