@@ -12,6 +12,7 @@ pub mod cuts;
 pub mod edit;
 pub mod forecast;
 pub mod job;
+pub mod join;
 pub mod key;
 pub mod moves;
 pub mod picture;

@@ -1,5 +1,6 @@
 //! What things cost: money, the time of devices, and what placement brings.
 
+pub mod compaction;
 pub mod device;
 pub mod estimate;
 pub mod model;

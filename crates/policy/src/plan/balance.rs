@@ -51,7 +51,8 @@ impl Planner for Balance {
 }
 
 /// Bytes of every tier's limit that promotion leaves free.
-fn spare_bytes(view: &View<'_>, fill: &Fill) -> ByTier {
+#[must_use]
+pub fn spare_bytes(view: &View<'_>, fill: &Fill) -> ByTier {
     let shape = view.shape;
     let parts: usize = view.version.keyspaces.values().map(|k| k.parts.len()).sum();
     let newest = (parts * shape.newest_runs_merge) as f64 * shape.flush_bytes as f64;
