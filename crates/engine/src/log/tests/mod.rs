@@ -64,8 +64,16 @@ fn append_all(log: &mut LocalLog, seqs: std::ops::RangeInclusive<u64>) {
 type Frames = Vec<(u64, u32, Vec<u8>)>;
 
 fn replay_from(directory: &Path, first_segment: u64) -> Result<(ReplayReport, Frames)> {
+    replay_behind(directory, first_segment, 0)
+}
+
+fn replay_behind(
+    directory: &Path,
+    first_segment: u64,
+    base: u64,
+) -> Result<(ReplayReport, Frames)> {
     let mut frames = Vec::new();
-    let base = SeqNo::ZERO;
+    let base = SeqNo(base);
     let report = replay(
         &quick(),
         directory,
