@@ -71,7 +71,7 @@ impl Measured {
 
     /// Bytes written to all devices, until merges were done, for each byte that
     /// clients wrote.
-    fn write_amplification(&self) -> Option<f64> {
+    pub(crate) fn write_amplification(&self) -> Option<f64> {
         let bytes = sum(&self.outcome.homes, |home| {
             Some(home.settled?.written_bytes)
         })?;
@@ -91,7 +91,7 @@ impl Measured {
     }
 
     /// USD a month; none where no price is known.
-    fn price(&self) -> Option<f64> {
+    pub(crate) fn price(&self) -> Option<f64> {
         let price: f64 = self.outcome.homes.iter().map(|h| h.price_usd_month).sum();
         (price > 0.0).then_some(price)
     }

