@@ -604,3 +604,23 @@ fn a_table_that_room_was_made_for_takes_it_though_nothing_is_left_to_compare_it_
     }
     assert_eq!(decide(&world), "rest");
 }
+
+// V-D: "teasing apart hot and cold data stored together in wide SSTs".
+
+#[test]
+fn staging_parts_hot_from_cold_when_reads_of_the_slow_tier_have_cost_more() {
+    let text = "L1: #2[a..z]{size=4M} / #1[a..z]{size=4M} | L7: #5[a..z]{size=90M,tier=1}";
+    let mut world = world(text);
+    world.shape.staging.fast_share = 0.1;
+    // 8 MiB read and written on the fast tier: 35.29 ms; two seeks of the slow one are
+    // 33.33 ms, three are 50.
+    read(&mut world, &[(1, 9), (2, 9), (5, 2)]);
+    assert_eq!(decide(&world), "rest");
+    read(&mut world, &[(5, 3)]);
+    assert_eq!(decide(&world), "staging-hotter: [2, 1] into L1");
+    world.idle = false;
+    assert_eq!(decide(&world), "rest");
+    world.idle = true;
+    world.shape.staging.fast_share = 0.2;
+    assert!(decide(&world).starts_with("reverse") || decide(&world) == "rest");
+}

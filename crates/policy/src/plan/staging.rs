@@ -12,6 +12,9 @@
 //! - instead of that merge, too, if half of L1 overlaps something older: it has
 //!   taken in that much since it was last in order, and what was overwritten
 //!   falls away without a byte going to the slow tier;
+//! - when the store is not written to, the fast levels are full, and what reads of
+//!   the slow tier have cost exceeds what the merge costs: it parts what is hot from
+//!   what is cold, so that the cold can make room;
 //! - when L1 has [`RUNS_MAX`] runs, each of which costs every read something.
 //!
 //! A merge needs room on the fast tier for its outputs. If all that overlaps does
@@ -23,6 +26,7 @@ use std::sync::Arc;
 
 use thermocline_model::job::{Job, Merge, Reason};
 use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
 use crate::Planner;
@@ -191,7 +195,7 @@ fn runs(view: &View<'_>, levels: &FastLevels<'_>) -> Option<Merge> {
 /// Instead of a merge to the slow tier.
 fn space(view: &View<'_>, levels: &FastLevels<'_>, share: &Share) -> Option<Merge> {
     if share.excess_bytes() == 0 {
-        return None;
+        return hotter(view, levels, share);
     }
     let overlapping = overlapping(levels);
     if overlapping.is_empty() {
@@ -223,6 +227,30 @@ fn space(view: &View<'_>, levels: &FastLevels<'_>, share: &Share) -> Option<Merg
         .with("coldest_overlaps_tables", below as f64)
         .with("overlap_tables_max", most as f64);
     Some(staging(view, levels, &tables, reason))
+}
+
+/// While the store is not written to, and reads of the slow tier have cost more than
+/// it takes: cold entries lie in one table with hot ones, and keep a place that hot
+/// tables of the slow tier could have.
+fn hotter(view: &View<'_>, levels: &FastLevels<'_>, share: &Share) -> Option<Merge> {
+    let has_room = share.fast_bytes + view.shape.table_bytes <= share.limit_bytes;
+    if !view.idle || view.tiers.len() < 2 || has_room {
+        return None;
+    }
+    let devices = Device::of(view.tiers);
+    let slow = levels.keyspace.levels.get(levels.last)?;
+    let spent = slow.tables().filter(|t| t.tier() > TierId(0)).map(|t| {
+        let reads = view.heat.get(&t.id).map_or(0, |h| h.block_reads);
+        let device = devices.get(t.tier().0 as usize);
+        device.map_or(0.0, |d| compaction::reads_s(reads as f64, SEEKS, *d))
+    });
+    let spent: f64 = spent.sum();
+    if spent == 0.0 {
+        return None;
+    }
+    let tables = group(view, levels, &overlapping(levels))?;
+    let reason = Reason::new("staging-hotter").with("slow_reads_cost_s", spent);
+    (spent > cost_s(view, &tables)).then(|| staging(view, levels, &tables, reason))
 }
 
 /// Seconds lost to reads that looked into these tables for nothing.
