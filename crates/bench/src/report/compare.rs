@@ -436,6 +436,8 @@ pub(super) mod tests {
                 seconds: 2.0,
                 rate: None,
                 seed: 1,
+                load_only: false,
+                keep_inserted: false,
             },
             outcome: RunOutcome {
                 operations,
