@@ -20,7 +20,7 @@ use crate::Planner;
 /// See the module.
 #[derive(Debug, Default)]
 pub struct FlushSealed {
-    /// When the last flush was planned.
+    /// When the last flush was planned; 0 before the first.
     planned_us: u64,
 }
 
@@ -31,7 +31,8 @@ const SLOW_WRITERS_US: u64 = 200_000;
 
 impl Planner for FlushSealed {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        let slow = view.now_us.saturating_sub(self.planned_us) >= SLOW_WRITERS_US;
+        let took_us = view.now_us.saturating_sub(self.planned_us);
+        let slow = !view.idle && self.planned_us > 0 && took_us >= SLOW_WRITERS_US;
         let sealed = if slow { None } else { sealed(view) };
         let flush = sealed
             .or_else(|| oldest_segment(view))
