@@ -21,6 +21,7 @@ mod keys;
 mod limit;
 mod memory;
 mod mix;
+#[cfg(feature = "thermocline")]
 mod papers;
 mod report;
 mod scratch;
@@ -50,6 +51,7 @@ enum Command {
     /// Workloads over a fast and a slow tier, beside the limit.
     Compare(compare::CompareArgs),
     /// The tables and figures of the papers: the list, or one by name.
+    #[cfg(feature = "thermocline")]
     Papers(papers::PapersArgs),
     /// Emulated devices: a fast and one or more slow file systems with caps.
     Tiers(tiers::TiersArgs),
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Memory(args) => memory::run(&args),
         Command::Compare(args) => compare::run(&args),
+        #[cfg(feature = "thermocline")]
         Command::Papers(args) => papers::run(&args),
         Command::Tiers(args) => tiers::run(&args),
         Command::Worker => worker::serve().map_err(Failure::from),

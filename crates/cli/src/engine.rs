@@ -6,9 +6,10 @@
 
 use std::ops::Bound;
 
+pub(crate) use thermocline::cost_model;
 pub(crate) use thermocline::{
     DEFAULT_KEYSPACE, Db, DeviceProfile, Error, ErrorKind, Keyspace, OPTIONS_FILE, Options, Phase,
-    Progress, Result, StoreLock, Tier, Tuned, human_bytes, repair_with, tune, verify_with,
+    Progress, Result, StoreLock, Tier, Tuned, human_bytes, presets, repair_with, tune, verify_with,
 };
 use thermocline::{DumpOptions, Durability, KeyspaceOptions, WriteBatch, WriteOptions, dump};
 
@@ -187,6 +188,20 @@ impl Reading {
     pub(crate) fn hits(&self) -> u64 {
         self.memtable_hits + self.cache_hits + self.tiers.iter().map(|t| t.hits).sum::<u64>()
     }
+}
+
+/// The number of levels on each tier; one that spans tiers counts where most of its
+/// bytes lie.
+pub(crate) fn levels_by_tier(db: &Db) -> Vec<u32> {
+    let stats = db.stats();
+    let mut levels = vec![0; stats.tiers.len()];
+    for level in stats.keyspaces.iter().flat_map(|space| &space.levels) {
+        let most = (0..level.tier_bytes.len()).max_by_key(|&at| level.tier_bytes[at]);
+        if let Some(count) = most.and_then(|at| levels.get_mut(at)) {
+            *count += 1;
+        }
+    }
+    levels
 }
 
 /// Whether a repair saved everything.

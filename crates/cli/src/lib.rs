@@ -25,6 +25,7 @@ mod human;
 mod input;
 mod latency;
 mod measure;
+mod model;
 mod position;
 mod progress;
 mod replay;

@@ -22,7 +22,7 @@ impl Dice {
     }
 
     /// A number from 0 up to 1.
-    fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.roll() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

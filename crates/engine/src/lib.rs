@@ -102,6 +102,28 @@ pub use thermocline_model::table::Compression;
 /// assert!(block_mb_s < disk.sequential_mb_s / 100.0); // Seeks cost that much.
 /// ```
 pub use thermocline_model::tier::DeviceProfile;
+/// The cost model: what a store can do, from what its devices can do.
+///
+/// ```
+/// use thermocline::cost_model::published::{HDD, NVME};
+/// use thermocline::cost_model::{Access, Limit, Model, ModelTier};
+/// let tier = |profile, levels| ModelTier { profile, data_share: 0.5, levels, probes: 1 };
+/// let prediction = Model {
+///     tiers: vec![tier(NVME, 2), tier(HDD, 1)],
+///     memory_share: 0.02,
+///     records: 1_000_000,
+///     record_bytes: 1024.0,
+///     growth: 10.0,
+///     access: Access::Zipfian { skew: 0.99 },
+///     reads: 1.0,
+/// }
+/// .predict()?;
+/// // Skew keeps the disk out of 19 reads of 20, and still the disk is what limits.
+/// assert!(prediction.operations_per_second > 19.0 * HDD.random_read_iops);
+/// assert_eq!(prediction.limit, Limit::Reads(1));
+/// # Ok::<(), thermocline::cost_model::ModelError>(())
+/// ```
+pub use thermocline_policy::cost::model as cost_model;
 /// ```
 /// // Every preset can be named in the options.
 /// for preset in thermocline::presets() {

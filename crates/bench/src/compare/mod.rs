@@ -25,7 +25,7 @@ mod load;
 mod places;
 
 use load::{Load, loads};
-use places::Places;
+pub(crate) use places::Places;
 
 /// Workloads of `--quick`.
 const QUICK_WORKLOADS: &str = "ycsb-a,ycsb-c,ycsb-e,logstore-write-only";
@@ -107,6 +107,9 @@ pub(crate) struct CompareArgs {
     /// A directory for the slow tier.
     #[arg(long, requires = "fast")]
     slow: Option<PathBuf>,
+    /// USD per GB and month of each tier [default: the rig's, else unknown].
+    #[arg(long, value_delimiter = ',')]
+    prices: Vec<f64>,
     /// Read tables past the page cache, where the engine can.
     #[arg(long)]
     direct_reads: bool,
@@ -130,6 +133,12 @@ pub(crate) struct CompareArgs {
 }
 
 impl CompareArgs {
+    /// The memory asked for; 0 for the default.
+    #[cfg(feature = "thermocline")]
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_mib.unwrap_or(0) << 20
+    }
+
     fn records(&self) -> u64 {
         self.records
             .unwrap_or(if self.quick { 50_000 } else { 2_000_000 })
@@ -158,6 +167,9 @@ impl CompareArgs {
         within("warmup", self.warmup(), 0.0, SECONDS_MAX)?;
         if let Some(rate) = self.rate {
             within("rate", rate, 0.001, 1e9)?;
+        }
+        for &price in &self.prices {
+            within("prices", price, 0.0, 1e9)?;
         }
         for &share in &self.fast_share {
             within("fast-share", share, 0.01, 100.0)?;
@@ -202,41 +214,17 @@ impl CompareArgs {
 
 /// Runs the comparison and prints the report.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
-    args.check().map_err(Failure::Usage)?;
-    let workloads = args.workloads().map_err(Failure::Usage)?;
-    let (contenders, missing) = args.contenders().map_err(Failure::Usage)?;
-    let places = Places::new(args).map_err(Failure::Usage)?;
-    let loads = loads(args, workloads, &places).map_err(Failure::Usage)?;
-    for load in &loads {
-        places
-            .check_room(load, &contenders)
-            .map_err(Failure::Usage)?;
-    }
-    let lines = args.json.as_deref().map(Lines::open).transpose()?;
-
-    let rules = describe(args, &places, &loads);
+    let stage = Stage::new(args)?;
+    let rules = describe(args, &stage.places, &stage.loads);
     println!("{rules}");
-    let caveats = contenders.iter().filter_map(|c| c.engine.caveat());
-    let mut said: Vec<&str> = missing.into_iter().chain(caveats).collect();
+    let caveats = stage.contenders.iter().filter_map(|c| c.engine.caveat());
+    let mut said: Vec<&str> = stage.missing.iter().copied().chain(caveats).collect();
     said.dedup();
     said.iter().for_each(|words| println!("{words}."));
 
-    let mut runs = Runs {
-        args,
-        places: &places,
-        lines,
-        results: Vec::new(),
-        failures: Vec::new(),
-    };
-    for repetition in 0..args.repeat() {
-        for load in &loads {
-            for contender in &contenders {
-                runs.contender(contender, load, repetition)?;
-            }
-        }
-    }
+    let runs = stage.runs(args)?;
     println!("\n{}", tables(&runs.results));
-    if places.memory_bytes_max().is_none() {
+    if stage.places.memory_bytes_max().is_none() {
         println!(
             "Memory was not capped: an engine that reads through the page cache may exceed the \
              limit.\n"
@@ -246,7 +234,96 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
         let page = page("Comparison", &sections(&rules, &runs.results));
         fs::write(path, page).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    runs.judge(&contenders, &loads)
+    runs.judge(&stage.contenders, &stage.loads)
+}
+
+/// Runs the comparison and prints nothing; every contender has a result of every
+/// workload.
+#[cfg(feature = "thermocline")]
+pub(crate) fn measure(args: &CompareArgs) -> Result<Vec<Measured>, Failure> {
+    let stage = Stage::new(args)?;
+    let runs = stage.runs(args)?;
+    runs.judge(&stage.contenders, &stage.loads)?;
+    Ok(runs.results)
+}
+
+/// Where a comparison takes place, and who takes part.
+pub(crate) struct Stage {
+    pub places: Places,
+    contenders: Vec<Contender>,
+    /// Why others of the usual ones do not.
+    missing: Vec<&'static str>,
+    loads: Vec<Load>,
+}
+
+impl Stage {
+    /// What `args` ask for; nothing is written but empty directories.
+    pub(crate) fn new(args: &CompareArgs) -> Result<Stage, Failure> {
+        args.check().map_err(Failure::Usage)?;
+        let workloads = args.workloads().map_err(Failure::Usage)?;
+        let (contenders, missing) = args.contenders().map_err(Failure::Usage)?;
+        let places = Places::new(args).map_err(Failure::Usage)?;
+        let loads = loads(args, workloads, &places).map_err(Failure::Usage)?;
+        for load in &loads {
+            places
+                .check_room(load, &contenders)
+                .map_err(Failure::Usage)?;
+        }
+        Ok(Stage {
+            places,
+            contenders,
+            missing,
+            loads,
+        })
+    }
+
+    /// What the first contender is told for the first workload, and the order to
+    /// run that; its directories are made.
+    #[cfg(feature = "thermocline")]
+    pub(crate) fn first(
+        &self,
+        args: &CompareArgs,
+    ) -> Result<(crate::drive::Setup, RunOrder), Failure> {
+        let (Some(contender), Some(load)) = (self.contenders.first(), self.loads.first()) else {
+            return Err(Failure::Usage("no engine or no workload".into()));
+        };
+        let setup = self.places.setup(args, contender, load)?;
+        Ok((setup, order(args, &load.workloads[0].workload, 0)))
+    }
+
+    /// Runs all, one after the other.
+    fn runs<'a>(&'a self, args: &'a CompareArgs) -> Result<Runs<'a>> {
+        let mut runs = Runs {
+            args,
+            places: &self.places,
+            lines: args.json.as_deref().map(Lines::open).transpose()?,
+            results: Vec::new(),
+            failures: Vec::new(),
+        };
+        for repetition in 0..args.repeat() {
+            for load in &self.loads {
+                for contender in &self.contenders {
+                    runs.contender(contender, load, repetition)?;
+                }
+            }
+        }
+        Ok(runs)
+    }
+}
+
+/// The order to run `workload`.
+fn order(args: &CompareArgs, workload: &mix::Workload, repetition: u32) -> RunOrder {
+    RunOrder {
+        workload: workload.clone(),
+        records: args.records(),
+        clients: args.clients,
+        warmup_seconds: args.warmup(),
+        seconds: args.seconds(),
+        rate: args.rate,
+        seed: u64::from(repetition) + 1,
+        load_only: false,
+        keep_inserted: args.load_once,
+    }
 }
 
 /// The runs and what came of them.
@@ -265,17 +342,7 @@ impl Runs<'_> {
         let task = Task::Compare(setup);
         let mut worker = Worker::start(contender.engine, task, self.places.rig())?;
         for planned in &load.workloads {
-            let order = RunOrder {
-                workload: planned.workload.clone(),
-                records: self.args.records(),
-                clients: self.args.clients,
-                warmup_seconds: self.args.warmup(),
-                seconds: self.args.seconds(),
-                rate: self.args.rate,
-                seed: u64::from(repetition) + 1,
-                load_only: false,
-                keep_inserted: self.args.load_once,
-            };
+            let order = order(self.args, &planned.workload, repetition);
             let loaded = self.load_uncapped(&mut worker, &order);
             let name = &planned.workload.name;
             let done = loaded.and_then(|seconds| {

@@ -34,7 +34,7 @@ struct Place {
 }
 
 /// The tiers, fast to slow, at least two.
-pub(super) struct Places {
+pub(crate) struct Places {
     tiers: Vec<Place>,
     rig: Option<Rig>,
     /// Deletes what is left when the comparison ends.
@@ -47,7 +47,7 @@ impl Places {
     ///
     /// # Errors
     /// In words, if a directory cannot be made or the rig is broken.
-    pub(super) fn new(args: &CompareArgs) -> Result<Places, String> {
+    pub(crate) fn new(args: &CompareArgs) -> Result<Places, String> {
         let plain = |name: &str, path: PathBuf| Place {
             name: name.to_string(),
             path,
@@ -75,6 +75,9 @@ impl Places {
         if tiers.len() < 2 {
             return Err("the rig has one tier; a comparison needs a fast and a slow one".into());
         }
+        for (tier, price) in tiers.iter_mut().zip(&args.prices) {
+            tier.price_usd_gb_month = *price;
+        }
         let mut scratch = Vec::new();
         for tier in &mut tiers {
             let own = Scratch::new(&tier.path).map_err(|error| error.to_string())?;
@@ -89,7 +92,7 @@ impl Places {
     }
 
     /// The rig, if the tiers are its.
-    pub(super) fn rig(&self) -> Option<&Rig> {
+    pub(crate) fn rig(&self) -> Option<&Rig> {
         self.rig.as_ref()
     }
 
@@ -125,6 +128,12 @@ impl Places {
     pub(super) fn rates(&self, layout: Layout) -> Vec<(String, Option<Rates>)> {
         let tiers = self.of(layout).iter();
         tiers.map(|tier| (tier.name.clone(), tier.rates)).collect()
+    }
+
+    /// The random reads a second and MB/s of reading of each tier, where known.
+    #[cfg(feature = "thermocline")]
+    pub(crate) fn profiles(&self) -> Vec<Option<[f64; 2]>> {
+        self.tiers.iter().map(|tier| tier.profile).collect()
     }
 
     /// What a contender's worker is told. Makes its directories.
@@ -191,7 +200,7 @@ impl Places {
     }
 
     /// The tiers in words.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match &self.rig {
             Some(rig) => format!(
                 "Emulated tiers:\n{}Caps work in slices of 100 ms, so that latency percentiles of \
@@ -205,9 +214,12 @@ impl Places {
                     .map(|tier| format!("{} {}", tier.name, tier.path.display()))
                     .collect();
                 format!(
-                    "Plain directories ({}): nothing was emulated, memory is not capped, prices \
-                     are not known.\n",
-                    paths.join(", ")
+                    "Plain directories ({}): nothing was emulated, memory is not capped{}.\n",
+                    paths.join(", "),
+                    match self.tiers.iter().all(|tier| tier.price_usd_gb_month > 0.0) {
+                        true => "",
+                        false => ", prices are not known",
+                    }
                 )
             }
         }

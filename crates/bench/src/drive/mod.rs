@@ -10,6 +10,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -255,6 +256,19 @@ impl<E: Engine> EngineDriver<E> {
 
 impl<E: Engine> Driver for EngineDriver<E> {
     fn run(&mut self, order: &RunOrder) -> Result<RunOutcome> {
+        self.run_beside(order, |_| Ok(()))
+            .map(|(outcome, ())| outcome)
+    }
+}
+
+impl<E: Engine> EngineDriver<E> {
+    /// Runs one, with `beside` on a thread of its own from the beginning of the warm-up on. Requires:
+    /// `beside` ends by itself.
+    pub(crate) fn run_beside<T: Send>(
+        &mut self,
+        order: &RunOrder,
+        beside: impl FnOnce(&E) -> Result<T> + Send,
+    ) -> Result<(RunOutcome, T)> {
         let load_seconds = self.make_ready(order)?;
         if order.load_only {
             return Ok(RunOutcome {
@@ -275,8 +289,15 @@ impl<E: Engine> Driver for EngineDriver<E> {
         reset_rss_peak();
         let devices_before = self.counters();
 
-        let timed = clock::run(store, order, &shared, &chooser, held.trace.as_ref(), || {
-            (self.counters(), cpu_seconds())
+        let (timed, seen) = thread::scope(|scope| -> Result<_> {
+            let beside = scope.spawn(|| beside(store));
+            let timed = clock::run(store, order, &shared, &chooser, held.trace.as_ref(), || {
+                (self.counters(), cpu_seconds())
+            });
+            let seen = beside
+                .join()
+                .map_err(|_| "a thread beside the run panicked")?;
+            Ok((timed?, seen?))
         })?;
 
         let settling = Instant::now();
@@ -323,7 +344,7 @@ impl<E: Engine> Driver for EngineDriver<E> {
             held if more > 0 || order.workload.start == Start::Empty => *held = None,
             _ => {}
         }
-        Ok(outcome)
+        Ok((outcome, seen))
     }
 }
 

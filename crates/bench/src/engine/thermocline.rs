@@ -105,6 +105,13 @@ impl Engine for Thermocline {
     }
 }
 
+impl Thermocline {
+    /// The store itself, for what no other engine has.
+    pub(crate) fn db(&self) -> &Db {
+        &self.db
+    }
+}
+
 /// The store's options.
 fn options(homes: &[Home], given: &EngineOptions) -> Result<Options> {
     let mut options = match &given.options_file {

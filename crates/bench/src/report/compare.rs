@@ -71,7 +71,7 @@ impl Measured {
 
     /// Bytes written to all devices, until merges were done, for each byte that
     /// clients wrote.
-    fn write_amplification(&self) -> Option<f64> {
+    pub(crate) fn write_amplification(&self) -> Option<f64> {
         let bytes = sum(&self.outcome.homes, |home| {
             Some(home.settled?.written_bytes)
         })?;
@@ -91,7 +91,7 @@ impl Measured {
     }
 
     /// USD a month; none where no price is known.
-    fn price(&self) -> Option<f64> {
+    pub(crate) fn price(&self) -> Option<f64> {
         let price: f64 = self.outcome.homes.iter().map(|h| h.price_usd_month).sum();
         (price > 0.0).then_some(price)
     }
@@ -376,10 +376,15 @@ fn spread(runs: &[&Measured], number: impl Fn(&Measured) -> Option<f64>) -> Opti
     Spread::of(runs.iter().filter_map(|m| number(m)).collect())
 }
 
-/// The medians of three percentiles of a class.
+/// The medians of three percentiles of a class, of runs that have a result: where
+/// the rate was not reached, operations waited ever
+/// longer, and a percentile says only how long the run was.
 fn latency(runs: &[&Measured], class: usize) -> String {
     let of = |index: usize| {
-        let number = |m: &Measured| Some(m.outcome.latency_ns[class]?[index] as f64);
+        let number = |m: &Measured| {
+            let latency = m.outcome.latency_ns[class].filter(|_| m.stands());
+            Some(latency?[index] as f64)
+        };
         spread(runs, number).map(|s| duration(s.median))
     };
     match [of(0), of(1), of(2)] {

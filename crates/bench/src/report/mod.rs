@@ -12,7 +12,7 @@ pub(crate) mod compare;
 pub(crate) mod html;
 mod json;
 pub(crate) mod plots;
-mod table;
+pub(crate) mod table;
 
 pub(crate) use json::JsonLines;
 use table::Table;

@@ -16,6 +16,7 @@ mod exit_codes;
 mod explain;
 mod get;
 mod load;
+mod model;
 mod put;
 mod repair;
 mod replay;
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     Repair(repair::Repair),
     Calibrate(calibrate::Calibrate),
+    Model(model::Model),
     ExitCodes(exit_codes::ExitCodes),
 }
 
@@ -70,6 +72,7 @@ impl Command {
             Command::Verify(command) => command.run(out),
             Command::Repair(command) => command.run(out),
             Command::Calibrate(command) => command.run(out),
+            Command::Model(command) => command.run(out),
             Command::ExitCodes(command) => command.run(out),
         }
     }

@@ -62,7 +62,7 @@ impl TableContext {
         }
     }
 
-    /// Bytes of the block lists and filters of all open tables.
+    /// Bytes of the indexes and filters of all open tables.
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
         self.pinned_bytes.load(Ordering::Relaxed)
@@ -497,7 +497,7 @@ impl Table {
         }
     }
 
-    /// Bytes of its block list, filters and range deletes in memory.
+    /// Bytes of its index, filters and range deletes in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.pinned_bytes

@@ -1,5 +1,6 @@
-//! What placement costs.
+//! What placement costs, and what it brings.
 
+pub mod model;
 pub mod money;
 
 pub use money::{Budget, MoneyError};

@@ -1,0 +1,312 @@
+//! What a table or figure is made of, as data.
+
+use serde::Serialize;
+
+use super::exists;
+use crate::report::compare::Measured;
+use crate::report::table::Table;
+
+/// A table or figure.
+pub(super) struct Figure {
+    pub name: &'static str,
+    pub says: &'static str,
+    /// Records of the paper's store, and bytes of each.
+    pub records: u64,
+    pub record_bytes: u64,
+    /// How many times smaller ours is, unless told otherwise.
+    pub scale: u64,
+    pub how: How,
+}
+
+/// How it is repeated.
+pub(super) enum How {
+    /// Lines of `compare`, and the numbers made of their results.
+    Compared {
+        lines: &'static [Line],
+        rows: &'static [RowPlan],
+    },
+    /// One store whose cost target changes.
+    Targets(Targets),
+    /// Lines of `compare` beside what the cost model says of their devices.
+    Predicted(&'static [PredictedPlan]),
+    /// It is not, for this reason.
+    Not(&'static str),
+}
+
+/// A line of `compare`.
+pub(super) struct Line {
+    /// `PRESET[/LAYOUT]` of Thermocline.
+    pub engines: &'static [&'static str],
+    pub workloads: &'static [&'static str],
+    /// Memory as a share of the data.
+    pub memory_share: f64,
+    pub warmup_seconds: f64,
+    pub seconds: f64,
+    /// More options of `compare`.
+    pub words: &'static [&'static str],
+    /// Thermocline's options beside the sizes, which follow the data, as TOML.
+    pub options: &'static str,
+}
+
+/// A line with the usual values, for those that name what differs.
+pub(super) const LINE: Line = Line {
+    engines: &[],
+    workloads: &[],
+    memory_share: 0.08,
+    warmup_seconds: 5.0,
+    seconds: 10.0,
+    words: &[],
+    options: "",
+};
+
+/// One run: a line, an engine of it, a workload of it.
+#[derive(Clone, Copy)]
+pub(super) struct Cell(pub usize, pub usize, pub usize);
+
+/// A number of one run.
+#[derive(Clone, Copy)]
+pub(super) enum Number {
+    /// Operations a second.
+    Rate,
+    /// Operations a second in the last quarter of the measured time.
+    LateRate,
+    /// Merges, counted until none was left.
+    Merges,
+    /// Bytes written to tables for each byte that clients wrote.
+    Rewritten,
+    /// The share of the reads that memtables, all of memory, or a tier answered.
+    Memtable,
+    Memory,
+    Tier(&'static str),
+    /// Processor seconds, and bytes of memory at the most.
+    Processor,
+    MemoryPeak,
+    /// USD for each GB and month.
+    Price,
+}
+
+impl Number {
+    /// Of one run; none where it has no such number.
+    pub(super) fn of(self, run: &Measured) -> Option<f64> {
+        let outcome = &run.outcome;
+        let counted = |name: &str| {
+            let found = outcome.counted.iter().find(|counted| counted.name == name);
+            found.map(|counted| counted.count as f64)
+        };
+        let answered = |names: &[&str]| {
+            let ours = names
+                .iter()
+                .map(|name| counted(name))
+                .sum::<Option<f64>>()?;
+            let all: f64 = outcome
+                .counted
+                .iter()
+                .filter(|counted| counted.name.ends_with(" hits"))
+                .map(|counted| counted.count as f64)
+                .sum();
+            (all > 0.0).then(|| ours / all)
+        };
+        match self {
+            Number::Rate => Some(run.per_second()),
+            Number::LateRate => {
+                let late = &outcome.per_second[outcome.per_second.len() * 3 / 4..];
+                let sum = late.iter().sum::<u64>() as f64;
+                (!late.is_empty()).then(|| sum / late.len() as f64)
+            }
+            Number::Merges => counted("merges"),
+            Number::Rewritten => {
+                let bytes = ["flushed bytes", "merged bytes", "relocated bytes"];
+                let all = bytes
+                    .iter()
+                    .map(|name| counted(name))
+                    .sum::<Option<f64>>()?;
+                (outcome.written_bytes > 0).then(|| all / outcome.written_bytes as f64)
+            }
+            Number::Memtable => answered(&["memtable hits"]),
+            Number::Memory => answered(&["memtable hits", "cached hits"]),
+            Number::Tier(name) => answered(&[&format!("{name} hits")]),
+            Number::Processor => Some(outcome.cpu_seconds),
+            Number::MemoryPeak => Some(outcome.rss_peak_bytes as f64),
+            Number::Price => {
+                let bytes: u64 = outcome.homes.iter().map(|home| home.bytes).sum();
+                Some(run.price()? / (bytes as f64 / 1e9))
+            }
+        }
+    }
+}
+
+/// A number that is made of runs, and what the paper has.
+pub(super) struct RowPlan {
+    pub what: &'static str,
+    pub number: Number,
+    pub of: Cell,
+    /// What it is divided by.
+    pub over: Option<Cell>,
+    pub paper: Paper,
+    /// Where the paper says so.
+    pub place: &'static str,
+}
+
+/// What the paper's text has.
+#[derive(Clone, Copy, PartialEq, Serialize, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Paper {
+    Number(f64),
+    Between(f64, f64),
+    AtLeast(f64),
+    AtMost(f64),
+    /// Nothing but a plot.
+    Plot,
+}
+
+impl Paper {
+    fn text(self) -> String {
+        match self {
+            Paper::Number(number) => digits(number),
+            Paper::Between(least, most) => format!("{} to {}", digits(least), digits(most)),
+            Paper::AtLeast(least) => format!("{} or more", digits(least)),
+            Paper::AtMost(most) => format!("up to {}", digits(most)),
+            Paper::Plot => "a plot".to_string(),
+        }
+    }
+}
+
+/// A number of ours beside the paper's.
+#[derive(Clone, PartialEq, Serialize, Debug)]
+pub(super) struct Row {
+    pub what: String,
+    pub ours: Option<f64>,
+    /// Why there is none of ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lacking: Option<String>,
+    pub paper: Paper,
+    pub place: &'static str,
+}
+
+/// One store whose cost target changes while clients work.
+pub(super) struct Targets {
+    /// For each run the resistance against migration.
+    pub resistances: &'static [f64],
+    /// The targets in USD per GB and month, and how long each holds.
+    pub phases: &'static [(f64, f64)],
+    pub shown: Shown,
+}
+
+/// What is made of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// Prices and moves: Mutant's figure 10.
+    Adaptation,
+    /// Prices that can be had: figure 13.
+    Prices,
+    /// Moves and prices by resistance: figure 16.
+    Resistance,
+    /// Moves that merges save: figure 17.
+    Saved,
+}
+
+/// A system of the cost model, measured.
+pub(super) struct PredictedPlan {
+    /// By the paper's name.
+    pub system: &'static str,
+    /// Ours: `PRESET[/LAYOUT]`.
+    pub engine: &'static str,
+    pub workload: &'static str,
+    /// The paper's measured over its predicted rate.
+    pub paper: f64,
+    pub place: &'static str,
+}
+
+impl Figure {
+    /// The presets that it needs.
+    pub(super) fn presets(&self) -> impl Iterator<Item = &'static str> {
+        let mut names: Vec<&'static str> = match &self.how {
+            How::Compared { lines, .. } => {
+                let engines = lines.iter().flat_map(|line| line.engines);
+                engines.map(|engine| preset(engine)).collect()
+            }
+            How::Targets(_) => vec!["mutant"],
+            How::Predicted(plans) => plans.iter().map(|plan| preset(plan.engine)).collect(),
+            How::Not(_) => Vec::new(),
+        };
+        names.sort_unstable();
+        names.dedup();
+        names.into_iter()
+    }
+
+    /// Whether anything of it can run: a row both of whose presets are there.
+    pub(super) fn runs(&self) -> bool {
+        match &self.how {
+            How::Compared { lines, rows } => rows.iter().any(|row| {
+                let there =
+                    |Cell(line, engine, _): Cell| exists(preset(lines[line].engines[engine]));
+                there(row.of) && row.over.is_none_or(there)
+            }),
+            How::Not(_) => false,
+            _ => self.presets().any(exists),
+        }
+    }
+}
+
+/// The preset of `PRESET[/LAYOUT]`.
+pub(super) fn preset(engine: &'static str) -> &'static str {
+    engine.split('/').next().unwrap_or(engine)
+}
+
+/// The rows as a table.
+pub(super) fn table(rows: &[Row]) -> String {
+    let titles = ["", "ours", "paper", "where"];
+    let mut table = Table::new(titles.map(String::from).to_vec());
+    for row in rows {
+        let ours = match (row.ours, &row.lacking) {
+            (Some(number), _) => digits(number),
+            (None, Some(why)) => why.clone(),
+            (None, None) => "-".to_string(),
+        };
+        table.push(vec![
+            row.what.clone(),
+            ours,
+            row.paper.text(),
+            row.place.to_string(),
+        ]);
+    }
+    table.finish().unwrap_or_default()
+}
+
+/// A number with three digits that count.
+fn digits(number: f64) -> String {
+    let decimals = match number.abs() {
+        n if n >= 100.0 => 0,
+        n if n >= 10.0 => 1,
+        n if n >= 0.1 || n == 0.0 => 2,
+        n if n >= 0.01 => 3,
+        _ => 4,
+    };
+    format!("{number:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_paper_has_is_written_as_it_has_it() {
+        assert_eq!(Paper::Between(4.0, 6.0).text(), "4.00 to 6.00");
+        assert_eq!(Paper::AtLeast(3.5).text(), "3.50 or more");
+        assert_eq!(Paper::AtMost(6.0).text(), "up to 6.00");
+        assert_eq!(Paper::Number(0.0167).text(), "0.017");
+        assert_eq!(Paper::Plot.text(), "a plot");
+    }
+
+    #[test]
+    fn a_row_without_a_number_says_why() {
+        let row = Row {
+            what: "x".into(),
+            ours: None,
+            lacking: Some("needs the preset nova".into()),
+            paper: Paper::Number(34.0),
+            place: "8.3",
+        };
+        assert!(table(&[row]).contains("needs the preset nova"));
+    }
+}
