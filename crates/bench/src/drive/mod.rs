@@ -256,6 +256,12 @@ impl<E: Engine> EngineDriver<E> {
 
 impl<E: Engine> Driver for EngineDriver<E> {
     fn run(&mut self, order: &RunOrder) -> Result<RunOutcome> {
+        if order.load_only {
+            return Ok(RunOutcome {
+                load_seconds: self.make_ready(order)?,
+                ..RunOutcome::default()
+            });
+        }
         self.run_beside(order, |_| Ok(()))
             .map(|(outcome, ())| outcome)
     }
@@ -270,12 +276,6 @@ impl<E: Engine> EngineDriver<E> {
         beside: impl FnOnce(&E) -> Result<T> + Send,
     ) -> Result<(RunOutcome, T)> {
         let load_seconds = self.make_ready(order)?;
-        if order.load_only {
-            return Ok(RunOutcome {
-                load_seconds,
-                ..RunOutcome::default()
-            });
-        }
         let store = self.store.as_ref().ok_or("no store is open")?;
         let held = self.held.as_ref().ok_or("no store is loaded")?;
         let records = match &held.trace {

@@ -5,8 +5,11 @@
 //! shard's hot part is evicted at once, so a small cache must not be split into
 //! small shards; the hash, because keys are two counters that one
 //! multiplication spreads well enough; and what a block weighs: all that it really
-//! takes, so that the capacity bounds the memory and not only the content. Blocks need not be removed when their
-//! table goes: table numbers are never reused.
+//! takes, so that the capacity bounds the memory and not only the content. Table numbers are never reused, so
+//! blocks of a table that has gone do no harm but one: those that were used often leave
+//! last, and where merges replace tables by the second they would fill the cache. So
+//! they are forgotten with their table, and what a merge makes of used blocks counts as
+//! used.
 //!
 //! ```
 //! use thermocline::cache::BlockCache;
@@ -204,6 +207,33 @@ impl BlockCache {
                 block,
             };
             blocks.insert(key, Arc::clone(content));
+        }
+    }
+
+    /// As [`BlockCache::insert`], for a block that takes the place of one that is
+    /// here: it counts as used once already.
+    pub fn insert_used(&self, table: TableId, block: u32, content: &Arc<Block>) {
+        self.insert(table, block, content);
+        if let Some(blocks) = &self.blocks {
+            let key = Key {
+                table: table.0,
+                block,
+            };
+            drop(blocks.get(&key));
+        }
+    }
+
+    /// Lets go of the first `count` blocks of `table`, which nobody will ask for any
+    /// more.
+    pub fn forget(&self, table: TableId, count: usize) {
+        if let Some(blocks) = &self.blocks {
+            for block in 0..u32::try_from(count).unwrap_or(u32::MAX) {
+                let key = Key {
+                    table: table.0,
+                    block,
+                };
+                drop(blocks.remove(&key));
+            }
         }
     }
 

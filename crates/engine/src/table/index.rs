@@ -309,11 +309,13 @@ mod tests {
         }
     }
 
+    type Entries = Vec<(Vec<u8>, SeqNo)>;
+
     /// Blocks of a few entries each, some of which continue the one before; the
     /// list of them and their entries.
-    fn blocks(key_of: impl Fn(u64) -> String) -> (BlockList, Vec<Vec<(Vec<u8>, SeqNo)>>) {
+    fn blocks(key_of: impl Fn(u64) -> String) -> (BlockList, Vec<Entries>) {
         let mut list = BlockList::default();
-        let mut blocks: Vec<Vec<(Vec<u8>, SeqNo)>> = Vec::new();
+        let mut blocks: Vec<Entries> = Vec::new();
         for block in 0..500u64 {
             // Each key in three versions; blocks of two, three or four entries.
             let entries: Vec<_> = (block * 3 + block % 2..=block * 3 + 2 + (block + 1) % 2)

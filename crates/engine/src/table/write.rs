@@ -356,7 +356,7 @@ impl TableWriter {
         if let Some(cache) = &self.cache
             && let Ok(block) = Block::of(trailer, self.builder.payload().clone())
         {
-            cache.insert(self.id, self.list.len() as u32, &Arc::new(block));
+            cache.insert_used(self.id, self.list.len() as u32, &Arc::new(block));
         }
     }
 
