@@ -598,9 +598,10 @@ impl Engine {
 
     /// Deletes an object that no version ever named.
     pub(crate) fn discard(&self, tier: TierId, id: u64, kind: ObjectKind) {
-        if self.is_poisoned.load(Ordering::Acquire) {
+        if self.is_poisoned.load(Ordering::Acquire) || std::thread::panicking() {
             // The edit that names it may be the one that could not be made
-            // durable, and may yet be in force when the store is next opened.
+            // durable, or that a panic cut short after it was, and may yet be in
+            // force when the store is next opened.
             return;
         }
         if let Some(tier) = self.tiers.get(tier.0 as usize) {

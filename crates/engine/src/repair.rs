@@ -5,7 +5,9 @@
 //! replay, and every file that nothing names afterwards are put into the
 //! directory `lost` of their tier, before the new manifest takes over. Until
 //! that moment the store is as it was, and a repair that was cut short can be
-//! run again.
+//! run again: it begins by undoing what that one left (`attempt`). An error that
+//! passes costs nothing, as a device is asked again before its bytes count as
+//! lost; one that is no fault of the bytes ends the repair (`patient`).
 //!
 //! Where the manifest can be read, its version stands. A table with damaged
 //! blocks is written anew from its sound ones and takes the old one's place; a
@@ -21,11 +23,13 @@
 //! that cannot know, the report says: a table that a merge had replaced, and
 //! that was not deleted yet, can bring back a key whose delete was merged away.
 
+mod attempt;
 mod base;
 mod install;
 mod keep;
 mod known;
 mod log;
+mod patient;
 mod rebuild;
 mod report;
 mod rescue;
@@ -38,10 +42,11 @@ use serde::Serialize;
 use thermocline_model::key::SeqNo;
 use thermocline_model::tier::TierId;
 
+use self::patient::Patient;
 use crate::error::{Error, Result};
 use crate::lock::StoreLock;
 use crate::options::Options;
-use crate::store::{Environment, ObjectName, is_given_id};
+use crate::store::{Environment, FileSystem, ObjectName, is_given_id};
 use crate::verify::{Examined, Meter, Phase, Problem, Progress, check_directories, examine, home};
 use crate::version::manifest;
 use crate::version::tree::TableHome;
@@ -181,14 +186,17 @@ pub struct RepairReport {
 /// What is lost is in the report and no error. [`ErrorKind::NotFound`] when
 /// there is no store; [`ErrorKind::WrongTier`] when a tier is missing, of
 /// another store, or in another's place; [`ErrorKind::Locked`] when the store
-/// is open; [`ErrorKind::NoSpace`] and [`ErrorKind::Io`] from the devices: the
-/// store is then as it was, but for files that nothing names.
+/// is open; [`ErrorKind::Unsupported`] when a file is of a newer format;
+/// [`ErrorKind::NoSpace`], [`ErrorKind::Io`] and [`ErrorKind::Poisoned`] from the
+/// devices: what was not lost before is not lost then, and repair can be run again.
 ///
 /// [`ErrorKind::NotFound`]: crate::ErrorKind::NotFound
 /// [`ErrorKind::WrongTier`]: crate::ErrorKind::WrongTier
 /// [`ErrorKind::Locked`]: crate::ErrorKind::Locked
+/// [`ErrorKind::Unsupported`]: crate::ErrorKind::Unsupported
 /// [`ErrorKind::NoSpace`]: crate::ErrorKind::NoSpace
 /// [`ErrorKind::Io`]: crate::ErrorKind::Io
+/// [`ErrorKind::Poisoned`]: crate::ErrorKind::Poisoned
 pub fn repair(options: Options) -> Result<RepairReport> {
     repair_with(options, &mut |_| {})
 }
@@ -241,8 +249,20 @@ fn repair_on(
     options.check()?;
     check_directories(&options, environment)?;
     let _lock = StoreLock::take_in(&options, environment)?;
+    let patient = Patient::new(environment);
+    let environment = &Environment {
+        file_system: Arc::clone(&patient) as Arc<dyn FileSystem>,
+        ..environment.clone()
+    };
+    let lowest_id = attempt::undo(&options, environment)?;
     let mut meter = Meter::new(observer);
-    let examined = examine(&options, environment, &mut meter)?;
+    let examined = examine(&options, environment, &mut meter);
+    patient.check()?;
+    let examined = examined?;
+    if let Some(error) = &examined.unsupported {
+        // It may all be sound, to a program that understands it.
+        return Err(error.clone());
+    }
     if examined.report.problems.is_empty() {
         return Ok(RepairReport {
             was_sound: true,
@@ -252,10 +272,12 @@ fn repair_on(
         });
     }
     let mut repair = Repair::new(&options, environment, &examined, meter)?;
+    repair.next_id = repair.next_id.max(lowest_id);
     let mut version = match repair.remains() {
         Some(remains) if remains.gap.is_none() => repair.keep_places(&remains, &examined)?,
         remains => repair.rebuild(remains.unwrap_or_default())?,
     };
+    patient.check()?;
     repair.finish(&mut version)?;
     repair.meter.end();
     let mut meter = repair.meter;

@@ -6,7 +6,9 @@
 //! more threads one of them only flushes, so that a long merge never keeps
 //! memory from being freed.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,7 +24,7 @@ use thermocline_model::view::{CostOptions, PartLoad, ShapeOptions, TableHeat, Vi
 use thermocline_policy::{Access, HeatMap, Preset};
 
 use crate::engine::{Engine, PartView, Versions};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::footprint::MemoryBytes;
 use crate::job::Done;
 use crate::stats::Event;
@@ -353,10 +355,14 @@ impl Engine {
         let Planned { job, hull } = planned;
         let job = &job;
         let started_us = self.environment.clock.now_micros();
-        let result = match job {
+        let ended = catch_unwind(AssertUnwindSafe(|| match job {
             Job::Flush(flush) => self.run_flush(flush),
             Job::Merge(merge) => self.run_merge(merge),
             Job::Relocate(relocate) => self.run_relocate(relocate),
+        }));
+        let (result, panic) = match ended {
+            Ok(result) => (result, None),
+            Err(panic) => (Err(panicked("a job", &*panic)), Some(panic)),
         };
         {
             let mut scheduler = self.scheduler.lock();
@@ -396,6 +402,9 @@ impl Engine {
         self.unload_cold_tables();
         self.work.notify_all();
         self.done.notify_all();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
         result.map(drop)
     }
 
@@ -440,8 +449,20 @@ impl Engine {
         }
     }
 
-    /// The loop of a background thread.
+    /// What a background thread does. A panic ends it, and with it all writing:
+    /// nobody would make room any more, and writers would wait for ever.
     pub(crate) fn work_until_closed(&self, role: Role) {
+        let worked = catch_unwind(AssertUnwindSafe(|| self.loop_until_closed(role)));
+        if let Err(panic) = worked {
+            let error = panicked("a background thread", &*panic);
+            self.poison(&error);
+            self.counters.background_error(&error);
+            self.work.notify_all();
+            self.done.notify_all();
+        }
+    }
+
+    fn loop_until_closed(&self, role: Role) {
         while !self.closing.load(Ordering::Acquire) {
             let worked = self.step_as(role).unwrap_or(false);
             if !worked {
@@ -590,6 +611,16 @@ impl Engine {
         self.counters.brake.store(brake, Ordering::Relaxed);
         brake
     }
+}
+
+/// The error that a panic leaves: the store takes no more writes, as nobody knows
+/// how much of its state in memory is right. What is on the devices is as after a
+/// crash.
+fn panicked(who: &str, panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    let text = text.unwrap_or("without words");
+    Error::new(ErrorKind::Poisoned, format!("{who} panicked: {text}"))
 }
 
 /// Nothing below `slow_percent` of `limit`, stop at the limit, and a cubic rise

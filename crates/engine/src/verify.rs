@@ -137,6 +137,8 @@ pub(crate) struct Examined {
     pub(crate) manifest: Option<ReadBack>,
     /// The tables in which something is wrong.
     pub(crate) damaged: HashSet<u64>,
+    /// What is of a format that this program does not understand.
+    pub(crate) unsupported: Option<Error>,
 }
 
 /// A file of the store, or what has the name of one.
@@ -159,6 +161,7 @@ struct Verify<'a, 'm> {
     identities: Vec<Option<TierIdentity>>,
     /// Tiers of whose directory or identity a problem was found.
     bad_tiers: HashSet<usize>,
+    unsupported: Option<Error>,
 }
 
 /// Reads everything. Requires: the directories that exist are locked.
@@ -179,6 +182,7 @@ pub(crate) fn examine(
         files: Vec::new(),
         identities: Vec::new(),
         bad_tiers: HashSet::new(),
+        unsupported: None,
     };
     verify.list();
     verify.read_identities();
@@ -209,6 +213,7 @@ pub(crate) fn examine(
         report: verify.report,
         manifest: read,
         damaged,
+        unsupported: verify.unsupported,
     })
 }
 
@@ -242,6 +247,9 @@ impl Verify<'_, '_> {
     /// Notes what `error` says, found in or about `otherwise` if it does not
     /// say that itself.
     fn wrong(&mut self, error: &Error, otherwise: &Path) {
+        if error.kind() == ErrorKind::Unsupported {
+            self.unsupported.get_or_insert_with(|| error.clone());
+        }
         let problem = Problem::of(error, otherwise);
         if !self.report.problems.contains(&problem) {
             self.report.problems.push(problem);

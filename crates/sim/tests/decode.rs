@@ -90,6 +90,22 @@ fn any_options_are_read_or_refused() {
 }
 
 #[test]
+fn any_heat_is_read_or_passed_over() {
+    decode("heat");
+}
+
+#[test]
+fn any_request_for_a_target_is_answered_and_any_answer_is_read() {
+    decode("tune");
+    decode("tuned");
+}
+
+#[test]
+fn any_mark_of_a_repair_is_heeded_or_passed_over() {
+    decode("mark");
+}
+
+#[test]
 fn any_operations_answer_as_a_map_does() {
     decode("operations");
 }

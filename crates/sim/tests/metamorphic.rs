@@ -30,7 +30,7 @@ fn metamorphic_answers_are_the_same_for_other_operations() {
 fn metamorphic_with_threads_answers_are_the_same_on_a_real_disk() {
     let mut tally = Tally::default();
     let directory = tempfile::tempdir().unwrap();
-    let seeds = seeds(0, 10);
+    let seeds = seeds(0, 12);
     println!("seeds {seeds:?}");
     for seed in seeds {
         metamorphic::run_with_threads(seed, directory.path(), &mut tally);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use thermocline::{Db, ErrorKind, RepairReport, repair_in, verify_in};
 use thermocline_sim::Tally;
+use thermocline_sim::disk::Disk;
 use thermocline_sim::harness::corruption::damage::Damage;
 use thermocline_sim::harness::corruption::examine::examine;
 use thermocline_sim::harness::corruption::store::{self, Small, disk_of};
@@ -184,6 +185,47 @@ fn a_keyspace_whose_name_is_lost_is_reported() {
     assert_eq!(space.get(b"a0").unwrap().as_deref(), Some(&b"late"[..]));
 }
 
+/// The manifest was cut before the edit that made a keyspace. Repair put the tables
+/// of that one into the default keyspace, as it knew of no other, and did not say so.
+#[test]
+fn tables_that_may_be_of_a_lost_keyspace_are_reported() {
+    let store = small("parts and keyspaces");
+    let path = file(&store.image, "MANIFEST");
+    let cut = damage(&store, &path, store.image[&path][..130].to_vec());
+    examine(&store, &cut, &mut Tally::default()).unwrap();
+    let (report, db) = repaired(&store, &cut.to(&store.image));
+    assert!(db.get(b"a0").unwrap().is_some(), "in the default keyspace");
+    let lost = |l: &&String| l.contains("it is in the default one now") && l.contains("a0");
+    assert!(report.lost.iter().any(|l| lost(&l)), "{report}");
+}
+
+/// A repair that put what was in the log into tables was killed before it had
+/// removed the damaged segments. Nothing needed them any more, and verify and repair
+/// found nothing wrong; but the opening read the header of the last segment there was,
+/// and refused the store.
+#[test]
+fn a_damaged_log_segment_that_nothing_needs_does_not_keep_a_store_closed() {
+    let store = small("one tier");
+    let (manifest, log) = (file(&store.image, "MANIFEST"), file(&store.image, ".log"));
+    let mut image = store.image.clone();
+    let mut bytes = store.image[&manifest].to_vec();
+    bytes[300] ^= 1;
+    set(&mut image, &manifest, &bytes);
+    let disk = disk_of(&image, &store.options, 1);
+    let report = repair_in(store.options.clone(), &disk.environment()).unwrap();
+    assert!(!disk.files().contains_key(&log), "{report}");
+    let mut bytes = store.image[&log].to_vec();
+    bytes[70] ^= 1;
+    disk.put_file(&log, &bytes);
+    let sound = verify_in(store.options.clone(), &disk.environment()).unwrap();
+    assert!(sound.problems.is_empty(), "{sound}");
+    let db = Db::open_in(store.options.clone(), &disk.environment()).unwrap();
+    db.put(b"after", b"repair").unwrap();
+    drop(db);
+    let db = Db::open_in(store.options.clone(), &disk.environment()).unwrap();
+    assert_eq!(db.get(b"after").unwrap().as_deref(), Some(&b"repair"[..]));
+}
+
 /// The end of the log was damaged, its last frames too. Repair named as lost
 /// only the numbers it could still read.
 #[test]
@@ -335,20 +377,60 @@ fn a_sound_block_in_the_wrong_place_is_refused() {
     assert!(tally.corruptions > 20);
 }
 
+/// The files of `image` are there, byte for byte, and no others but locks.
+fn left_alone(image: &Image, disk: &Disk, context: &str) {
+    let mut files = disk.files();
+    let is_lock = |path: &Path| path.file_name().is_some_and(|name| name == "LOCK");
+    for (path, bytes) in image.iter().filter(|(path, _)| !is_lock(path)) {
+        let now = files.remove(path);
+        assert_eq!(
+            now.as_deref(),
+            Some(&**bytes),
+            "{context}: {}",
+            path.display()
+        );
+    }
+    files.retain(|path, _| !is_lock(path));
+    assert!(files.is_empty(), "{context}: made {:?}", files.keys());
+}
+
+/// Case 18. A store is of another format where any of its files is, be it one table:
+/// neither an opening nor a repair by a program that does not understand it may
+/// change, delete or put aside anything of it.
 #[test]
 fn files_of_a_newer_format_are_refused_as_such_and_left_alone() {
+    let (mut opened, mut refused) = (0, 0);
     for store in store::all() {
         for format in [0, 2, 200] {
             for (path, image) in crossed_formats(&store.image, format) {
+                let context = format!("{}: {} of format {format}", store.name, path.display());
                 let disk = disk_of(&image, &store.options, 1);
                 let found = verify_in(store.options.clone(), &disk.environment()).unwrap();
-                assert!(!found.problems.is_empty(), "{}", path.display());
-                let opened = Db::open_in(store.options.clone(), &disk.environment());
-                let error = match opened {
-                    Err(error) => error,
+                assert!(!found.problems.is_empty(), "{context}");
+                left_alone(&image, &disk, &format!("{context}: verify"));
+                let repaired = repair_in(store.options.clone(), &disk.environment());
+                let error = repaired.map(|report| report.to_string()).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{context}: {error}");
+                left_alone(&image, &disk, &format!("{context}: repair"));
+                let error = match Db::open_in(store.options.clone(), &disk.environment()) {
+                    Err(error) => {
+                        left_alone(&image, &disk, &format!("{context}: open"));
+                        error
+                    }
                     Ok(db) => {
+                        // A table of which only a read finds out. What was there
+                        // is used, and merged with others; itself it stays.
+                        opened += 1;
                         let mut answers = Answers::of(&db, &store.history, false);
-                        assert!(!answers.errors.is_empty(), "{}", path.display());
+                        assert!(!answers.errors.is_empty(), "{context}");
+                        db.put(b"key005", b"new").unwrap();
+                        db.flush().unwrap();
+                        // Fails where a merge would need the table.
+                        let merged = db.compact_range(None, None);
+                        refused += u32::from(merged.is_err());
+                        drop(db);
+                        let bytes = &disk.files()[&path];
+                        assert_eq!(**bytes, *image[&path], "{context}");
                         answers.errors.remove(0)
                     }
                 };
@@ -356,4 +438,5 @@ fn files_of_a_newer_format_are_refused_as_such_and_left_alone() {
             }
         }
     }
+    assert!(opened > 0 && refused > 0, "{opened}, {refused}");
 }

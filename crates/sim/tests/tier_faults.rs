@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,14 +17,31 @@ use thermocline_sim::disk::{Device, Disk, Down, Fault, Gone, Latency};
 const LITTLE: u64 = 12_000;
 const PLENTY: u64 = 500_000;
 
+thread_local! {
+    /// Whether the stores of this thread place tables by price and temperature.
+    static BY_PRICE: Cell<bool> = const { Cell::new(false) };
+}
+
 fn options(fast_bytes: u64) -> Options {
-    Options::new()
-        .tier(
-            Tier::new("fast", "/fast/store")
-                .block_bytes(512)
-                .capacity_bytes(fast_bytes),
-        )
-        .tier(Tier::new("slow", "/slow/store").block_bytes(512))
+    let tier = |name: &str, price| {
+        let tier = Tier::new(name, format!("/{name}/store")).block_bytes(512);
+        tier.price_usd_gb_month(price)
+    };
+    let options = if BY_PRICE.get() {
+        // The target stands for the room.
+        let target = if fast_bytes == LITTLE { 0.2 } else { 0.45 };
+        Options::new()
+            .tier(tier("fast", 0.5).capacity_bytes(PLENTY))
+            .tier(tier("slow", 0.05))
+            .preset("mutant")
+            .cost_target_usd_per_gb_month(target)
+            .migration_cool_down_s(0)
+    } else {
+        Options::new()
+            .tier(tier("fast", 0.5).capacity_bytes(fast_bytes))
+            .tier(tier("slow", 0.05))
+    };
+    options
         .write_buffer_bytes(64 << 10)
         .memtable_bytes(16 << 10)
         .table_bytes(4 << 10)
@@ -266,6 +284,52 @@ fn a_slow_tier_that_takes_nothing_costs_no_data_no_fast_read_and_heals_by_itself
             all_errors > 20 && fast_reads > 50,
             "way {way} was hardly met"
         );
+    }
+}
+
+// case 21, with threads: at the limit writers are told, and never wait for ever.
+#[test]
+fn a_slow_tier_that_fails_hard_makes_no_writer_wait_for_ever_and_writing_resumes() {
+    for way in 0..3 {
+        let (disk, _, slow) = machine(20 + way as u64);
+        drop(store(&disk));
+        let db = open(&disk, &options(LITTLE).background_threads(2));
+        let context = broken(&slow, way);
+        let (mut newest, mut written) = (vec![None; usize::from(KEYS)], 0);
+        let error = loop {
+            let i = written as u8 % KEYS;
+            let value = vec![written as u8; 600];
+            match db.put(&key(i), &value) {
+                Ok(()) => newest[usize::from(i)] = Some(value),
+                Err(e) => break e,
+            }
+            written += 1;
+            assert!(written < 20_000, "{context}: a slow tier without any limit");
+        };
+        let lawful = matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace);
+        assert!(lawful, "{context}: {error}");
+        // What memory and the fast tier take, at the least.
+        assert!(written > 40, "{context}: {written}");
+        for i in (0..KEYS).filter(|&i| is_fast(&db, i)) {
+            let wanted = newest[usize::from(i)].clone().unwrap_or_else(|| old(i));
+            let found = db.get(&key(i)).unwrap();
+            assert_eq!(found.as_deref(), Some(&wanted[..]), "{context}");
+        }
+        slow.come_back();
+        slow.set_capacity_bytes(None);
+        // Writing resumes by itself, though not at the same moment.
+        while let Err(e) = db.put(b"more", b"1") {
+            assert_eq!(e.kind(), error.kind(), "{context}: {e}");
+            disk.pass_time(Duration::from_millis(100));
+            std::thread::yield_now();
+        }
+        db.settle().unwrap_or_else(|e| panic!("{context}: {e}"));
+        for i in 0..KEYS {
+            let wanted = newest[usize::from(i)].clone().unwrap_or_else(|| old(i));
+            let found = db.get(&key(i)).unwrap();
+            assert_eq!(found.as_deref(), Some(&wanted[..]), "{context}: k{i:02}");
+        }
+        println!("{context}: {written} writes, then {error}");
     }
 }
 
@@ -558,4 +622,66 @@ fn a_tier_can_be_added_under_load_with_a_crash_at_any_call() {
         }
     }
     assert!(without > 0 && without < crashes.len(), "{without}");
+}
+
+/// The same where tables lie by price and temperature.
+mod mutant {
+    fn by_price(test: fn()) {
+        super::BY_PRICE.set(true);
+        test();
+    }
+
+    // case 20
+    #[test]
+    fn a_copy_that_went_wrong_is_caught_before_its_source_is_given_up() {
+        by_price(super::a_copy_that_went_wrong_is_caught_before_its_source_is_given_up);
+    }
+
+    // case 20
+    #[test]
+    fn a_copy_damaged_after_its_source_is_gone_is_reported_and_never_returned() {
+        by_price(super::a_copy_damaged_after_its_source_is_gone_is_reported_and_never_returned);
+    }
+
+    // case 21
+    #[test]
+    fn a_slow_tier_that_takes_nothing_costs_no_data_no_fast_read_and_heals_by_itself() {
+        by_price(
+            super::a_slow_tier_that_takes_nothing_costs_no_data_no_fast_read_and_heals_by_itself,
+        );
+    }
+
+    // case 21
+    #[test]
+    fn a_slow_tier_that_fails_hard_makes_no_writer_wait_for_ever_and_writing_resumes() {
+        by_price(
+            super::a_slow_tier_that_fails_hard_makes_no_writer_wait_for_ever_and_writing_resumes,
+        );
+    }
+
+    // case 22
+    #[test]
+    fn a_slow_tier_that_is_unmounted_is_refused_and_comes_back_whole() {
+        by_price(super::a_slow_tier_that_is_unmounted_is_refused_and_comes_back_whole);
+    }
+
+    // case 22
+    #[test]
+    fn a_slow_tier_restored_from_yesterday_is_refused() {
+        by_price(super::a_slow_tier_restored_from_yesterday_is_refused);
+    }
+
+    // case 24
+    #[test]
+    fn a_slow_tier_a_hundred_times_slower_does_not_slow_a_read_of_the_fast_one() {
+        by_price(super::a_slow_tier_a_hundred_times_slower_does_not_slow_a_read_of_the_fast_one);
+    }
+
+    // case 24
+    #[test]
+    fn while_a_slow_tier_hangs_fast_reads_and_writes_go_on_and_its_queue_is_bounded() {
+        by_price(
+            super::while_a_slow_tier_hangs_fast_reads_and_writes_go_on_and_its_queue_is_bounded,
+        );
+    }
 }

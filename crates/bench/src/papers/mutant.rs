@@ -222,7 +222,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "metadata in memory, beside metadata that is read again and again",
         records: RECORDS,
         record_bytes: 1023,
-        scale: 250,
+        scale: 500,
         how: How::Compared {
             lines: &[
                 Line {

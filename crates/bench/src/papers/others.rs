@@ -5,6 +5,7 @@ use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, RowPlan};
 
 /// OHDB, section IV.A: 100 million entries of 16 + 100 bytes.
 const OHDB_RECORDS: u64 = 100_000_000;
+
 /// HyperDB, section 4.2: 100 GB of 8 + 128 bytes.
 const HYPERDB_RECORDS: u64 = 700_000_000;
 
@@ -55,7 +56,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "fillrandom and readrandom, merges counted",
         records: OHDB_RECORDS,
         record_bytes: 116,
-        scale: 100,
+        scale: 400,
         how: How::Compared {
             lines: &[
                 FILL,
@@ -113,7 +114,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "merges by size of the memtable (tables III and IV)",
         records: OHDB_RECORDS,
         record_bytes: 116,
-        scale: 100,
+        scale: 400,
         how: How::Compared {
             // The smallest memory that `compare` takes, and twice, three and
             // four times as much.
@@ -167,7 +168,7 @@ pub(super) const FIGURES: &[Figure] = &[
         says: "merges by size of a table (tables V and VI)",
         records: OHDB_RECORDS,
         record_bytes: 116,
-        scale: 100,
+        scale: 400,
         how: How::Compared {
             // A hundredth of 4, 8, 16 and 32 MB.
             lines: &[

@@ -9,7 +9,7 @@ use thermocline_model::check;
 use thermocline_model::tier::TierId;
 use thermocline_model::version::Version;
 
-use super::Repair;
+use super::{Repair, attempt};
 use crate::error::{Error, Result};
 use crate::log;
 use crate::store::{OpenHow, TIER_FILE_NAME, TierIdentity, write_all_at};
@@ -101,6 +101,7 @@ impl Repair<'_> {
             identity.write(environment, tier.path())?;
         }
         new.settle()?;
+        attempt::unmark(environment, directory)?;
 
         if let Some((segment, end)) = self.cut {
             let path = log::segment_path(directory, segment);

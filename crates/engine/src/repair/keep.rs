@@ -21,7 +21,7 @@ impl Repair<'_> {
         self.identify(remains.header.as_ref())?;
         let mut version = remains.version.clone().unwrap_or_else(Version::empty);
         self.next_id = self.next_id.max(version.next_id);
-        self.first_new_id = self.next_id;
+        self.mark()?;
         self.last_seq = version.last_seq;
         let read = examined.manifest.is_some();
         for keyspace in version.keyspaces.values_mut() {

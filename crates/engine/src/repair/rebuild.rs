@@ -28,7 +28,7 @@ impl Repair<'_> {
         let known = Known::of(&remains);
         let next_id = remains.version.as_ref().map_or(0, |v| v.next_id);
         self.next_id = self.next_id.max(next_id);
-        self.first_new_id = self.next_id;
+        self.mark()?;
         let mut version = Version::empty();
         version.next_keyspace = known.next_keyspace.max(1);
         self.last_seq = remains.version.as_ref().map_or(SeqNo::ZERO, |v| v.last_seq);
@@ -163,7 +163,9 @@ impl Repair<'_> {
                     }
                     let record = known.tables.get(&id);
                     let keyspace = record.map_or(KeyspaceId::DEFAULT, |(k, _)| *k);
-                    if record.is_none() && known.next_keyspace > 1 {
+                    // Also where no other keyspace is known: it may be the edit that
+                    // made one that is lost. Without any edit it is said of all.
+                    if record.is_none() && known.next_keyspace > 0 {
                         self.report_stranger(&table.record);
                     }
                     let mut meta = table.record;

@@ -17,13 +17,14 @@
 //! ends. No lock is held over a read.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::ObjectReader;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Reads that may wait for a thread.
 pub const WAITING_MAX: usize = 256;
@@ -198,7 +199,12 @@ impl Task {
             return;
         };
         drop(state);
-        let result = self.read(reader, buffer);
+        // Somebody may wait for the answer, and the thread is still wanted.
+        let result = catch_unwind(AssertUnwindSafe(|| self.read(reader, buffer)));
+        let result = result.unwrap_or_else(|_| {
+            let what = "the thread that read ahead panicked";
+            Err(Error::new(ErrorKind::Io, what))
+        });
         let mut state = self.state.lock();
         if matches!(*state, State::Running) {
             *state = State::Done(result);
@@ -266,7 +272,6 @@ mod tests {
 
     use super::super::Advice;
     use super::*;
-    use crate::error::{Error, ErrorKind};
 
     /// Gives its offset in every byte, once the gate is open.
     #[derive(Debug, Default)]
@@ -281,6 +286,7 @@ mod tests {
             while !*open {
                 self.opened.wait(&mut open);
             }
+            assert_ne!(offset, 66, "a reader that panics");
             if offset == 13 {
                 return Err(Error::corruption("an unlucky place"));
             }
@@ -354,6 +360,20 @@ mod tests {
         readers.close();
         assert_eq!(Arc::strong_count(&gate), 1);
         assert_eq!(readers.shared.queue.lock().in_flight_bytes, 0);
+    }
+
+    /// The thread was gone, and who waited for its answer waited for ever.
+    #[test]
+    fn a_read_that_panics_is_an_error_and_the_thread_goes_on() {
+        let readers = Readers::new(1);
+        let (_, object) = free();
+        for _ in 0..3 {
+            let read = readers.request(&object, 66, 1, Vec::new()).unwrap();
+            while matches!(*read.0.state.lock(), State::Waiting(..)) {
+                std::thread::yield_now();
+            }
+            assert_eq!(read.wait().unwrap_err().kind(), ErrorKind::Io);
+        }
     }
 
     #[test]

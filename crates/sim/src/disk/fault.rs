@@ -35,6 +35,8 @@ pub enum Fault {
     MisdirectRead,
     /// A write puts its bytes to another place.
     MisdirectWrite,
+    /// A call of a background thread panics, as a fault of the program would.
+    Panic,
 }
 
 impl Fault {
@@ -56,6 +58,7 @@ impl Fault {
             Fault::FlipWrite => "flipped-write",
             Fault::MisdirectRead => "misdirected-read",
             Fault::MisdirectWrite => "misdirected-write",
+            Fault::Panic => "panic",
         }
     }
 
@@ -77,6 +80,9 @@ impl Fault {
             ),
             Fault::FlipRead | Fault::MisdirectRead => call == Call::Read,
             Fault::FlipWrite | Fault::MisdirectWrite => call == Call::Write,
+            Fault::Panic => std::thread::current()
+                .name()
+                .is_some_and(|name| name.starts_with("thermocline-")),
         }
     }
 }
@@ -202,6 +208,7 @@ impl State {
             }
             Fault::FlipRead | Fault::FlipWrite => Ok(Go::Flipped),
             Fault::MisdirectRead | Fault::MisdirectWrite => Ok(Go::Misdirected),
+            Fault::Panic => panic!("a call of a background thread was to panic"),
         }
     }
 

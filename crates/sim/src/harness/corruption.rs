@@ -5,10 +5,12 @@
 //! exactly what is right. `verify` changes nothing, and where it finds nothing
 //! the store opens and every answer is right. A store that is refused is none
 //! the worse: with the damage undone it opens. What `repair` says is true: what
-//! it does not call lost is there, and nothing is invented.
+//! it does not call lost is there, and nothing is invented; and what stops it
+//! half-way makes nothing worse ([`interrupt`]).
 
 pub mod damage;
 pub mod examine;
+pub mod interrupt;
 pub mod store;
 pub mod truth;
 
@@ -86,9 +88,16 @@ pub fn run(seed: u64, tally: &mut Tally) {
     const DAMAGES: u32 = 24;
     let mut dice = Dice(seed);
     let store = store::drawn(&mut dice);
+    // Dice of their own: what damage a seed draws does not depend on repairs.
+    let mut interrupts = Dice(!seed);
     for _ in 0..DAMAGES {
         let damage = damage::drawn(&store.image, &store.earlier, &mut dice);
-        if let Err(what) = examine(&store, &damage, tally) {
+        let examined = examine(&store, &damage, tally).map(|outcome| outcome.noticed);
+        let survived = examined.and_then(|noticed| match noticed {
+            true => interrupt::drawn(&store, &damage, &mut interrupts, tally),
+            false => Ok(()),
+        });
+        if let Err(what) = survived {
             panic!("seed {seed}: {}: {what}", damage.what);
         }
     }

@@ -8,6 +8,7 @@
 //! odd, checksums are made right first, so that what lies behind them is
 //! reached.
 
+mod beside;
 mod operations;
 mod seal;
 
@@ -38,7 +39,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub static TARGETS: [Target; 10] = [
+pub static TARGETS: [Target; 14] = [
     Target {
         name: "dump",
         run: dump,
@@ -93,6 +94,26 @@ pub static TARGETS: [Target; 10] = [
         seeds: || {
             of_every_file(|name, _, bytes| (name == "thermocline.toml").then(|| bytes.to_vec()))
         },
+    },
+    Target {
+        name: "heat",
+        run: beside::heat,
+        seeds: beside::heat_seeds,
+    },
+    Target {
+        name: "tune",
+        run: beside::request,
+        seeds: beside::request_seeds,
+    },
+    Target {
+        name: "tuned",
+        run: beside::answer,
+        seeds: beside::answer_seeds,
+    },
+    Target {
+        name: "mark",
+        run: beside::mark,
+        seeds: beside::mark_seeds,
     },
     Target {
         name: "operations",

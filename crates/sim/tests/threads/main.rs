@@ -585,6 +585,34 @@ fn batches_are_seen_whole_and_in_order_whoever_publishes_them() {
     explore(300, publication);
 }
 
+// The list of snapshots.
+
+/// A snapshot is taken while a key is written anew and flushed: a flush drops what no
+/// listed snapshot sees. Few steps, so that the schedules reach each place of it.
+fn listing() {
+    let disk = Disk::new(0);
+    let db = open(&disk, options());
+    write_all(&db, 1);
+    let reader = Arc::clone(&db);
+    let thread = thread::spawn(move || {
+        for _ in 0..4 {
+            let snapshot = reader.snapshot();
+            let first = count(&snapshot.get(KEYS[0]).unwrap().unwrap());
+            let again = count(&snapshot.get(KEYS[0]).unwrap().unwrap());
+            assert_eq!(again, first, "a snapshot moves");
+        }
+    });
+    write_all(&db, 2);
+    db.flush().unwrap();
+    thread.join().unwrap();
+    assert_eq!(read_all(&db.snapshot()), 2);
+}
+
+#[test]
+fn a_flush_keeps_what_a_snapshot_sees_that_is_being_taken() {
+    explore(1500, listing);
+}
+
 // What readers pin.
 
 fn pins() {

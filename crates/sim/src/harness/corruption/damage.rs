@@ -147,6 +147,62 @@ fn swaps(image: &Image) -> Vec<Damage> {
     all
 }
 
+/// One damage for each way that a repair can take: to the pointer, the manifest,
+/// an identity, the parts of tables and the log, one by one and together.
+#[must_use]
+pub fn each_way(image: &Image) -> Vec<Damage> {
+    let kinds = ["CURRENT", "MANIFEST", "TIER", ".data", ".meta", ".log"];
+    let mut singles = Vec::new();
+    for path in kinds.iter().flat_map(|kind| of_kind(image, kind)) {
+        let bytes = &image[path];
+        let mut push = |what: &str, bytes| {
+            singles.push(Damage::one(
+                format!("{} {what}", path.display()),
+                path,
+                bytes,
+            ));
+        };
+        let mut flipped = bytes.to_vec();
+        if let Some(byte) = flipped.get_mut(bytes.len() / 2) {
+            *byte ^= 0x10;
+        }
+        push("with a bit flipped", Some(flipped));
+        push("removed", None);
+        if file_name(path).starts_with("MANIFEST") {
+            push("cut", Some(bytes[..bytes.len() * 2 / 3].to_vec()));
+        }
+    }
+    let mut all = singles.clone();
+    for (one, other) in [
+        ("CURRENT", ".data"),
+        ("CURRENT", "MANIFEST"),
+        ("MANIFEST", ".data"),
+        ("MANIFEST", ".log"),
+        (".data", ".log"),
+    ] {
+        let first = |kind: &str| singles.iter().find(|d| d.what.contains(kind));
+        if let (Some(one), Some(other)) = (first(one), first(other)) {
+            all.push(Damage {
+                what: format!("{}, {}", one.what, other.what),
+                changes: [&one.changes[..], &other.changes[..]].concat(),
+            });
+        }
+    }
+    all
+}
+
+/// The first and the last file of a kind.
+fn of_kind<'a>(image: &'a Image, kind: &str) -> Vec<&'a PathBuf> {
+    let mut paths: Vec<_> = image
+        .keys()
+        .filter(|path| file_name(path).contains(kind))
+        .collect();
+    if paths.len() > 2 {
+        paths.drain(1..paths.len() - 1);
+    }
+    paths
+}
+
 /// What a file is for, by its name.
 pub(super) fn kind(path: &Path) -> String {
     file_name(path)

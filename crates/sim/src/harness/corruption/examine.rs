@@ -237,7 +237,7 @@ impl Case<'_> {
 }
 
 /// What a report says may be lost, or older than it was.
-struct Excuses {
+pub(super) struct Excuses {
     /// Everything: the report says so in words.
     all: bool,
     /// Keyspaces may have another name.
@@ -245,7 +245,7 @@ struct Excuses {
     /// Keyspaces with nothing in them may be gone.
     empty: bool,
     /// What was of one keyspace may be in another.
-    mixed: bool,
+    pub(super) mixed: bool,
     ranges: Vec<(String, Vec<u8>, Vec<u8>)>,
     numbers: Option<(u64, u64)>,
     /// What came after this number a crash may have taken.
@@ -253,7 +253,7 @@ struct Excuses {
 }
 
 impl Excuses {
-    fn of(report: &RepairReport, allowed: Allowed) -> Excuses {
+    pub(super) fn of(report: &RepairReport, allowed: Allowed) -> Excuses {
         let says = |words: &str| report.lost.iter().any(|l| l.contains(words));
         let ranges = report.key_ranges_lost.iter();
         Excuses {
@@ -276,7 +276,7 @@ impl Excuses {
         }
     }
 
-    fn excuses(&self, (keyspace, key): &Place, ever: &[Given]) -> bool {
+    pub(super) fn excuses(&self, (keyspace, key): &Place, ever: &[Given]) -> bool {
         let inside = |(name, first, last): &(String, Vec<u8>, Vec<u8>)| {
             (name == keyspace || name.is_empty()) && (first..=last).contains(&key)
         };
@@ -301,7 +301,7 @@ fn ended(disk: &Disk, who: &str) -> Result<(), String> {
 }
 
 /// Requires that the error says what is wrong and where.
-fn named(error: &Error) -> Result<(), String> {
+pub(super) fn named(error: &Error) -> Result<(), String> {
     let lawful = matches!(
         error.kind(),
         ErrorKind::Corruption | ErrorKind::WrongTier | ErrorKind::Unsupported | ErrorKind::NotFound

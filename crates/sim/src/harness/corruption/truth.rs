@@ -257,7 +257,10 @@ impl Answers {
                 }
             }
             for (place, value) in found {
-                if !history.ever.contains_key(place) && !elsewhere(place, value) {
+                // A repair may name a keyspace anew when its name is lost.
+                let named = history.ever.keys().any(|(name, _)| *name == place.0);
+                let foreign = (mixed || !named) && elsewhere(place, value);
+                if !history.ever.contains_key(place) && !foreign {
                     return Err(format!("{} comes from nowhere", words(place)));
                 }
             }

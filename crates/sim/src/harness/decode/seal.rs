@@ -147,6 +147,21 @@ fn tier_as(format: u8, image: &mut Image, path: &Path) {
     });
 }
 
+pub(super) fn heat(image: &mut Image, path: &Path) {
+    let store = store_id(image);
+    with(image, path, |bytes| {
+        put(bytes, 0, b"THCHEAT\n");
+        put(bytes, 8, &[1, 0, 0, 0]);
+        put(bytes, 16, &store);
+        let count = bytes.len().saturating_sub(40) as u64 / 16;
+        put(bytes, 32, &count.to_le_bytes());
+        if bytes.len() >= 16 {
+            let sum = crc(&[&bytes[..12], &bytes[16..]]);
+            put(bytes, 12, &sum.to_le_bytes());
+        }
+    });
+}
+
 pub(super) fn current(image: &mut Image, path: &Path) {
     with(image, path, |bytes| {
         let name = bytes.split(|&b| b == b' ').next().unwrap_or_default();
