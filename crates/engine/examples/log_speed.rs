@@ -95,7 +95,9 @@ fn append(
     let at = |share: f64| latencies[(latencies.len() as f64 * share) as usize];
     drop(log);
     let start = Instant::now();
-    let report = replay(environment, directory, STORE, 1, &mut |_| Ok(()))?;
+    let report = replay(environment, directory, STORE, 1, SeqNo::ZERO, &mut |_| {
+        Ok(())
+    })?;
     truncate_torn(environment, directory, &report)?;
     let replayed = start.elapsed();
     println!(

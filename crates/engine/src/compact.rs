@@ -212,8 +212,10 @@ fn next(
             .filter(|t| t.range.overlaps_bounds(start, end))
             .collect();
         let rewrite = output == from;
+        // What overlaps within a level is merged along, whichever run it lies in.
+        let overlaps = level.runs.len() > 1;
         let droppable = |t: &TableMeta| t.deletes > 0 || t.range_deletes > 0 || t.dead_bytes > 0;
-        if rewrite {
+        if rewrite && !overlaps {
             chosen.retain(|t| droppable(t));
         }
         if chosen.is_empty() {
@@ -223,7 +225,7 @@ fn next(
         // Everything of the newest level that overlaps comes along, or a newer
         // entry would stay above an older one that passed it: which is lawful,
         // but would leave the range in two places.
-        if *slot < parts || !rewrite {
+        if *slot < parts || overlaps || !rewrite {
             grow(keyspace, from, output, &mut chosen);
         }
         let inputs: BTreeSet<_> = chosen.iter().map(|t| t.id).collect();
@@ -257,6 +259,7 @@ fn grow<'a>(
         let before = chosen.len();
         for slot in [from, output] {
             let strict = matches!(slot, Slot::Level(_));
+            let strict = strict && keyspace.level(slot).is_none_or(|l| l.runs.len() < 2);
             for table in keyspace.level(slot).into_iter().flat_map(|l| l.tables()) {
                 let known = chosen.iter().any(|t| t.id == table.id);
                 if !known && table.range.overlaps(&hull) && (slot == output || !strict) {

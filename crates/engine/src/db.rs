@@ -607,6 +607,7 @@ impl Handle {
         match commit.log.take() {
             Some(mut log) => {
                 self.engine.check_poisoned()?;
+                self.engine.note_log_end()?;
                 let versions = self.engine.versions.lock();
                 let note = versions.manifest.as_ref().and_then(|m| m.closing_note());
                 log.close_with(note)

@@ -497,6 +497,7 @@ fn words(change: &Change) -> String {
         } => {
             format!("keyspace {keyspace} part {part} is in tables up to entry {flushed}")
         }
+        Change::SetLogBase { seq } => format!("what the log holds from there on comes after {seq}"),
         Change::SetLogReach { seq } => format!("the log must reach {seq}"),
         Change::SetLogFloor { segment } => format!("log segments are needed from {segment}"),
         Change::SetCounters {

@@ -322,6 +322,15 @@ impl Engine {
                 *segment = versions.current.log_floor.max(*segment);
             }
         }
+        let floor = edit.changes.iter().find_map(|change| match change {
+            Change::SetLogFloor { segment } => Some(*segment),
+            _ => None,
+        });
+        if let (Some(floor), Some(syncer)) = (floor, &self.syncer) {
+            edit.changes.push(Change::SetLogBase {
+                seq: syncer.base_of(floor),
+            });
+        }
         if let Some(seq) = self.log_reach(&versions.current, &edit) {
             edit.changes.push(Change::SetLogReach { seq });
         }
@@ -535,6 +544,30 @@ impl Engine {
             }
         }
         Some(SeqNo(if oldest <= reach { reach } else { 0 }))
+    }
+
+    /// Makes the log durable and has the manifest say how far it reaches, at a clean
+    /// close: the log's own seal may go wrong with what it seals.
+    ///
+    /// # Errors
+    /// As of the log and the manifest; without room for it, it is left out.
+    pub(crate) fn note_log_end(&self) -> Result<()> {
+        let Some(syncer) = &self.syncer else {
+            return Ok(());
+        };
+        let last = syncer.appended_seq();
+        syncer.persist(last)?;
+        let version = Arc::clone(&self.versions.lock().current);
+        // A write that is still on its way is not waited for.
+        let seq = last.min(self.published.upto());
+        if seq <= version.log_base.max(version.log_reach) {
+            return Ok(());
+        }
+        let edit = Edit::of(Change::SetLogReach { seq });
+        match self.commit_edit(edit, Vec::new(), &mut |_, _| {}) {
+            Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Deletes log segments that the version in force does not need.

@@ -423,6 +423,7 @@ impl Engine {
             &directory,
             store_id,
             version.log_floor,
+            version.log_base,
             &mut |frame| {
                 let bad = |what: &str| {
                     Error::corruption(what.to_string())
@@ -452,7 +453,7 @@ impl Engine {
             },
         )?;
         report
-            .check_reach(last, version.log_reach)
+            .check_reach(version.log_reach)
             .map_err(|e| e.at(&directory))?;
         self.recovery.records = report.frames;
         self.recovery.entries = entries;

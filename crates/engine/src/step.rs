@@ -219,6 +219,7 @@ impl Engine {
                 let delta = TableHeat {
                     probes: now.probes.saturating_sub(before.probes),
                     hits: now.hits.saturating_sub(before.hits),
+                    rejects: now.rejects.saturating_sub(before.rejects),
                     block_reads: now.block_reads.saturating_sub(before.block_reads),
                     scans: now.scans.saturating_sub(before.scans),
                     temperature: None,

@@ -75,7 +75,13 @@ impl std::error::Error for Broken {}
 /// # Errors
 /// The first invariant found broken.
 pub fn check_version(version: &Version) -> Result<(), Broken> {
-    let (reach, last) = (version.log_reach, version.last_seq);
+    let (base, reach, last) = (version.log_base, version.log_reach, version.last_seq);
+    if base > last {
+        return broken!(
+            Progress,
+            "the log begins after {base}, the last entry is {last}"
+        );
+    }
     if reach > last {
         return broken!(
             Progress,
@@ -316,6 +322,15 @@ fn check_progress(before: &Version, edit: &Edit, after: &Version) -> Result<(), 
                 let old = before.log_floor;
                 if *segment < old {
                     return broken!(Progress, "log floor goes from {old} to {segment}");
+                }
+            }
+            Change::SetLogBase { seq } => {
+                let (old, last) = (before.log_base, after.last_seq);
+                if *seq < old || *seq > last {
+                    return broken!(
+                        Progress,
+                        "the log's base goes from {old} to {seq}, the last entry is {last}"
+                    );
                 }
             }
             Change::SetLogReach { seq } => {

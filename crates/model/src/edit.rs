@@ -77,6 +77,11 @@ pub enum Change {
         /// The lowest segment needed.
         segment: u64,
     },
+    /// What is logged from the floor on comes after this number.
+    SetLogBase {
+        /// See [`Version::log_base`].
+        seq: SeqNo,
+    },
     /// How far the log must reach from now on.
     SetLogReach {
         /// See [`Version::log_reach`].
@@ -120,6 +125,11 @@ impl Edit {
         changes.push(Change::SetLogFloor {
             segment: version.log_floor,
         });
+        if version.log_base > SeqNo::ZERO {
+            changes.push(Change::SetLogBase {
+                seq: version.log_base,
+            });
+        }
         if version.log_reach > SeqNo::ZERO {
             changes.push(Change::SetLogReach {
                 seq: version.log_reach,
@@ -290,6 +300,7 @@ fn apply(change: &Change, version: &mut Version) -> Result<(), String> {
             part.flushed = part.flushed.max(*flushed);
         }
         Change::SetLogFloor { segment } => version.log_floor = version.log_floor.max(*segment),
+        Change::SetLogBase { seq } => version.log_base = version.log_base.max(*seq),
         Change::SetLogReach { seq } => version.log_reach = *seq,
         Change::SetCounters {
             next_id,
@@ -420,6 +431,10 @@ fn encode_change(change: &Change, w: &mut Writer) {
             w.byte(7);
             w.number(*segment);
         }
+        Change::SetLogBase { seq } => {
+            w.byte(10);
+            w.number(seq.0);
+        }
         Change::SetLogReach { seq } => {
             w.byte(9);
             w.number(seq.0);
@@ -486,6 +501,9 @@ fn decode_change(r: &mut Reader<'_>) -> Result<Change, String> {
             last_seq: SeqNo(r.number()?),
         },
         9 => Change::SetLogReach {
+            seq: SeqNo(r.number()?),
+        },
+        10 => Change::SetLogBase {
             seq: SeqNo(r.number()?),
         },
         kind => return Err(format!("unknown kind of change {kind}")),

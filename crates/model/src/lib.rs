@@ -11,6 +11,7 @@ pub mod cover;
 pub mod cuts;
 pub mod edit;
 pub mod job;
+pub mod join;
 pub mod key;
 pub mod moves;
 pub mod picture;

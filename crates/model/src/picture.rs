@@ -272,6 +272,7 @@ fn finish(mut keyspace: Keyspace) -> Version {
         next_id,
         next_keyspace: 1,
         log_floor: 0,
+        log_base: SeqNo::ZERO,
         log_reach: SeqNo::ZERO,
         last_seq,
     }

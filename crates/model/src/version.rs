@@ -220,6 +220,9 @@ pub struct Version {
     pub next_keyspace: u32,
     /// Log segments below this number are not needed.
     pub log_floor: u64,
+    /// The last number logged before the segment of the floor. Where that segment's
+    /// header is lost, it tells what is missing: all that was durable beyond.
+    pub log_base: SeqNo,
     /// The log must hold every number up to this one, from its floor on: tables hold
     /// entries up to it, and memtables hold older ones. Zero while no table is newer
     /// than an entry that is in the log alone. It tells a log that was cut by

@@ -17,6 +17,8 @@ pub struct TableHeat {
     pub probes: u64,
     /// Point reads that found their key there.
     pub hits: u64,
+    /// Point reads that a filter answered: that the table has not the key.
+    pub rejects: u64,
     /// Blocks read from the device.
     pub block_reads: u64,
     /// Scans that passed over it.
@@ -61,6 +63,79 @@ pub struct ShapeOptions {
     pub log_bytes_max: u64,
     /// Of a tier's capacity, the share that placement fills, from 0 to 1.
     pub tier_fill_share: f64,
+    /// How levels are shared out between fast and slow tiers, where they are.
+    pub staging: StagingOptions,
+}
+
+/// What a preset with overlapping fast levels goes by.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct StagingOptions {
+    /// Of all bytes, the share that the fast levels may hold, from 0 to 1.
+    pub fast_share: f64,
+    /// Tables of the last level that one table merged into it may overlap before
+    /// it is merged within the fast levels first.
+    pub overlap_tables_max: usize,
+    /// What is switched on.
+    pub on: Optimisations,
+}
+
+/// What such a preset does beyond keeping its shape; each can be switched off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Optimisations {
+    /// The coldest tables are merged to the slow tier first.
+    pub informed: bool,
+    /// Hot tables are merged up to the fast tier.
+    pub reverse: bool,
+    /// Fast levels overlap, and are merged when that pays.
+    pub deferred: bool,
+    /// Fast tables are merged within the fast tier before they go to the slow one.
+    pub staging: bool,
+}
+
+impl Optimisations {
+    /// Their names in the options.
+    pub const NAMES: [&str; 4] = ["informed", "reverse", "deferred", "staging"];
+
+    /// All of them, or none.
+    #[must_use]
+    pub fn all(on: bool) -> Optimisations {
+        Optimisations {
+            informed: on,
+            reverse: on,
+            deferred: on,
+            staging: on,
+        }
+    }
+
+    /// Switches off those with the names given; `Err` has a name that is none.
+    ///
+    /// # Errors
+    /// The first unknown name.
+    pub fn without<'a>(off: impl IntoIterator<Item = &'a str>) -> Result<Optimisations, &'a str> {
+        let mut on = Optimisations::all(true);
+        for name in off {
+            match name {
+                "informed" => on.informed = false,
+                "reverse" => on.reverse = false,
+                "deferred" => on.deferred = false,
+                "staging" => on.staging = false,
+                unknown => return Err(unknown),
+            }
+        }
+        Ok(on)
+    }
+}
+
+impl Default for StagingOptions {
+    /// Half of the data fast, as in most of LogStore's experiments, and all
+    /// optimisations.
+    fn default() -> StagingOptions {
+        StagingOptions {
+            fast_share: 0.5,
+            overlap_tables_max: 10,
+            on: Optimisations::all(true),
+        }
+    }
 }
 
 /// What the operator asks of placement by price.

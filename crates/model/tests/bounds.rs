@@ -225,6 +225,21 @@ fn the_log_need_not_reach_past_the_last_entry() {
 }
 
 #[test]
+fn the_log_begins_no_later_than_behind_the_last_entry_and_its_beginning_never_goes_back() {
+    let base = |to| said("L1: #5[a..g]", |v| v.log_base = SeqNo(to));
+    assert_eq!((base(4), base(5)), (None, None));
+    assert_eq!(base(6), Some(Invariant::Progress));
+    assert_eq!(base(7), Some(Invariant::Progress));
+    let before = picture::parse("L1: #5[a..g]").unwrap();
+    let base = |to| Change::SetLogBase { seq: SeqNo(to) };
+    judge(&before, vec![base(5)]).unwrap();
+    refused(judge(&before, vec![base(6)]), Invariant::Progress);
+    let before = Edit::of(base(3)).apply(&before).unwrap();
+    judge(&before, vec![base(3)]).unwrap();
+    refused(judge(&before, vec![base(2)]), Invariant::Progress);
+}
+
+#[test]
 fn each_counter_may_stay_and_none_may_shrink() {
     let mut before = picture::parse("L1: #5[a..g]").unwrap();
     before.next_keyspace = 4;

@@ -50,7 +50,7 @@ fn random_table(dice: &mut Dice) -> Arc<TableMeta> {
 
 fn random_change(dice: &mut Dice) -> Change {
     let keyspace = KeyspaceId(dice.roll() as u32);
-    match dice.below(8) {
+    match dice.below(10) {
         0 => {
             let bounds = (0..dice.below(4)).map(|i| vec![b'a' + i as u8; 3].into());
             Change::AddKeyspace {
@@ -87,6 +87,9 @@ fn random_change(dice: &mut Dice) -> Change {
             segment: dice.roll(),
         },
         7 => Change::SetLogReach {
+            seq: SeqNo(dice.roll()),
+        },
+        8 => Change::SetLogBase {
             seq: SeqNo(dice.roll()),
         },
         _ => Change::SetCounters {
@@ -151,6 +154,7 @@ fn a_snapshot_makes_the_same_version_out_of_nothing() {
         let mut version = picture::parse(text).unwrap();
         version.log_floor = 3.min(version.next_id);
         version.log_reach = version.last_seq;
+        version.log_base = version.last_seq;
         check_version(&version).unwrap();
         let edit = Edit::snapshot(&version);
         let edit = Edit::decode(&edit.encode()).unwrap();
@@ -215,6 +219,10 @@ fn the_encoding_is_the_one_documented() {
         (
             Change::SetLogReach { seq: SeqNo(1000) },
             "09 e807".to_string(),
+        ),
+        (
+            Change::SetLogBase { seq: SeqNo(1000) },
+            "0a e807".to_string(),
         ),
         (
             Change::SetCounters {

@@ -145,9 +145,24 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
     let keeps_cost = presets().iter().any(|p| p.name == preset && p.keeps_cost);
     if keeps_cost {
         priced(dice, options, &cents)
+    } else if preset.starts_with("logstore") {
+        staged(dice, options)
     } else {
         options
     }
+}
+
+/// Options of overlapping fast levels.
+fn staged(dice: &mut Dice, options: Options) -> Options {
+    let all = ["informed", "reverse", "deferred", "staging"];
+    let off = if dice.percent(50) { 0 } else { 30 };
+    let off: Vec<&str> = all.into_iter().filter(|_| dice.percent(off)).collect();
+    options
+        .heat_epoch_ms(dice.one_of(&[10, 100, 1000, 3_600_000]))
+        .cooling_coefficient(dice.one_of(&[0.01, 0.5, 0.999, 1.0]))
+        .fast_share(dice.one_of(&[0.0, 0.1, 0.5, 0.5, 0.9, 1.0]))
+        .staging_overlap_tables(dice.one_of(&[0, 1, 3, 10]))
+        .optimisations_off(&off)
 }
 
 /// Options of placement by price, and a target where there can be one.

@@ -3,7 +3,7 @@
 //! made small (`engine/tests/gap.rs`).
 
 use thermocline_sim::Tally;
-use thermocline_sim::harness::{corruption, decode};
+use thermocline_sim::harness::{corruption, decode, faults};
 
 /// A log cut by damage, keyspaces flushed at different times: newer tables stood, older
 /// durable entries were gone, and no error.
@@ -45,4 +45,27 @@ fn seed_2245_two_tables_with_the_same_bytes() {
 #[test]
 fn seed_4710_a_damaged_manifest_that_still_says_how_far_the_log_reaches() {
     corruption::run(4710, &mut Tally::default());
+}
+
+/// Pointer, identity and log of a store without tables removed together: what was left,
+/// a manifest, passed for a creation that was cut short, and the next opening began anew.
+#[test]
+fn seed_782_a_manifest_that_nothing_points_to() {
+    corruption::run(782, &mut Tally::default());
+}
+
+/// The header of the only log segment zeroed with its first frames: the frames behind
+/// said that those had been durable, but the manifest's last number was higher, and
+/// recovery took them for flushed. The manifest now says after which number the log begins.
+#[test]
+fn seed_20412_a_log_that_lost_its_beginning() {
+    corruption::run(20412, &mut Tally::default());
+}
+
+/// The seal of a clean close written over earlier frames of the same file: the log then
+/// looked torn before anything in it was durable. The manifest now says at a close how
+/// far the log reaches.
+#[test]
+fn seed_30479_a_seal_that_landed_on_what_it_sealed() {
+    faults::run(30479, &mut Tally::default());
 }

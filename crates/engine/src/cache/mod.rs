@@ -9,7 +9,8 @@
 //! blocks of a table that has gone do no harm but one: those that were used often leave
 //! last, and where merges replace tables by the second they would fill the cache. So
 //! they are forgotten with their table, and what a merge makes of used blocks counts as
-//! used.
+//! used. The buffers of evicted blocks are kept for the
+//! next ones ([`buffers`]).
 //!
 //! ```
 //! use thermocline::cache::BlockCache;
@@ -19,13 +20,16 @@
 //! assert_eq!(cache.stats().misses, 1);
 //! ```
 
+mod buffers;
+
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{OptionsBuilder, Weighter};
+use quick_cache::sync::Cache;
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use thermocline_model::TableId;
 
+use self::buffers::Buffers;
 use crate::table::Block;
 use crate::table::counters::Counters;
 
@@ -107,6 +111,20 @@ impl Weighter<Key, Arc<Block>> for BlockWeight {
     }
 }
 
+/// Takes the buffers of evicted blocks that nobody reads.
+#[derive(Clone)]
+struct Reuse(Arc<Buffers>);
+
+impl Lifecycle<Key, Arc<Block>> for Reuse {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), _: Key, block: Arc<Block>) {
+        if let Some(block) = Arc::into_inner(block) {
+            self.0.put(block.into_buffer());
+        }
+    }
+}
+
 /// What an allocator hands out where `bytes` are asked for: most have four sizes
 /// between one power of two and the next.
 pub(crate) fn allocation_bytes(bytes: usize) -> usize {
@@ -133,7 +151,8 @@ pub struct CacheStats {
 
 /// Decoded blocks of all tables.
 pub struct BlockCache {
-    blocks: Option<Cache<Key, Arc<Block>, BlockWeight, KeyHash>>,
+    blocks: Option<Cache<Key, Arc<Block>, BlockWeight, KeyHash, Reuse>>,
+    buffers: Arc<Buffers>,
     capacity_bytes: u64,
     counters: Counters<2>,
 }
@@ -156,20 +175,19 @@ impl BlockCache {
                 capacity_bytes - capacity_bytes / GHOST_SHARE - capacity_bytes / ALLOCATOR_SHARE,
             )
             .build();
+        let buffers = Arc::new(Buffers::new(capacity_bytes));
         let blocks = match options {
-            Ok(options) if capacity_bytes > 0 => {
-                let lifecycle = DefaultLifecycle::default();
-                Some(Cache::with_options(
-                    options,
-                    BlockWeight,
-                    KeyHash,
-                    lifecycle,
-                ))
-            }
+            Ok(options) if capacity_bytes > 0 => Some(Cache::with_options(
+                options,
+                BlockWeight,
+                KeyHash,
+                Reuse(Arc::clone(&buffers)),
+            )),
             _ => None,
         };
         BlockCache {
             blocks,
+            buffers,
             capacity_bytes,
             counters: Counters::default(),
         }
@@ -235,6 +253,11 @@ impl BlockCache {
                 drop(blocks.remove(&key));
             }
         }
+    }
+
+    /// An empty buffer for a block of `bytes`: that of an evicted one, if there is one.
+    pub(crate) fn buffer(&self, bytes: usize) -> Vec<u8> {
+        self.buffers.take(bytes)
     }
 
     /// How it did.

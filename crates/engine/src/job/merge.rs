@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use thermocline_model::cover::Cover;
 use thermocline_model::edit::{Change, Edit};
 use thermocline_model::job::Merge;
+use thermocline_model::join::{Join, join};
 use thermocline_model::key::SeqNo;
+use thermocline_model::range::KeyRange;
 use thermocline_model::table::{Compression, TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, RunId, Slot};
@@ -138,10 +140,11 @@ impl Engine {
         }
 
         let mut edit = Edit::default();
-        for table in moved.iter().chain(merged.values().flatten()) {
+        let leaving = leaving(moved, merged);
+        for &table in &leaving {
             edit.changes.push(Change::RemoveTable {
                 keyspace: job.keyspace,
-                table: table.meta.id,
+                table,
             });
         }
         let new: Vec<Arc<TableMeta>> = results
@@ -152,13 +155,14 @@ impl Engine {
         // Merges into one level may end at the same time: the second must find
         // the run that the first one made, or the level has two.
         let ending = self.scheduler.lock();
-        let run = self.output_run(job);
-        for table in moved.iter().map(|t| &t.meta).chain(&new) {
+        let added: Vec<_> = moved.iter().map(|t| &t.meta).chain(&new).collect();
+        let (run, behind) = self.output_run(job, &leaving, &added);
+        for table in added {
             edit.changes.push(Change::AddTable {
                 keyspace: job.keyspace,
                 slot: job.output,
                 run,
-                behind: None,
+                behind,
                 table: Arc::clone(table),
             });
         }
@@ -195,13 +199,23 @@ impl Engine {
         })
     }
 
-    /// The run that outputs of `job` join now: the first of its slot, or a new one.
-    fn output_run(&self, job: &Merge) -> RunId {
+    /// The run that `outputs` of `job` join now, or a new one and the run that it
+    /// lies behind.
+    fn output_run(
+        &self,
+        job: &Merge,
+        leaving: &[TableId],
+        outputs: &[&Arc<TableMeta>],
+    ) -> (RunId, Option<RunId>) {
         let version = Arc::clone(&self.versions.lock().current);
+        let ranges: Vec<KeyRange> = outputs.iter().map(|t| t.range.clone()).collect();
         let keyspace = version.keyspaces.get(&job.keyspace);
-        let level = keyspace.and_then(|k| k.level(job.output));
-        let first = level.and_then(|l| l.runs.first());
-        first.map_or_else(|| RunId(self.new_id()), |r| r.id)
+        let joined = keyspace.map(|k| join(k, job.output, leaving, &ranges));
+        match joined {
+            Some(Join::Run(run)) => (run, None),
+            Some(Join::New { behind }) => (RunId(self.new_id()), behind),
+            None => (RunId(self.new_id()), None),
+        }
     }
 
     /// Merges what lies in `stretch` into `outputs`.
@@ -438,6 +452,12 @@ fn side_by_side<T: Sync, R: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
+/// The tables that do not stay where they are.
+fn leaving(moved: &[Arc<OpenTable>], merged: &Inputs) -> Vec<TableId> {
+    let all = moved.iter().chain(merged.values().flatten());
+    all.map(|t| t.meta.id).collect()
+}
+
 /// The starts of tables that will lie in the output run without being merged:
 /// no output may reach across one.
 fn walls(
@@ -451,11 +471,17 @@ fn walls(
         .flatten()
         .map(|t| t.meta.range.clone())
         .reduce(|a, b| a.hull(&b));
+    let ranges = merged.values().flatten().map(|t| t.meta.range.clone());
+    let ranges: Vec<KeyRange> = ranges.collect();
+    let joined = match join(keyspace, job.output, &leaving(moved, merged), &ranges) {
+        Join::Run(run) => Some(run),
+        Join::New { .. } => None,
+    };
     let merged: BTreeSet<TableId> = merged.values().flatten().map(|t| t.meta.id).collect();
     let staying = keyspace
         .level(job.output)
         .into_iter()
-        .flat_map(|l| l.runs.first())
+        .flat_map(|l| l.runs.iter().find(|r| Some(r.id) == joined))
         .flat_map(|r| &r.tables);
     let staying = staying.filter(|t| !merged.contains(&t.id));
     let all = staying
@@ -491,8 +517,8 @@ fn placed(keyspace: &Keyspace, tables: &[Arc<OpenTable>]) -> Option<Inputs> {
     (found == wanted.len()).then_some(inputs)
 }
 
-/// Sets apart the inputs that overlap no other input: those of the output run
-/// stay where they are, others are moved there.
+/// Sets apart the inputs that overlap no other input: those of the output slot's
+/// first run stay where they are, others are moved to that slot.
 fn split_moved(job: &Merge, keyspace: &Keyspace, inputs: Inputs) -> (Vec<Arc<OpenTable>>, Inputs) {
     if job.rewrite {
         return (Vec::new(), inputs);

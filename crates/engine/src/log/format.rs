@@ -174,6 +174,10 @@ impl SegmentHeader {
             let what = "segment header that goes back behind its last number";
             return Ok(Err(Damage::new(what, last.saturating_add(1), found)));
         }
+        if header.first_seq > SeqNo::MAX.0 {
+            let what = "segment header beyond the last number there is";
+            return Ok(Err(Damage::new(what, SeqNo::MAX.0, header.first_seq)));
+        }
         Ok(Ok(header))
     }
 }
@@ -241,6 +245,10 @@ impl FrameHeader {
             let what = "a frame that claims itself durable";
             let (expected, found) = (header.first_seq.saturating_sub(1), header.durable_seq);
             return Err(Damage::new(what, expected, found));
+        }
+        if header.last_seq() > SeqNo::MAX.0 {
+            let what = "a frame beyond the last number there is";
+            return Err(Damage::new(what, SeqNo::MAX.0, header.last_seq()));
         }
         Ok(header)
     }

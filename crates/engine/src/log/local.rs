@@ -9,8 +9,8 @@ use std::sync::Arc;
 use thermocline_model::SeqNo;
 
 use super::format::{
-    FRAME_HEADER_BYTES, FrameHeader, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES, SegmentHeader,
-    frame_bytes, frame_seed, parse_segment, segment_path,
+    Damage, FRAME_HEADER_BYTES, FrameHeader, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES,
+    SegmentHeader, frame_bytes, frame_seed, parse_segment, segment_path,
 };
 use super::segment::OpenSegment;
 use super::{LogPersist, LogSink, LogSyncer};
@@ -113,6 +113,15 @@ impl LocalLog {
             closed: closed.into(),
             sealed: true,
         };
+        let ids: Vec<u64> = log.closed.iter().map(|closed| closed.0).collect();
+        for id in ids {
+            match log.read_header(id) {
+                Ok(Ok(header)) => log.syncer.note_base(id, header.previous_last_seq),
+                Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+                // It lies before the first that counts, or `adopt` refuses it.
+                _ => {}
+            }
+        }
         if let Some((id, size_bytes)) = last {
             log.adopt(id, size_bytes)?;
         }
@@ -284,15 +293,12 @@ impl LocalLog {
     fn adopt(&mut self, id: u64, size_bytes: u64) -> Result<()> {
         let path = segment_path(&self.directory, id);
         let fail = |error| Error::io("read log segment", &path, error);
-        let file = self.file_system.open(&path, OpenHow::READ).map_err(fail)?;
-        let mut head = [0; SEGMENT_HEADER_BYTES];
-        let read = read_exact_at(&*file, &mut head, 0).map_err(fail)?;
-        let decoded = SegmentHeader::decode(&head[..read], &path, Some(self.store_id), id)?;
         // Recovery has read every segment that counts, so a damaged one lies before
         // them, and nothing follows it.
-        let Ok(header) = decoded else {
+        let Ok(header) = self.read_header(id)? else {
             return Ok(());
         };
+        let file = self.file_system.open(&path, OpenHow::READ).map_err(fail)?;
         self.previous = Previous {
             segment: id,
             first_seq: header.first_seq,
@@ -300,6 +306,15 @@ impl LocalLog {
         let seal = read_seal(&*file, size_bytes, frame_seed(self.store_id, id));
         self.sealed = seal.map_err(fail)?.is_some();
         Ok(())
+    }
+
+    fn read_header(&self, id: u64) -> Result<Result<SegmentHeader, Damage>> {
+        let path = segment_path(&self.directory, id);
+        let fail = |error| Error::io("read log segment", &path, error);
+        let file = self.file_system.open(&path, OpenHow::READ).map_err(fail)?;
+        let mut head = [0; SEGMENT_HEADER_BYTES];
+        let read = read_exact_at(&*file, &mut head, 0).map_err(fail)?;
+        SegmentHeader::decode(&head[..read], &path, Some(self.store_id), id)
     }
 
     /// Takes the segment out of use after a failed write, and at once cuts off
@@ -395,6 +410,7 @@ impl LocalLog {
             previous_last_seq: self.last_seq,
             durable_seq: self.syncer.durable_seq().0,
         };
+        self.syncer.note_base(id, self.last_seq);
         match open.write_header(&header.encode()) {
             Ok(()) => Ok(open),
             Err(error) => Err(self.discard(open, error)),

@@ -34,7 +34,7 @@
 //! log.append(SeqNo(1), 3, b"three entries", crc32c::crc32c(b"three entries"))?;
 //! drop(log); // As if the process had died here.
 //! let mut frames = Vec::new();
-//! replay(&environment, directory.path(), 1, 1, &mut |frame| {
+//! replay(&environment, directory.path(), 1, 1, SeqNo::ZERO, &mut |frame| {
 //!     frames.push((frame.first_seq, frame.count, frame.payload.to_vec()));
 //!     Ok(())
 //! })?;

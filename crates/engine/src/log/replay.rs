@@ -48,10 +48,10 @@ pub struct ReplayedFrame<'a> {
 /// What [`replay`] found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReplayReport {
-    /// The last number in the log; 0 if it is empty.
+    /// The last number in the log; if it is empty, the last one before it.
     pub last_seq: SeqNo,
     /// The highest number that anything in the log claims was durable. Never
-    /// above `last_seq`, unless the log has no sound segment at all.
+    /// above `last_seq`.
     pub durable_seq: SeqNo,
     /// Segments with replayed frames.
     pub segments: u64,
@@ -73,23 +73,18 @@ pub struct ReplayReport {
 }
 
 impl ReplayReport {
-    /// Whether all that was durable is there, in the log or elsewhere. `last` is the
-    /// last number of the log and of the tables, `reach` is
+    /// Whether the log reaches as far as the manifest knows it did: `reach` is
     /// [`thermocline_model::version::Version::log_reach`].
     ///
     /// # Errors
     /// `Corruption` with both numbers, if not.
-    pub(crate) fn check_reach(&self, last: SeqNo, reach: SeqNo) -> Result<()> {
-        let (expected, found) = if self.durable_seq > last {
-            (self.durable_seq, last)
-        } else if reach > self.last_seq {
-            (reach, self.last_seq)
-        } else {
+    pub(crate) fn check_reach(&self, reach: SeqNo) -> Result<()> {
+        if reach <= self.last_seq {
             return Ok(());
-        };
-        Err(Error::corruption("log segments are missing").expected(
-            format!("entries up to {expected}, which were durable"),
-            found,
+        }
+        Err(Error::corruption("the end of the log is missing").expected(
+            format!("entries up to {reach}, which were durable"),
+            self.last_seq,
         ))
     }
 }
@@ -107,8 +102,8 @@ pub struct Torn {
 }
 
 /// Visits every frame of the log in `directory` from segment `first_segment`
-/// on, in order. Earlier segments are ignored, for their entries are durable
-/// elsewhere.
+/// on, in order. Earlier segments are ignored, for their entries, up to the
+/// number `base`, are durable elsewhere.
 ///
 /// After it and before the log is written again, [`truncate_torn`] must run.
 ///
@@ -121,9 +116,18 @@ pub fn replay(
     directory: &Path,
     store_id: u128,
     first_segment: u64,
+    base: SeqNo,
     visit: &mut dyn FnMut(ReplayedFrame<'_>) -> Result<()>,
 ) -> Result<ReplayReport> {
-    replay_without(&[], environment, directory, store_id, first_segment, visit)
+    replay_without(
+        &[],
+        environment,
+        directory,
+        store_id,
+        first_segment,
+        base,
+        visit,
+    )
 }
 
 /// As [`replay`], as if the segments `without` were not there.
@@ -133,6 +137,7 @@ pub(crate) fn replay_without(
     directory: &Path,
     store_id: u128,
     first_segment: u64,
+    base: SeqNo,
     visit: &mut dyn FnMut(ReplayedFrame<'_>) -> Result<()>,
 ) -> Result<ReplayReport> {
     let file_system = &*environment.file_system;
@@ -145,6 +150,7 @@ pub(crate) fn replay_without(
         directory,
         store_id,
         visit,
+        base,
         last_seq: None,
         bytes: Vec::new(),
         report: ReplayReport {
@@ -159,9 +165,9 @@ pub(crate) fn replay_without(
     };
     let gap = replay.walk(&chain)?;
     if let Some(gap) = &gap {
-        replay.judge(gap, &segments, &chain, first_segment)?;
+        replay.judge(gap, &segments, &chain)?;
     }
-    replay.report.last_seq = SeqNo(replay.last_seq.unwrap_or(0));
+    replay.report.last_seq = replay.sound_up_to();
     Ok(replay.report)
 }
 
@@ -320,6 +326,8 @@ struct Replay<'a> {
     directory: &'a Path,
     store_id: u128,
     visit: &'a mut dyn FnMut(ReplayedFrame<'_>) -> Result<()>,
+    /// The last number before the first segment, if that cannot say it itself.
+    base: SeqNo,
     /// The last number that counts; `None` before the first sound segment.
     last_seq: Option<u64>,
     /// The segment being read.
@@ -416,15 +424,15 @@ impl Replay<'_> {
         Ok(None)
     }
 
+    /// Everything up to this number is there, or in no need of the log.
+    fn sound_up_to(&self) -> SeqNo {
+        self.last_seq.map_or(self.base, SeqNo)
+    }
+
     /// Decides what the gap is: the end of the log, a torn tail, or damage.
-    fn judge(
-        &mut self,
-        gap: &Gap,
-        segments: &[Segment],
-        chain: &Chain,
-        first_segment: u64,
-    ) -> Result<()> {
-        let mut evidence = Evidence::new(self.last_seq, &chain.links[gap.link..], first_segment);
+    fn judge(&mut self, gap: &Gap, segments: &[Segment], chain: &Chain) -> Result<()> {
+        let sound_up_to = self.sound_up_to();
+        let mut durable_seq = 0;
         let mut bytes_dropped = 0;
         let mut rest_bytes = 0;
         for segment in segments {
@@ -440,9 +448,10 @@ impl Replay<'_> {
                 0
             };
             let seed = frame_seed(self.store_id, segment.id);
-            evidence.look(&self.bytes, seed, from.max(SEGMENT_HEADER_BYTES), skipped);
+            let from_frame = from.max(SEGMENT_HEADER_BYTES);
+            durable_seq = durable_seq.max(durable_mark(&self.bytes, seed, from_frame, sound_up_to));
             if let Ok(header) = &segment.head {
-                evidence.durable_seq = evidence.durable_seq.max(header.durable_seq);
+                durable_seq = durable_seq.max(header.durable_seq);
             }
             if skipped {
                 continue;
@@ -456,9 +465,9 @@ impl Replay<'_> {
                 self.report.dropped.push(segment.id);
             }
         }
-        self.mark_durable(evidence.durable_seq);
-        if evidence.says_durable() {
-            return Err(self.corruption(gap, chain, rest_bytes, &evidence));
+        self.mark_durable(durable_seq);
+        if durable_seq > sound_up_to.0 {
+            return Err(self.corruption(gap, chain, rest_bytes, durable_seq));
         }
         if bytes_dropped > 0 || gap.link + 1 < chain.links.len() {
             self.report.torn = Some(Torn {
@@ -475,7 +484,7 @@ impl Replay<'_> {
     }
 
     /// The error of a gap in what had been durable.
-    fn corruption(&self, gap: &Gap, chain: &Chain, rest_bytes: u64, evidence: &Evidence) -> Error {
+    fn corruption(&self, gap: &Gap, chain: &Chain, rest_bytes: u64, durable_seq: u64) -> Error {
         // A segment that ends with its last sound frame is not the damaged one
         // if the next is.
         let (segment, offset, damage) = match chain.links.get(gap.link + 1) {
@@ -485,10 +494,9 @@ impl Replay<'_> {
         };
         let message = format!(
             "damage in the middle of the log: {}; it is sound up to sequence number {} and \
-             was durable up to {}",
+             was durable up to {durable_seq}",
             damage.what,
-            evidence.lowest_missing.map_or(0, |seq| seq - 1),
-            evidence.durable_seq,
+            self.sound_up_to(),
         );
         Error::corruption(message)
             .at(&segment_path(self.directory, segment))
@@ -497,62 +505,19 @@ impl Replay<'_> {
     }
 }
 
-/// What lies at and behind a gap.
-struct Evidence {
-    /// The highest durable mark.
-    durable_seq: u64,
-    /// The lowest number known to have been appended and not to be there.
-    lowest_missing: Option<u64>,
-    /// Whether that is exact, for the log is known up to it.
-    exact: bool,
-    /// A number near those of the frames to be found.
-    near: u64,
-}
-
-impl Evidence {
-    fn new(last_seq: Option<u64>, links: &[Link], first_segment: u64) -> Evidence {
-        let headers = || {
-            links.iter().filter_map(|link| match link {
-                Link::Sound(header) => Some(header),
-                Link::Damaged(..) | Link::Missing(_) => None,
-            })
-        };
-        let first_of_missing = headers()
-            .filter(|header| header.previous_segment >= first_segment.max(1))
-            .map(|header| header.previous_first_seq)
-            .min();
-        let near = last_seq.or_else(|| headers().map(|header| header.first_seq).next());
-        Evidence {
-            durable_seq: 0,
-            lowest_missing: last_seq.map(|last| last + 1).or(first_of_missing),
-            exact: last_seq.is_some(),
-            near: near.unwrap_or(0),
+/// The highest mark of all frames in `bytes` from `offset` on, behind a gap in a
+/// log that is sound up to the number `near`.
+fn durable_mark(bytes: &[u8], seed: u32, mut offset: usize, near: SeqNo) -> u64 {
+    let mut durable_seq = 0;
+    // Frames after a torn one lie where they lay: at a multiple of eight.
+    while let Some(found) = find_frame(bytes, seed, offset) {
+        offset = found.next_offset();
+        let header = found.header;
+        if found.whole || header.first_seq.abs_diff(near.0) <= BELIEVABLE_DISTANCE {
+            durable_seq = durable_seq.max(header.durable_seq);
         }
     }
-
-    /// Takes in every frame in `bytes` from `offset` on. Of a segment that was
-    /// passed over, the marks count and the frames do not.
-    fn look(&mut self, bytes: &[u8], seed: u32, mut offset: usize, skipped: bool) {
-        // Frames after a torn one lie where they lay: at a multiple of eight.
-        while let Some(found) = find_frame(bytes, seed, offset) {
-            offset = found.next_offset();
-            let header = found.header;
-            if !found.whole && header.first_seq.abs_diff(self.near) > BELIEVABLE_DISTANCE {
-                continue;
-            }
-            self.durable_seq = self.durable_seq.max(header.durable_seq);
-            if !self.exact && !skipped {
-                let lowest = self.lowest_missing.unwrap_or(header.first_seq);
-                self.lowest_missing = Some(lowest.min(header.first_seq));
-            }
-        }
-    }
-
-    /// Whether something is missing that had been durable.
-    fn says_durable(&self) -> bool {
-        self.lowest_missing
-            .is_some_and(|seq| self.durable_seq >= seq)
-    }
+    durable_seq
 }
 
 /// The sound frame at `offset` that begins with the number `expected` and does

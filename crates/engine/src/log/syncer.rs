@@ -37,6 +37,8 @@ pub struct LogSyncer {
     round_over: Condvar,
     /// Complete segments still mapped and longer than their frames.
     retired: Mutex<VecDeque<OpenSegment>>,
+    /// The segments and the last number before each, oldest first.
+    bases: Mutex<VecDeque<(u64, u64)>>,
 }
 
 struct State {
@@ -76,6 +78,7 @@ impl LogSyncer {
             }),
             round_over: Condvar::new(),
             retired: Mutex::new(VecDeque::new()),
+            bases: Mutex::new(VecDeque::new()),
         }
     }
 
@@ -206,8 +209,23 @@ impl LogSyncer {
         }
     }
 
+    /// The last number logged before segment `segment`, which may not be made yet.
+    /// Requires: it is not deleted.
+    pub(crate) fn base_of(&self, segment: u64) -> SeqNo {
+        let bases = self.bases.lock();
+        let from = bases.iter().find(|(id, _)| *id >= segment);
+        from.map_or_else(|| self.appended_seq(), |&(_, base)| SeqNo(base))
+    }
+
+    /// Notes the last number before `segment`, which comes after all that were noted.
+    /// Requires: nothing was appended to it.
+    pub(super) fn note_base(&self, segment: u64, base: u64) {
+        self.bases.lock().push_back((segment, base));
+    }
+
     /// Forgets segments whose entries are durable elsewhere.
     pub(super) fn forget_before(&self, segment: u64) {
+        self.bases.lock().retain(|&(id, _)| id >= segment);
         let mut state = self.state.lock();
         state.unsynced.retain(|entry| entry.segment >= segment);
     }

@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 use crate::store::{Environment, ObjectName, TierIdentity};
 use crate::version::manifest::{self, Header};
+use crate::version::remains::was_in_force;
 
 /// What the directories hold before anything is changed.
 pub(super) struct Found {
@@ -169,6 +170,17 @@ fn look_fresh(
             .file_system
             .list(path)
             .map_err(|e| Error::io("listing", path, e))?;
+        for entry in &list {
+            let name = entry.name.to_string_lossy();
+            if let Some(number) = manifest::number_of(&name)
+                && was_in_force(environment, path, number)?
+            {
+                return Err(Error::corruption(
+                    "the manifest pointer is missing, but there is a manifest: run repair",
+                )
+                .at(&path.join(&entry.name)));
+            }
+        }
         let leftover = list.iter().find(|entry| {
             let name = entry.name.to_string_lossy();
             ObjectName::parse(&name).is_some() || crate::log::parse_segment(&name).is_some()

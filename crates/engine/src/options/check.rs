@@ -1,6 +1,7 @@
 //! Which options are refused.
 
 use thermocline_model::tier::{TIERS_MAX, is_tier_name};
+use thermocline_model::view::Optimisations;
 use thermocline_policy::cost::money;
 use thermocline_policy::presets;
 
@@ -90,6 +91,17 @@ impl Options {
             0,
             YEAR_S,
         )?;
+        within("fast_share", self.fast_share, 0.0, 1.0)?;
+        within(
+            "staging_overlap_tables",
+            self.staging_overlap_tables,
+            0,
+            100_000,
+        )?;
+        self.optimisations().map(drop).map_err(|unknown| {
+            let known = Optimisations::NAMES.join(", ");
+            Error::invalid("option optimisations_off").expected(known, unknown)
+        })?;
         for (i, tier) in self.tiers.iter().enumerate() {
             let name = &tier.name;
             if !is_tier_name(name) || name.eq_ignore_ascii_case(OPTIONS_FILE) {

@@ -7,13 +7,14 @@
 mod check;
 mod cost;
 mod set;
+mod staging;
 mod tier;
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use thermocline_model::cuts::Cuts;
-use thermocline_model::view::{CostOptions, ShapeOptions};
+use thermocline_model::view::{CostOptions, Optimisations, ShapeOptions, StagingOptions};
 use thermocline_policy::heat::HeatOptions;
 
 use crate::error::{Error, Result};
@@ -104,6 +105,10 @@ pub struct Options {
     pub(crate) migration_resistance: f64,
     pub(crate) migration_bytes_per_second_max: u64,
     pub(crate) migration_cool_down_s: u64,
+    pub(crate) fast_share: f64,
+    pub(crate) staging_overlap_tables: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) optimisations_off: Vec<String>,
     pub(crate) cuts: Vec<String>,
     #[serde(skip)]
     pub(crate) cuts_bytes: Vec<Vec<u8>>,
@@ -144,6 +149,9 @@ impl Default for Options {
             migration_resistance: 0.05,
             migration_bytes_per_second_max: 64 * MIB,
             migration_cool_down_s: 60,
+            fast_share: 0.5,
+            staging_overlap_tables: 10,
+            optimisations_off: Vec::new(),
             cuts: Vec::new(),
             cuts_bytes: Vec::new(),
             create_if_missing: true,
@@ -371,7 +379,17 @@ impl Options {
             flush_bytes: self.write_buffer_bytes / 4,
             log_bytes_max: self.log_bytes_max,
             tier_fill_share: self.tier_fill_share,
+            staging: StagingOptions {
+                fast_share: self.fast_share,
+                overlap_tables_max: self.staging_overlap_tables,
+                on: self.optimisations().unwrap_or(Optimisations::all(true)),
+            },
         }
+    }
+
+    /// What is switched on; the error is a name that means nothing.
+    pub(crate) fn optimisations(&self) -> std::result::Result<Optimisations, &str> {
+        Optimisations::without(self.optimisations_off.iter().map(String::as_str))
     }
 }
 

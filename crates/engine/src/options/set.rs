@@ -124,7 +124,7 @@ impl Options {
     /// # let directory = tempfile::tempdir().unwrap();
     /// assert!(Db::open(Options::at(directory.path()).preset("leveled")).is_ok());
     /// let error = Db::open(Options::at(directory.path()).preset("magic")).unwrap_err();
-    /// assert!(error.to_string().contains("preset: expected leveled or mutant, found magic"));
+    /// assert!(error.to_string().contains("preset: expected leveled or mutant or logstore"));
     /// ```
     #[must_use]
     pub fn preset(mut self, name: &str) -> Options {

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::store::{Environment, ObjectName, OpenHow, is_given_id, read_exact_at, replace_file};
 use crate::verify::home;
 use crate::version::manifest;
+use crate::version::remains::remains;
 
 /// The mark's file, in the first tier.
 const NAME: &str = "REPAIR";
@@ -68,7 +69,7 @@ pub(super) fn undo(options: &crate::Options, environment: &Environment) -> Resul
     // Without a pointer that is as it was, a whole manifest may be in force.
     let pointed = manifest::current(environment, directory).is_ok_and(|number| number.is_some());
     let whole = |&number: &u64| {
-        let remains = manifest::remains(environment, directory, number);
+        let remains = remains(environment, directory, number);
         remains.is_ok_and(|remains| remains.version.is_some())
     };
     if !pointed && manifests.iter().any(whole) {

@@ -7,7 +7,8 @@ use super::Repair;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, Found};
 use crate::store::TierIdentity;
-use crate::version::manifest::{self, Header, Remains};
+use crate::version::manifest::{self, Header};
+use crate::version::remains::{Remains, remains};
 
 impl Repair<'_> {
     /// What can be read of the best manifest: the one in force if that is
@@ -28,7 +29,7 @@ impl Repair<'_> {
         }
         let mut best: Option<Remains> = None;
         for (index, &number) in numbers.iter().enumerate() {
-            let Ok(mut remains) = manifest::remains(self.environment, directory, number) else {
+            let Ok(mut remains) = remains(self.environment, directory, number) else {
                 continue;
             };
             let lawful = remains

@@ -9,7 +9,7 @@ use thermocline_model::version::Version;
 use super::Repair;
 use crate::error::Result;
 use crate::verify::Examined;
-use crate::version::manifest::Remains;
+use crate::version::remains::Remains;
 
 impl Repair<'_> {
     /// The manifest can be read: its version stands, but for damaged tables.
@@ -53,7 +53,12 @@ impl Repair<'_> {
                 keyspace.levels.pop();
             }
         }
-        let log = self.read_log(version.log_floor, version.log_reach, false)?;
+        let log = self.read_log(
+            version.log_floor,
+            version.log_base,
+            version.log_reach,
+            false,
+        )?;
         // What the log lacks of it has been reported.
         version.log_reach = SeqNo::ZERO;
         self.last_seq = self.last_seq.max(log.last);

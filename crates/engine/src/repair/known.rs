@@ -9,7 +9,7 @@ use thermocline_model::key::SeqNo;
 use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::version::KeyspaceId;
 
-use crate::version::manifest::Remains;
+use crate::version::remains::Remains;
 
 /// What the readable edits of a damaged manifest say, wherever they stand.
 #[derive(Default)]
@@ -19,6 +19,8 @@ pub(super) struct Known {
     pub(super) tables: HashMap<TableId, (KeyspaceId, Arc<TableMeta>)>,
     pub(super) removed: HashSet<TableId>,
     pub(super) next_keyspace: u32,
+    /// Where the log begins, by the last edit that says so.
+    pub(super) log_base: SeqNo,
     /// How far the log must reach, by the last edit that says so.
     pub(super) log_reach: SeqNo,
     /// The next number before any edit that cannot be read.
@@ -70,6 +72,7 @@ impl Known {
                 Change::SetCounters { next_keyspace, .. } => {
                     known.next_keyspace = known.next_keyspace.max(*next_keyspace);
                 }
+                Change::SetLogBase { seq } => known.log_base = known.log_base.max(*seq),
                 Change::SetLogReach { seq } => known.log_reach = *seq,
                 Change::SetFlushed { .. } | Change::SetLogFloor { .. } => {}
             }

@@ -24,11 +24,12 @@ pub(super) struct LogRemains {
 }
 
 impl Repair<'_> {
-    /// Reads the log as far as it is sound, from segment `floor` on; it was to reach
-    /// the number `reach`. Entries are kept if `wanted`.
+    /// Reads the log as far as it is sound, from segment `floor` on, which begins
+    /// after the number `base`; it was to reach the number `reach`. Entries are kept if `wanted`.
     pub(super) fn read_log(
         &mut self,
         floor: u64,
+        base: SeqNo,
         reach: SeqNo,
         wanted: bool,
     ) -> Result<LogRemains> {
@@ -41,6 +42,7 @@ impl Repair<'_> {
             directory,
             self.store_id,
             floor,
+            base,
             &mut |frame| {
                 let count = Operations::new(frame.payload).filter(Result::is_ok).count();
                 let is_whole = Operations::new(frame.payload).all(|o| o.is_ok());
@@ -79,10 +81,7 @@ impl Repair<'_> {
             },
         );
         match replayed {
-            Ok(report) => {
-                let last = log.last.max(self.last_seq);
-                log.is_damaged = report.check_reach(last, reach).is_err();
-            }
+            Ok(report) => log.is_damaged = report.check_reach(reach).is_err(),
             Err(error) if error.kind() == ErrorKind::Io => return Err(error),
             Err(_) => log.is_damaged = true,
         }

@@ -19,7 +19,7 @@ use crate::open::DEFAULT_KEYSPACE;
 use crate::store::ObjectKind;
 use crate::table::salvage::{self, Entry, Piece};
 use crate::verify::find::{self, Found};
-use crate::version::manifest::Remains;
+use crate::version::remains::Remains;
 
 impl Repair<'_> {
     /// Places are lost: puts a version together from what lies on the tiers.
@@ -46,7 +46,7 @@ impl Repair<'_> {
         );
         let tables = self.find_tables(&known)?;
         let floor = self.lowest_segment(remains.version.as_ref().map_or(0, |v| v.log_floor))?;
-        let mut log = self.read_log(floor, known.log_reach, true)?;
+        let mut log = self.read_log(floor, known.log_base, known.log_reach, true)?;
         self.last_seq = self.last_seq.max(log.last);
         for (_, table) in &tables {
             self.last_seq = self.last_seq.max(table.seq_max);

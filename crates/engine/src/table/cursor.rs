@@ -547,7 +547,8 @@ impl TableCursor {
         let range = self.in_chunk(index).unwrap_or_default();
         let stored = &self.chunk.bytes[range];
         let spare = left.and_then(Arc::into_inner).map(Block::into_buffer);
-        let decoded = Block::decode(stored, spare.unwrap_or_default());
+        let spare = spare.unwrap_or_else(|| self.table.cache().buffer(stored.len()));
+        let decoded = Block::decode(stored, spare);
         let block = Arc::new(self.table.checked(index, decoded)?);
         // What a merge reads is no use of the table.
         if self.mode.fill_cache {

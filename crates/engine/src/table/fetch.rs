@@ -97,8 +97,9 @@ impl Fetches {
         }
         let entry = table.index().place(block);
         let length = entry.stored_bytes as usize;
+        let buffer = table.cache().buffer(length);
         // Refused, it may be asked for in the next round.
-        if let Some(read) = table.request(entry.extent, entry.offset, length, Vec::new()) {
+        if let Some(read) = table.request(entry.extent, entry.offset, length, buffer) {
             self.asked.insert(place);
             self.pending.push((Arc::clone(table), block, read));
         }

@@ -311,7 +311,8 @@ impl Table {
     fn read_stored(&self, block: usize) -> Result<Vec<u8>> {
         let entry = self.index.place(block);
         // Opening checked that the extent, which the object holds, holds this.
-        let mut stored = vec![0; entry.stored_bytes as usize];
+        let mut stored = self.context.cache.buffer(entry.stored_bytes as usize);
+        stored.resize(entry.stored_bytes as usize, 0);
         self.read_at(entry.extent, entry.offset, &mut stored)?;
         self.accesses.add(BLOCK_READS);
         Ok(stored)

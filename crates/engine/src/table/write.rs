@@ -353,10 +353,13 @@ impl TableWriter {
 
     fn warm_up(&mut self, trailer: &Trailer) {
         self.warm = false;
-        if let Some(cache) = &self.cache
-            && let Ok(block) = Block::of(trailer, self.builder.payload().clone())
-        {
-            cache.insert_used(self.id, self.list.len() as u32, &Arc::new(block));
+        if let Some(cache) = &self.cache {
+            let payload = self.builder.payload();
+            let mut buffer = cache.buffer(payload.len());
+            buffer.extend_from_slice(payload);
+            if let Ok(block) = Block::of(trailer, buffer) {
+                cache.insert_used(self.id, self.list.len() as u32, &Arc::new(block));
+            }
         }
     }
 

@@ -81,16 +81,22 @@ impl Verify<'_, '_> {
         floor: u64,
         read: Option<&ReadBack>,
     ) -> Result<()> {
-        let mut last = read.map_or(SeqNo::ZERO, |read| read.version.last_seq);
         let mut entries = 0;
         let mut undecoded = Vec::new();
-        let replayed = log::replay(self.environment, directory, store_id, floor, &mut |frame| {
-            entries += u64::from(frame.count);
-            last = last.max(SeqNo(frame.first_seq.0 + u64::from(frame.count) - 1));
-            let path = log::segment_path(directory, frame.segment);
-            undecoded.extend(miscounted(&path, frame.offset, frame.count, frame.payload));
-            Ok(())
-        });
+        let base = read.map_or(SeqNo::ZERO, |read| read.version.log_base);
+        let replayed = log::replay(
+            self.environment,
+            directory,
+            store_id,
+            floor,
+            base,
+            &mut |frame| {
+                entries += u64::from(frame.count);
+                let path = log::segment_path(directory, frame.segment);
+                undecoded.extend(miscounted(&path, frame.offset, frame.count, frame.payload));
+                Ok(())
+            },
+        );
         self.report.log_entries = entries;
         self.report.problems.append(&mut undecoded);
         let replayed = replayed?;
@@ -98,7 +104,7 @@ impl Verify<'_, '_> {
         self.report.log_bytes = replayed.bytes;
         self.report.log_torn_bytes = replayed.torn.as_ref().map_or(0, |t| t.bytes_dropped);
         match read {
-            Some(read) => replayed.check_reach(last, read.version.log_reach),
+            Some(read) => replayed.check_reach(read.version.log_reach),
             None => Ok(()),
         }
     }

@@ -502,78 +502,6 @@ pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> 
     })
 }
 
-/// What can be read of a manifest, whatever its state.
-#[derive(Debug, Default)]
-pub(crate) struct Remains {
-    pub(crate) header: Option<Header>,
-    /// What the edits before the damage make; none if there is no edit.
-    pub(crate) version: Option<Version>,
-    /// Where damage begins that is more than a torn last edit.
-    pub(crate) gap: Option<u64>,
-    /// Every edit that can be read, those behind the damage included.
-    pub(crate) edits: Vec<Edit>,
-    /// Whether one of them is behind all damage.
-    pub(crate) is_edit_last: bool,
-    /// Where the last of them ends.
-    pub(crate) end: u64,
-}
-
-/// Reads what can be read of manifest `number`.
-///
-/// # Errors
-/// `Io`.
-pub(crate) fn remains(environment: &Environment, directory: &Path, number: u64) -> Result<Remains> {
-    let bytes = read_file(environment, &directory.join(file_name(number)))?;
-    let mut remains = Remains::default();
-    let mut damage = None;
-    for part in parts(&bytes, number) {
-        let (offset, kind, payload) = match part {
-            Part::Frame {
-                offset,
-                kind,
-                payload,
-            } => (offset, kind, payload),
-            Part::Damaged { offset, .. } => {
-                damage.get_or_insert(offset);
-                remains.is_edit_last = false;
-                continue;
-            }
-        };
-        if remains.gap.is_none() {
-            remains.gap = damage;
-        }
-        if kind != FrameKind::Mark {
-            remains.end = offset + frame_len(payload.len()) as u64;
-        }
-        match kind {
-            FrameKind::Header => {
-                remains.header = Header::decode(payload).ok().filter(|h| h.number == number)
-            }
-            FrameKind::Edit => {
-                let Ok(edit) = Edit::decode(payload) else {
-                    remains.gap.get_or_insert(offset);
-                    remains.is_edit_last = false;
-                    continue;
-                };
-                remains.is_edit_last = true;
-                if remains.gap.is_none() {
-                    let base = remains.version.clone().unwrap_or_else(Version::empty);
-                    match edit.apply(&base) {
-                        Ok(next) => remains.version = Some(next),
-                        Err(_) => remains.gap = Some(offset),
-                    }
-                }
-                remains.edits.push(edit);
-            }
-            FrameKind::Mark | FrameKind::Settled => {}
-        }
-    }
-    if remains.header.is_none() || remains.version.is_none() {
-        remains.gap.get_or_insert(0);
-    }
-    Ok(remains)
-}
-
 /// A stretch of a manifest.
 pub(crate) enum Part<'a> {
     Frame {
@@ -656,7 +584,7 @@ pub(crate) fn frames(
     Ok(offset as u64)
 }
 
-fn frame_len(payload: usize) -> usize {
+pub(super) fn frame_len(payload: usize) -> usize {
     (FRAME_HEADER + payload).next_multiple_of(8)
 }
 

@@ -2,6 +2,7 @@
 //! tree of open tables that reads walk.
 
 pub(crate) mod manifest;
+pub(crate) mod remains;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tree;

@@ -207,6 +207,7 @@ impl OpenTable {
             let accesses = table.accesses();
             heat.probes += accesses.probes;
             heat.hits += accesses.hits;
+            heat.rejects += accesses.filter_rejects;
             heat.block_reads += accesses.block_reads;
             heat.scans += accesses.cursors;
         }

@@ -1,5 +1,6 @@
 //! What placement costs, and what it brings.
 
+pub mod compaction;
 pub mod model;
 pub mod money;
 

@@ -28,6 +28,7 @@ fn map(heat: &TableHeat, f: impl Fn(u64) -> u64) -> TableHeat {
     TableHeat {
         probes: f(heat.probes),
         hits: f(heat.hits),
+        rejects: f(heat.rejects),
         block_reads: f(heat.block_reads),
         scans: f(heat.scans),
         temperature: None,

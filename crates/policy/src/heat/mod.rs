@@ -1,10 +1,12 @@
 //! Heat trackers, one a file.
 
 pub mod counters;
+pub mod histogram;
 mod shards;
 pub mod temperature;
 
 pub use counters::Counters;
+pub use histogram::{Histogram, Histograms};
 pub use temperature::Temperature;
 
 /// The options of heat trackers.

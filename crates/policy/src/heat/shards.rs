@@ -31,6 +31,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) fn add(to: &mut TableHeat, heat: &TableHeat) {
     to.probes = to.probes.saturating_add(heat.probes);
     to.hits = to.hits.saturating_add(heat.hits);
+    to.rejects = to.rejects.saturating_add(heat.rejects);
     to.block_reads = to.block_reads.saturating_add(heat.block_reads);
     to.scans = to.scans.saturating_add(heat.scans);
 }

@@ -165,7 +165,7 @@ fn find_due<'a>(
 
 /// The runs behind the oldest busy one: whatever lies above a busy run must
 /// wait until it has gone its way.
-fn oldest_free<'a>(view: &View<'_>, runs: &'a [Run]) -> &'a [Run] {
+pub(super) fn oldest_free<'a>(view: &View<'_>, runs: &'a [Run]) -> &'a [Run] {
     if view.busy.is_empty() {
         return runs;
     }
@@ -283,7 +283,7 @@ fn merge_resting(view: &View<'_>, keyspace: &Keyspace, targets: &Targets) -> Opt
 
 /// Makes one run of a level that has several, as another preset may have left
 /// it.
-fn merge_runs(view: &View<'_>, keyspace: &Keyspace, level: usize) -> Option<Merge> {
+pub(super) fn merge_runs(view: &View<'_>, keyspace: &Keyspace, level: usize) -> Option<Merge> {
     let inputs: Vec<_> = keyspace.levels[level].tables().collect();
     if in_the_way(view, keyspace, level, level, &hull(inputs.iter().copied())?) {
         return None;
@@ -464,7 +464,7 @@ fn reclaim(view: &View<'_>, keyspace: &Keyspace) -> Option<Merge> {
     None
 }
 
-fn reclaim_table(
+pub(super) fn reclaim_table(
     view: &View<'_>,
     keyspace: &Keyspace,
     level: usize,

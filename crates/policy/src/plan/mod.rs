@@ -1,13 +1,24 @@
 //! Planners, one a file.
 
 pub mod balance;
+pub mod belong;
+pub mod coldest;
+pub mod fast_levels;
 pub mod flush;
 pub mod knapsack;
 pub mod leveled;
 pub mod migrate;
+pub mod newest;
+pub mod reverse;
+pub mod staging;
 pub mod targets;
 
 pub use balance::Balance;
+pub use belong::Belong;
+pub use coldest::{Coldest, Reclaim};
 pub use flush::FlushSealed;
 pub use leveled::Leveled;
 pub use migrate::Migrate;
+pub use newest::Newest;
+pub use reverse::Reverse;
+pub use staging::Staging;

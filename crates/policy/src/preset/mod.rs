@@ -6,6 +6,7 @@ use crate::heat::HeatOptions;
 use crate::{HeatTracker, Placer, Planner};
 
 pub mod leveled;
+pub mod logstore;
 pub mod mutant;
 
 /// A choice, ready to use.
@@ -47,7 +48,12 @@ pub struct PresetEntry {
 /// All presets, the default one first.
 #[must_use]
 pub fn presets() -> &'static [PresetEntry] {
-    &[leveled::ENTRY, mutant::ENTRY]
+    &[
+        leveled::ENTRY,
+        mutant::ENTRY,
+        logstore::ENTRY,
+        logstore::UNOPTIMISED,
+    ]
 }
 
 /// The preset of that name.

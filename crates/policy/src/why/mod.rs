@@ -6,6 +6,7 @@ use thermocline_model::version::Slot;
 
 pub mod by_heat;
 pub mod by_level;
+pub mod by_shape;
 
 /// What there is to say about the place of a table.
 #[derive(Clone, PartialEq, Debug)]

@@ -7,16 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use thermocline_model::job::{Job, Merge, NewTable};
+use thermocline_model::join::{Join, join};
 use thermocline_model::key::SeqNo;
 use thermocline_model::moves::Moves;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
 use thermocline_model::tier::{TierId, TierState};
-use thermocline_model::version::{KeyspaceId, RunId, Slot, Version};
-use thermocline_model::view::{CostOptions, PartLoad, ShapeOptions, TableHeat, View};
+use thermocline_model::version::{Keyspace, KeyspaceId, RunId, Slot, Version};
+use thermocline_model::view::{
+    CostOptions, PartLoad, ShapeOptions, StagingOptions, TableHeat, View,
+};
 use thermocline_model::{Change, Cuts, Edit, check_edit, check_version, picture};
 use thermocline_policy::heat::HeatOptions;
-use thermocline_policy::place::{ByHeat, ByLevel};
+use thermocline_policy::place::{ByHeat, ByLevel, ByShape};
 use thermocline_policy::{Placer, Preset, by_name};
 
 pub const M: u64 = 1 << 20;
@@ -57,6 +60,7 @@ pub fn shape() -> ShapeOptions {
         flush_bytes: 4 * M,
         log_bytes_max: 64 * M,
         tier_fill_share: 0.9,
+        staging: StagingOptions::default(),
     }
 }
 
@@ -75,8 +79,9 @@ pub struct World {
     pub shape: ShapeOptions,
     pub cost: CostOptions,
     pub moves: Moves,
-    /// Whether tables are placed as `mutant` does.
+    /// Whether tables are placed as `mutant` does, or as `logstore` does.
     pub by_heat: bool,
+    pub by_shape: bool,
     pub now_us: u64,
     pub flushed_bytes: u64,
     pub merged_bytes: u64,
@@ -120,6 +125,7 @@ impl World {
             cost: cost(),
             moves: Moves::default(),
             by_heat: false,
+            by_shape: false,
             now_us: 1 << 40,
             flushed_bytes: 0,
             merged_bytes: 0,
@@ -205,7 +211,11 @@ impl World {
             size_bytes: bytes,
             parents: parents.to_vec(),
         };
-        let placer: &dyn Placer = if self.by_heat { &ByHeat } else { &ByLevel };
+        let placer: &dyn Placer = match (self.by_heat, self.by_shape) {
+            (true, _) => &ByHeat,
+            (_, true) => &ByShape,
+            _ => &ByLevel,
+        };
         let layout = placer.place(&self.view(), &new);
         let id = TableId(self.take());
         let mut extent = |tier, length| Extent {
@@ -268,9 +278,13 @@ impl World {
             }
             Job::Merge(job) => {
                 let range = self.hull(job);
+                // What is only moved finds its place when it is committed.
+                let moves = !job.rewrite && is_apart(&self.inputs(job));
                 for (id, slot, other) in &self.busy_outputs {
-                    let clash =
-                        *id == job.keyspace && *slot == job.output && other.overlaps(&range);
+                    let clash = !moves
+                        && *id == job.keyspace
+                        && *slot == job.output
+                        && other.overlaps(&range);
                     assert!(!clash, "{job:?} writes where another job does");
                 }
                 for table in &job.inputs {
@@ -315,7 +329,7 @@ impl World {
             }
             Job::Merge(job) => {
                 let range = self.hull(job);
-                self.merge(job, &range);
+                self.merge(job);
                 for table in &job.inputs {
                     self.busy.remove(table);
                 }
@@ -325,44 +339,66 @@ impl World {
         }
     }
 
-    fn merge(&mut self, job: &Merge, range: &KeyRange) {
+    /// Each stretch of inputs that overlap becomes new tables; what overlaps nothing is
+    /// moved, or stays in the run it lies in.
+    fn merge(&mut self, job: &Merge) {
         let inputs = self.inputs(job);
-        let keyspace = &self.version.keyspaces[&KEYSPACE];
-        let remove = |t: &Arc<TableMeta>| Change::RemoveTable {
-            keyspace: KEYSPACE,
-            table: t.id,
+        let keyspace = Arc::clone(&self.version.keyspaces[&KEYSPACE]);
+        let first = keyspace.level(job.output).and_then(|l| l.runs.first());
+        let mut leaving = Vec::new();
+        let mut new = Vec::new();
+        for stretch in stretches(inputs) {
+            if let ([table], false) = (&stretch[..], job.rewrite) {
+                if !first.is_some_and(|r| r.tables.contains(table)) {
+                    leaving.push(table.id);
+                    new.push(Arc::clone(table));
+                }
+                continue;
+            }
+            leaving.extend(stretch.iter().map(|t| t.id));
+            self.merge_stretch(job, &keyspace, &stretch, &mut new);
+        }
+        let mut changes: Vec<Change> = leaving
+            .iter()
+            .map(|&table| Change::RemoveTable {
+                keyspace: KEYSPACE,
+                table,
+            })
+            .collect();
+        let ranges: Vec<KeyRange> = new.iter().map(|t| t.range.clone()).collect();
+        let (run, behind) = match join(&keyspace, job.output, &leaving, &ranges) {
+            Join::Run(run) => (run, None),
+            Join::New { behind } => (RunId(self.take()), behind),
         };
-        let mut changes: Vec<Change> = inputs.iter().map(remove).collect();
-        let run = keyspace
-            .level(job.output)
-            .and_then(|l| l.runs.first())
-            .map(|r| r.id);
-        let Slot::Level(level) = job.output else {
-            panic!("leveled merges go below");
-        };
-        let last = (level as usize + 1..keyspace.levels.len()).all(|l| {
-            keyspace.levels[l]
-                .runs
-                .iter()
-                .all(|r| r.overlapping(range).is_empty())
-        });
-        let run = run.unwrap_or_else(|| RunId(self.take()));
-        let add = |table: Arc<TableMeta>| Change::AddTable {
+        changes.extend(new.into_iter().map(|table| Change::AddTable {
             keyspace: KEYSPACE,
             slot: job.output,
             run,
-            behind: None,
+            behind,
             table,
+        }));
+        self.commit(changes);
+    }
+
+    fn merge_stretch(
+        &mut self,
+        job: &Merge,
+        keyspace: &Keyspace,
+        inputs: &[Arc<TableMeta>],
+        new: &mut Vec<Arc<TableMeta>>,
+    ) {
+        let ranges = inputs.iter().map(|t| t.range.clone());
+        let range = ranges.reduce(|a, b| a.hull(&b)).unwrap();
+        let Slot::Level(level) = job.output else {
+            panic!("merges go below");
         };
-        let apart = (1..inputs.len()).all(|i| {
-            inputs[..i]
-                .iter()
-                .all(|t| !t.range.overlaps(&inputs[i].range))
+        let last = (level as usize..keyspace.levels.len()).all(|l| {
+            let mut runs = keyspace.levels[l].runs.iter();
+            runs.all(|r| {
+                let mut met = r.overlapping(&range).iter();
+                met.all(|t| job.inputs.contains(&t.id))
+            })
         });
-        if apart && !job.rewrite {
-            changes.extend(inputs.into_iter().map(add));
-            return self.commit(changes);
-        }
         let live: u64 = inputs.iter().map(|t| t.data_bytes() - t.dead_bytes).sum();
         let deletes: u64 = inputs.iter().map(|t| t.deletes).sum();
         let entries: u64 = inputs.iter().map(|t| t.entries).sum();
@@ -381,10 +417,29 @@ impl World {
             table.seq_min = inputs.iter().map(|t| t.seq_min).min().unwrap();
             table.seq_max = inputs.iter().map(|t| t.seq_max).max().unwrap();
             self.merged_bytes += bytes / count;
-            changes.push(add(Arc::new(table)));
+            new.push(Arc::new(table));
         }
-        self.commit(changes);
     }
+}
+
+fn is_apart(tables: &[Arc<TableMeta>]) -> bool {
+    stretches(tables.to_vec()).iter().all(|s| s.len() == 1)
+}
+
+/// The tables in groups that overlap each other, in key order.
+fn stretches(mut tables: Vec<Arc<TableMeta>>) -> Vec<Vec<Arc<TableMeta>>> {
+    tables.sort_by(|a, b| a.range.start.cmp(&b.range.start));
+    let mut stretches: Vec<(KeyRange, Vec<Arc<TableMeta>>)> = Vec::new();
+    for table in tables {
+        match stretches.last_mut() {
+            Some((hull, group)) if hull.overlaps(&table.range) => {
+                *hull = hull.hull(&table.range);
+                group.push(table);
+            }
+            _ => stretches.push((table.range.clone(), vec![table])),
+        }
+    }
+    stretches.into_iter().map(|(_, group)| group).collect()
 }
 
 pub fn key(n: u64) -> Vec<u8> {
@@ -415,4 +470,8 @@ pub fn leveled() -> Preset {
 
 pub fn mutant() -> Preset {
     by_name("mutant", &HeatOptions::default()).unwrap()
+}
+
+pub fn logstore() -> Preset {
+    by_name("logstore", &HeatOptions::default()).unwrap()
 }

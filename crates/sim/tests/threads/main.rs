@@ -411,12 +411,19 @@ fn group_commit() {
 
     disk.reboot(Down::Power);
     let mut last = 0;
-    let replayed = replay(&disk.environment(), directory, STORE_ID, 1, &mut |frame| {
-        last += 1;
-        assert_eq!(frame.first_seq, SeqNo(last), "out of order");
-        assert_eq!(frame.payload, payload(last));
-        Ok(())
-    });
+    let replayed = replay(
+        &disk.environment(),
+        directory,
+        STORE_ID,
+        1,
+        SeqNo::ZERO,
+        &mut |frame| {
+            last += 1;
+            assert_eq!(frame.first_seq, SeqNo(last), "out of order");
+            assert_eq!(frame.payload, payload(last));
+            Ok(())
+        },
+    );
     replayed.unwrap();
     assert!(
         acknowledged <= last,

@@ -114,7 +114,7 @@ impl Lives {
 
     fn open(&mut self) -> LocalLog {
         let (seed, path) = (self.seed, self.directory.path().to_path_buf());
-        let (report, frames) = replay_from(&path, self.first_segment)
+        let (report, frames) = replay_behind(&path, self.first_segment, self.deleted_seq)
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let kept = frames.len();
         assert!(kept <= self.expected.len(), "seed {seed}");
@@ -125,7 +125,7 @@ impl Lives {
         assert!(last >= durable, "seed {seed}: {last} of {durable}");
         assert!(report.durable_seq.0 <= last, "seed {seed}");
         truncate_torn(&quick(), &path, &report).unwrap();
-        let (again, frames) = replay_from(&path, self.first_segment).unwrap();
+        let (again, frames) = replay_behind(&path, self.first_segment, self.deleted_seq).unwrap();
         assert!(
             frames == self.expected && again.torn.is_none(),
             "seed {seed}"
@@ -153,6 +153,8 @@ impl Lives {
                 6 => {
                     // As after a flush: all entries are in durable tables.
                     self.first_segment = log.rotate().unwrap();
+                    let base = log.syncer().base_of(self.first_segment);
+                    assert_eq!(base, SeqNo(last), "seed {}", self.seed);
                     self.deleted_seq = last;
                     self.durable_seq = last;
                     self.expected.clear();

@@ -279,7 +279,7 @@ fn segments_of_another_store_or_version_are_refused() {
     let directory = temporary();
     drop(two_segments(directory.path(), PLAIN));
     let visit = &mut |_: ReplayedFrame<'_>| Ok(());
-    let error = replay(&quick(), directory.path(), 1, 1, visit).unwrap_err();
+    let error = replay(&quick(), directory.path(), 1, 1, SeqNo::ZERO, visit).unwrap_err();
     assert!(error.to_string().contains("another store"), "{error}");
 
     let sound = read_segments(directory.path());

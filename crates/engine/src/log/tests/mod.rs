@@ -64,11 +64,27 @@ fn append_all(log: &mut LocalLog, seqs: std::ops::RangeInclusive<u64>) {
 type Frames = Vec<(u64, u32, Vec<u8>)>;
 
 fn replay_from(directory: &Path, first_segment: u64) -> Result<(ReplayReport, Frames)> {
+    replay_behind(directory, first_segment, 0)
+}
+
+fn replay_behind(
+    directory: &Path,
+    first_segment: u64,
+    base: u64,
+) -> Result<(ReplayReport, Frames)> {
     let mut frames = Vec::new();
-    let report = replay(&quick(), directory, STORE, first_segment, &mut |frame| {
-        frames.push((frame.first_seq.0, frame.count, frame.payload.to_vec()));
-        Ok(())
-    })?;
+    let base = SeqNo(base);
+    let report = replay(
+        &quick(),
+        directory,
+        STORE,
+        first_segment,
+        base,
+        &mut |frame| {
+            frames.push((frame.first_seq.0, frame.count, frame.payload.to_vec()));
+            Ok(())
+        },
+    )?;
     Ok((report, frames))
 }
 
@@ -351,7 +367,7 @@ fn the_real_device_syncs_and_replays() {
         append_all(&mut log, 101..=110);
         log.close().unwrap();
         let mut frames = 0;
-        let report = replay(&real, path, STORE, 1, &mut |_| {
+        let report = replay(&real, path, STORE, 1, SeqNo::ZERO, &mut |_| {
             frames += 1;
             Ok(())
         });

@@ -13,8 +13,9 @@ use crate::log::{LocalLog, LogOptions};
 use crate::store::Environment;
 use crate::version::manifest::{
     CURRENT, Header, Manifest, Part, check_closing_note, claimed_number, current, file_name, noted,
-    parts, read, remains,
+    parts, read,
 };
+use crate::version::remains::remains;
 
 const NUMBER: u64 = 7;
 const STORE: u128 = 0x0123_4567_89ab_cdef_fedc_ba98_7654_3210;

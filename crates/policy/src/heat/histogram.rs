@@ -1,0 +1,474 @@
+//! Histograms of accesses: a bucket a table (LogStore, section V).
+//!
+//! Two things. [`Histograms`] keeps the buckets of all tables between one look and
+//! the next. A [`Histogram`] is the picture of one level: its buckets sorted by
+//! smallest key, and in the order of their heat, so that a key's bucket, the
+//! coldest and the hottest are found at once.
+//!
+//! A bucket counts what its table's readers did: lookups, those that found nothing
+//! (and of these, those that a filter answered), scans, and blocks read from the
+//! device. The counters that readers add to are atomic ones of the table itself;
+//! what they gained goes into the bucket whenever a job is planned. A merge's
+//! outputs take over the counts of its inputs by key interval, whichever way it
+//! goes, so that no history is lost.
+//!
+//! Where this departs from the paper: counts fade, by the cooling coefficient each
+//! epoch, so that a hot set that has moved is forgotten; the paper's only grow.
+//! Levels whose tables overlap have buckets that overlap.
+//!
+//! *Temperature* here is the faded count of block reads, per MiB and by the seconds
+//! that it stands for: a rate that does not depend on a table's size and age.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::version::Version;
+use thermocline_model::view::{TableHeat, View};
+
+use super::HeatOptions;
+use super::shards::{Shards, lock};
+use crate::place::span::Span;
+use crate::{Access, HeatMap, HeatTracker};
+
+/// Epochs that counts fade by at once, at most: a clock that leaps makes nothing cold.
+const LEAP_EPOCHS_MAX: u64 = 60;
+
+/// Epochs that a count stands for where counts do not fade.
+const EPOCHS_UNFADED: f64 = 1000.0;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// Lookups, hits, filter answers, block reads, scans.
+type Counts = [f64; 5];
+
+const BLOCK_READS: usize = 3;
+
+fn counts_of(heat: &TableHeat) -> Counts {
+    [
+        heat.probes,
+        heat.hits,
+        heat.rejects,
+        heat.block_reads,
+        heat.scans,
+    ]
+    .map(|n| n as f64)
+}
+
+/// The buckets of all tables; see the module.
+#[derive(Debug)]
+pub struct Histograms {
+    options: HeatOptions,
+    counted: Shards,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    buckets: BTreeMap<TableId, Bucket>,
+    /// Temperatures of before the restart, for tables not seen since.
+    restored: BTreeMap<TableId, f64>,
+    /// When the present epoch began; `None` before the first sample.
+    epoch_us: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    size_mib: f64,
+    counts: Counts,
+    /// Since when it counts, in microseconds since the Unix epoch.
+    since_us: u64,
+}
+
+fn size_mib(table: &TableMeta) -> f64 {
+    table.size_bytes().max(1) as f64 / MIB
+}
+
+impl Histograms {
+    /// Nothing known yet.
+    #[must_use]
+    pub fn new(options: HeatOptions) -> Histograms {
+        Histograms {
+            options,
+            counted: Shards::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Takes what readers have added into the buckets.
+    fn fetch(&self, state: &mut State) {
+        for (table, heat) in self.counted.drain() {
+            if let Some(bucket) = state.buckets.get_mut(&table) {
+                let gained = counts_of(&heat);
+                let pairs = bucket.counts.iter_mut().zip(gained);
+                pairs.for_each(|(count, gained)| *count += gained);
+            }
+        }
+    }
+
+    /// Lets counts fade by the epochs that have passed.
+    fn fade(&self, state: &mut State, now_us: u64) {
+        let epoch_us = self.options.epoch_us.max(1);
+        let begun_us = state.epoch_us.map_or(now_us, |begun| begun.min(now_us));
+        let epochs = (now_us - begun_us) / epoch_us;
+        state.epoch_us = Some(begun_us + epochs * epoch_us);
+        let kept = self
+            .options
+            .cooling_coefficient
+            .powi(epochs.min(LEAP_EPOCHS_MAX) as i32);
+        for bucket in state.buckets.values_mut() {
+            bucket.since_us = bucket.since_us.min(now_us);
+            if epochs > 0 {
+                bucket.counts.iter_mut().for_each(|count| *count *= kept);
+            }
+        }
+    }
+
+    /// Seconds that the count of a bucket of this age stands for.
+    fn window_s(&self, age_us: u64) -> f64 {
+        let epoch_s = self.options.epoch_us.max(1) as f64 / 1e6;
+        let age_s = age_us as f64 / 1e6;
+        let forgotten = 1.0 - self.options.cooling_coefficient;
+        if forgotten <= 0.0 {
+            return age_s.max(epoch_s);
+        }
+        let whole_s = epoch_s / forgotten;
+        (whole_s * (1.0 - (-age_s / whole_s).exp())).max(epoch_s)
+    }
+
+    /// An age at which [`Histograms::window_s`] is nearly whole.
+    fn full_age_us(&self) -> u64 {
+        let forgotten = 1.0 - self.options.cooling_coefficient;
+        let epochs = match forgotten > 0.0 {
+            true => (10.0 / forgotten).min(EPOCHS_UNFADED * EPOCHS_UNFADED),
+            false => EPOCHS_UNFADED,
+        };
+        (epochs * self.options.epoch_us.max(1) as f64) as u64
+    }
+
+    fn temperature(&self, bucket: &Bucket, now_us: u64) -> Option<f64> {
+        let age_us = now_us.saturating_sub(bucket.since_us);
+        if age_us < self.options.epoch_us {
+            return None;
+        }
+        Some(bucket.counts[BLOCK_READS] / bucket.size_mib / self.window_s(age_us))
+    }
+
+    fn bucket(&self, table: &TableMeta, restored: Option<f64>, now_us: u64) -> Bucket {
+        let mut bucket = Bucket {
+            size_mib: size_mib(table),
+            counts: Counts::default(),
+            since_us: now_us,
+        };
+        if let Some(temperature) = restored {
+            let age_us = self.full_age_us();
+            bucket.since_us = now_us.saturating_sub(age_us);
+            let reads = temperature * bucket.size_mib * self.window_s(now_us - bucket.since_us);
+            bucket.counts[BLOCK_READS] = reads;
+        }
+        bucket
+    }
+}
+
+impl HeatTracker for Histograms {
+    fn touch(&self, access: &Access<'_>) {
+        self.counted.touch(access.table, &access.delta);
+    }
+
+    /// What a parent counted is shared out among the children in its key range, by
+    /// their bytes there.
+    fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]) {
+        let mut state = lock(&self.state);
+        self.fetch(&mut state);
+        let Some(span) = Span::of(parents.iter().chain(children)) else {
+            return;
+        };
+        let mut heirs: Vec<Option<Bucket>> = vec![None; children.len()];
+        for parent in parents {
+            let Some(&before) = state.buckets.get(&parent.id) else {
+                continue;
+            };
+            let bytes: Vec<f64> = children
+                .iter()
+                .map(|c| span.shared(&c.range, &parent.range) * size_mib(c))
+                .collect();
+            let all: f64 = bytes.iter().sum();
+            for ((child, heir), bytes) in children.iter().zip(&mut heirs).zip(bytes) {
+                if bytes == 0.0 {
+                    continue;
+                }
+                let heir = heir.get_or_insert(Bucket {
+                    size_mib: size_mib(child),
+                    counts: Counts::default(),
+                    since_us: before.since_us,
+                });
+                heir.since_us = heir.since_us.min(before.since_us);
+                let pairs = heir.counts.iter_mut().zip(before.counts);
+                pairs.for_each(|(count, had)| *count += had * bytes / all);
+            }
+        }
+        let known = children.iter().zip(heirs);
+        let known = known.filter_map(|(child, heir)| Some((child.id, heir?)));
+        state.buckets.extend(known);
+    }
+
+    /// Buckets are of tables, and know nothing of keys.
+    fn is_hot(&self, _key: &[u8]) -> bool {
+        false
+    }
+
+    fn sample(&self, version: &Version, now_us: u64) -> HeatMap {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        let mut kept = BTreeMap::new();
+        for table in version.tables() {
+            let known = state.buckets.remove(&table.id);
+            let bucket = known.unwrap_or_else(|| {
+                let restored = state.restored.remove(&table.id);
+                self.bucket(table, restored, now_us)
+            });
+            kept.insert(table.id, bucket);
+        }
+        state.buckets = kept;
+        state.restored.clear();
+        // What was counted before the epoch ended fades with it.
+        self.fetch(state);
+        self.fade(state, now_us);
+        let heat = state.buckets.iter().map(|(&table, bucket)| {
+            let [probes, hits, rejects, block_reads, scans] =
+                bucket.counts.map(|count| count.round() as u64);
+            let heat = TableHeat {
+                probes,
+                hits,
+                rejects,
+                block_reads,
+                scans,
+                temperature: self.temperature(bucket, now_us),
+            };
+            (table, heat)
+        });
+        heat.collect()
+    }
+
+    fn save(&self) -> Vec<(TableId, f64)> {
+        let state = lock(&self.state);
+        // Nobody may have asked for them since the restart.
+        let restored = state.restored.iter().map(|(&t, &value)| (t, value));
+        let mut saved: BTreeMap<_, _> = restored.collect();
+        let now_us = state.epoch_us.unwrap_or(0);
+        for (&table, bucket) in &state.buckets {
+            if let Some(temperature) = self.temperature(bucket, now_us) {
+                saved.insert(table, temperature);
+            }
+        }
+        saved.into_iter().collect()
+    }
+
+    fn restore(&self, temperatures: &[(TableId, f64)]) {
+        let sound = temperatures
+            .iter()
+            .filter(|(_, t)| t.is_finite() && *t >= 0.0);
+        lock(&self.state).restored = sound.copied().collect();
+    }
+}
+
+/// A bucket of a level's histogram.
+#[derive(Clone, Copy, Debug)]
+pub struct LevelBucket<'a> {
+    /// The table.
+    pub table: &'a Arc<TableMeta>,
+    /// What was counted.
+    pub heat: TableHeat,
+}
+
+impl LevelBucket<'_> {
+    /// Block reads per second and MiB; 0 of a table too young to tell.
+    #[must_use]
+    pub fn temperature(&self) -> f64 {
+        self.heat.temperature.unwrap_or(0.0)
+    }
+
+    /// Whether too little is known of it.
+    #[must_use]
+    pub fn is_young(&self) -> bool {
+        self.heat.temperature.is_none()
+    }
+}
+
+/// The histogram of a level; see the module.
+#[derive(Clone, Debug)]
+pub struct Histogram<'a> {
+    /// By smallest key.
+    buckets: Vec<LevelBucket<'a>>,
+    /// Positions in `buckets`, coldest first; what is young comes last.
+    by_heat: Vec<usize>,
+}
+
+impl<'a> Histogram<'a> {
+    /// Of these tables.
+    #[must_use]
+    pub fn of(view: &View<'_>, tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> Self {
+        let heat = |table: &TableMeta| view.heat.get(&table.id).copied().unwrap_or_default();
+        let buckets = tables.into_iter().map(|table| LevelBucket {
+            table,
+            heat: heat(table),
+        });
+        let mut buckets: Vec<_> = buckets.collect();
+        buckets.sort_by(|a, b| a.table.range.start.cmp(&b.table.range.start));
+        let mut by_heat: Vec<usize> = (0..buckets.len()).collect();
+        by_heat.sort_by(|&a, &b| {
+            let (a, b) = (&buckets[a], &buckets[b]);
+            (a.is_young().cmp(&b.is_young()))
+                .then(a.temperature().total_cmp(&b.temperature()))
+                .then(a.table.seq_max.cmp(&b.table.seq_max))
+                .then(a.table.id.cmp(&b.table.id))
+        });
+        Histogram { buckets, by_heat }
+    }
+
+    /// The buckets by smallest key.
+    #[must_use]
+    pub fn buckets(&self) -> &[LevelBucket<'a>] {
+        &self.buckets
+    }
+
+    /// Coldest first.
+    pub fn coldest(&self) -> impl Iterator<Item = &LevelBucket<'a>> {
+        self.by_heat.iter().map(|&at| &self.buckets[at])
+    }
+
+    /// Hottest first, what is young left out.
+    pub fn hottest(&self) -> impl Iterator<Item = &LevelBucket<'a>> {
+        let known = self.by_heat.iter().rev().map(|&at| &self.buckets[at]);
+        known.filter(|b| !b.is_young())
+    }
+
+    /// The bucket that a read of `key` counts in, in a level without overlaps.
+    #[must_use]
+    pub fn bucket_of(&self, key: &[u8]) -> Option<&LevelBucket<'a>> {
+        let behind = self
+            .buckets
+            .partition_point(|b| &*b.table.range.start <= key);
+        let bucket = self.buckets.get(behind.checked_sub(1)?)?;
+        bucket.table.range.contains(key).then_some(bucket)
+    }
+
+    /// The hottest of the least accessed `share` of all buckets, at least one.
+    #[must_use]
+    pub fn least(&self, share: f64) -> Option<&LevelBucket<'a>> {
+        let count = (self.buckets.len() as f64 * share).ceil().max(1.0) as usize;
+        let at = self.by_heat.get(count - 1)?;
+        Some(&self.buckets[*at])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Access;
+    use thermocline_model::picture;
+    use thermocline_model::version::KeyspaceId;
+
+    const SECOND: u64 = 1_000_000;
+    const START: u64 = 1 << 40;
+
+    fn tracker(cooling_coefficient: f64) -> Histograms {
+        Histograms::new(HeatOptions {
+            epoch_us: SECOND,
+            cooling_coefficient,
+        })
+    }
+
+    fn read(tracker: &Histograms, table: u64, hits: u64, failed: u64) {
+        tracker.touch(&Access {
+            keyspace: KeyspaceId::DEFAULT,
+            key: b"",
+            table: TableId(table),
+            delta: TableHeat {
+                probes: hits + failed,
+                hits,
+                block_reads: hits + failed,
+                ..TableHeat::default()
+            },
+        });
+    }
+
+    fn tables(version: &Version) -> Vec<Arc<TableMeta>> {
+        version.tables().cloned().collect()
+    }
+
+    /// "When an SST is added or removed from a level through compaction [...] adjusts
+    /// the counts to reflect the change"; failed lookups are counted as well.
+    #[test]
+    fn counts_go_with_the_keys_whichever_way_they_are_merged() {
+        let tracker = tracker(1.0);
+        let before = picture::parse(
+            "L1: #1[a..m]{size=1048575} | L7: #2[a..f]{size=1048575} #3[g..m]{size=1048575}",
+        )
+        .unwrap();
+        tracker.sample(&before, START);
+        read(&tracker, 1, 10, 2);
+        read(&tracker, 2, 100, 0);
+        tracker.sample(&before, START);
+        // Up: all of it into L1.
+        let after = picture::parse("L1: #4[a..f]{size=1048575} #5[g..m]{size=1048575}").unwrap();
+        tracker.inherit(&tables(&before), &tables(&after));
+        let heat = tracker.sample(&after, START + SECOND);
+        let of = |t: u64| heat[&TableId(t)];
+        assert_eq!(
+            (of(4).probes, of(4).hits, of(4).block_reads),
+            (106, 105, 106)
+        );
+        assert_eq!((of(5).probes, of(5).hits, of(5).block_reads), (6, 5, 6));
+    }
+
+    #[test]
+    fn counts_fade_with_the_epochs_and_a_leap_of_the_clock_makes_nothing_cold() {
+        let tracker = tracker(0.5);
+        let version = picture::parse("L7: #1[a..f]{size=1048575}").unwrap();
+        tracker.sample(&version, START);
+        read(&tracker, 1, 64, 0);
+        let reads = |at: u64| tracker.sample(&version, at)[&TableId(1)].block_reads;
+        assert_eq!(reads(START), 64);
+        assert_eq!(reads(START + SECOND), 32);
+        assert_eq!(reads(START + 3 * SECOND), 8);
+        assert_eq!(reads(START), 8, "nor does a clock set back");
+        let tracker = self::tracker(0.999);
+        tracker.sample(&version, START);
+        read(&tracker, 1, 1000, 0);
+        tracker.sample(&version, START);
+        let ahead = tracker.sample(&version, START + 100 * 365 * 86_400 * SECOND);
+        assert!(ahead[&TableId(1)].block_reads > 900);
+    }
+
+    #[test]
+    fn temperature_is_a_rate_whatever_age_and_size() {
+        let tracker = tracker(0.9);
+        let version = picture::parse("L7: #1[a..f]{size=1048575} #2[g..z]{size=4194303}").unwrap();
+        let mut temperatures = [None; 2];
+        for second in 0..200 {
+            let heat = tracker.sample(&version, START + second * SECOND);
+            temperatures = [1, 2].map(|t| heat[&TableId(t)].temperature);
+            if second == 0 {
+                assert_eq!(temperatures, [None; 2], "young");
+            }
+            read(&tracker, 1, 20, 0);
+            read(&tracker, 2, 80, 0);
+        }
+        for temperature in temperatures {
+            let rate = temperature.unwrap();
+            assert!((17.0..=20.0).contains(&rate), "{rate} of 20 reads/s/MiB");
+        }
+        // They survive a restart, and unsound ones do not.
+        let mut saved = tracker.save();
+        saved.push((TableId(9), f64::NAN));
+        let next = self::tracker(0.9);
+        next.restore(&saved);
+        let heat = next.sample(&version, START);
+        for (table, before) in [(1, temperatures[0]), (2, temperatures[1])] {
+            let after = heat[&TableId(table)].temperature.unwrap();
+            assert!((after - before.unwrap()).abs() < 0.2, "{after} {before:?}");
+        }
+        assert_eq!(next.save().len(), 2);
+    }
+}

@@ -1,0 +1,105 @@
+//! New tables go where the shape puts their level (LogStore, section V): the fast
+//! levels on the first tier, the last level on the others.
+//!
+//! Of several slow tiers the first that has room takes what comes down from the fast
+//! levels; a table that replaces others of the last level goes where most of them
+//! lay. Meta extents go to the fastest tier with room, so that a read of the slow
+//! tier takes one seek.
+//!
+//! A bulk load's tables go where their level is about to be: the first tier while it
+//! has room and the share of the fast levels lasts, else the next.
+
+use thermocline_model::job::{Layout, NewTable};
+use thermocline_model::table::TableId;
+use thermocline_model::tier::{TIERS_MAX, TierId};
+use thermocline_model::version::Slot;
+use thermocline_model::view::View;
+
+use crate::Placer;
+use crate::place::fill::Fill;
+use crate::plan::fast_levels::{Share, is_fast};
+use crate::plan::targets::BOTTOM;
+use crate::why::{Explanation, by_shape};
+
+/// About how much of a table its meta extent is.
+const META_DIVISOR: u64 = 20;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ByShape;
+
+impl Placer for ByShape {
+    fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
+        let tiers = view.tiers.len().clamp(1, TIERS_MAX);
+        let first_with_room = |from: usize, bytes: u64| {
+            let has_room = |t: &usize| view.tiers.get(*t).is_none_or(|t| t.room_bytes() >= bytes);
+            (from..tiers - 1).find(has_room).unwrap_or(tiers - 1)
+        };
+        let keyspace = view.version.keyspaces.get(&new.keyspace);
+        let fast = match (keyspace, new.slot) {
+            (Some(keyspace), slot) => is_fast(keyspace, slot),
+            (None, Slot::Level(level)) => (level as usize) < BOTTOM,
+            (None, Slot::Newest(_)) => true,
+        };
+        let (wanted, rule) = match fast {
+            _ if tiers == 1 => (0, "only-tier"),
+            true if is_loaded(new) && !holds(view, new.size_bytes) => (1, "load-beyond-share"),
+            true => (0, "fast-level"),
+            false => (slow_tier(view, new), "last-level"),
+        };
+        let data = first_with_room(wanted, new.size_bytes);
+        Layout {
+            meta: tier_id(first_with_room(0, new.size_bytes / META_DIVISOR)),
+            data: tier_id(data),
+            wanted: tier_id(wanted),
+            rule: if data == wanted { rule } else { "tier-full" },
+            migrates: false,
+        }
+    }
+
+    fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation> {
+        by_shape::why(view, table)
+    }
+}
+
+fn tier_id(index: usize) -> TierId {
+    TierId(u32::try_from(index).unwrap_or(u32::MAX))
+}
+
+/// Whether it is a bulk load's: those have no parents and are not flushed.
+fn is_loaded(new: &NewTable) -> bool {
+    new.parents.is_empty() && matches!(new.slot, Slot::Level(_))
+}
+
+/// Whether the first tier may hold `bytes` more. What a bulk load has written so
+/// far is in no version yet, but on its device.
+fn holds(view: &View<'_>, bytes: u64) -> bool {
+    let share = Share::of(view);
+    let used: u64 = view.tiers.iter().map(|t| t.used_bytes).sum();
+    let asked = used as f64 * view.shape.staging.fast_share;
+    let limit = (asked as u64).max(view.shape.first_level_bytes);
+    let held = view.tiers.first().map_or(0, |t| t.used_bytes);
+    let first = Fill::of(view).limit[0];
+    let limit = limit.min(first).max(share.limit_bytes.min(first));
+    held.saturating_add(bytes) <= limit
+}
+
+/// Where a table of the last level belongs.
+fn slow_tier(view: &View<'_>, new: &NewTable) -> usize {
+    let fill = Fill::of(view);
+    let mut parents = [0u64; TIERS_MAX];
+    if let Some(keyspace) = view.version.keyspaces.get(&new.keyspace) {
+        let level = keyspace.level(new.slot);
+        let tables = level.into_iter().flat_map(|l| l.tables());
+        for table in tables.filter(|t| new.parents.contains(&t.id)) {
+            if new.range.as_ref().is_none_or(|r| r.overlaps(&table.range)) {
+                parents[fill.index(table.tier())] += table.data_bytes();
+            }
+        }
+    }
+    let most = (1..fill.tiers).rev().max_by_key(|&t| parents[t]);
+    match most {
+        Some(tier) if parents[tier] > 0 => tier,
+        _ => fill.first_that_fits(1, new.size_bytes),
+    }
+}

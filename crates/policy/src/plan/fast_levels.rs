@@ -1,0 +1,284 @@
+//! The shape of LogStore (section V): fast levels that overlap above one strict
+//! level, and what may be merged where without passing anything (I1).
+//!
+//! The newest levels and L1 are the *fast levels*; the last level, L7, is the
+//! strict one of the slow tier: where the other presets have their data too, so
+//! that a store can change between them. Levels in between are empty here; what
+//! another preset left there counts as the oldest of the fast levels until it has
+//! been merged down.
+//!
+//! L1 holds runs, newest first. A table that overlaps nothing older above the last
+//! level is *settled*: it can be merged into the last level by itself. Any other
+//! takes along what is older and overlaps it ([`FastLevels::closure`]). What is
+//! newer stays where it is, above both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use thermocline_model::job::{Merge, Reason};
+use thermocline_model::range::KeyRange;
+use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::version::{Keyspace, Run, Slot};
+use thermocline_model::view::View;
+
+use crate::place::fill::Fill;
+use crate::plan::balance::spare_bytes;
+use crate::plan::targets::BOTTOM;
+
+/// L1.
+pub const FIRST: usize = 0;
+
+/// The index of the strict level of `keyspace`.
+#[must_use]
+pub fn last_level(keyspace: &Keyspace) -> usize {
+    keyspace.levels.len().max(BOTTOM + 1) - 1
+}
+
+/// Whether `slot` is one of the fast levels.
+#[must_use]
+pub fn is_fast(keyspace: &Keyspace, slot: Slot) -> bool {
+    match slot {
+        Slot::Newest(_) => true,
+        Slot::Level(level) => (level as usize) < last_level(keyspace),
+    }
+}
+
+/// Bytes of the fast levels, and how many they may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// All bytes of the store.
+    pub total_bytes: u64,
+    /// Bytes of the fast levels.
+    pub fast_bytes: u64,
+    /// Of these, bytes of tables that a running job reads.
+    pub busy_bytes: u64,
+    /// Bytes of the last level that a running merge is about to bring up.
+    pub coming_bytes: u64,
+    /// Bytes that they may have.
+    pub limit_bytes: u64,
+}
+
+impl Share {
+    /// The limit is the fast share of all bytes, but at least `first_level_bytes`,
+    /// and no more than the first of several tiers holds besides what flushes and
+    /// merges need meanwhile.
+    #[must_use]
+    pub fn of(view: &View<'_>) -> Share {
+        let mut share = Share {
+            total_bytes: 0,
+            fast_bytes: 0,
+            busy_bytes: 0,
+            coming_bytes: 0,
+            limit_bytes: u64::MAX,
+        };
+        for keyspace in view.version.keyspaces.values() {
+            for (slot, _, table) in keyspace.tables() {
+                let bytes = table.size_bytes();
+                share.total_bytes += bytes;
+                let is_busy = !view.busy.is_empty() && view.busy.contains(&table.id);
+                if is_fast(keyspace, slot) {
+                    share.fast_bytes += bytes;
+                    share.busy_bytes += if is_busy { bytes } else { 0 };
+                } else if is_busy && rises(view, keyspace, table) {
+                    share.coming_bytes += bytes;
+                }
+            }
+        }
+        let asked = share.total_bytes as f64 * view.shape.staging.fast_share;
+        share.limit_bytes = (asked as u64).max(view.shape.first_level_bytes);
+        if view.tiers.len() > 1 {
+            let fill = Fill::of(view);
+            let held = fill.limit[0].saturating_sub(spare_bytes(view, &fill)[0]);
+            share.limit_bytes = share.limit_bytes.min(held);
+        }
+        share
+    }
+
+    /// Bytes above the limit, what is on its way left out.
+    #[must_use]
+    pub fn excess_bytes(&self) -> u64 {
+        let staying = self.fast_bytes.saturating_sub(self.busy_bytes);
+        staying.saturating_sub(self.limit_bytes)
+    }
+}
+
+/// Whether a running merge writes what it reads of `table` to L1.
+fn rises(view: &View<'_>, keyspace: &Keyspace, table: &TableMeta) -> bool {
+    let mut outputs = view.busy_outputs.iter();
+    outputs.any(|(id, slot, range)| {
+        let up = *id == keyspace.id && *slot == Slot::Level(FIRST as u32);
+        up && range.overlaps(&table.range)
+    })
+}
+
+/// A table of the fast levels below the newest ones.
+#[derive(Clone, Copy, Debug)]
+pub struct FastTable<'a> {
+    /// The table.
+    pub table: &'a Arc<TableMeta>,
+    /// Its run, counted from the newest.
+    pub run: usize,
+}
+
+/// The fast levels of a keyspace, the newest levels left out.
+#[derive(Clone, Debug)]
+pub struct FastLevels<'a> {
+    /// The keyspace.
+    pub keyspace: &'a Keyspace,
+    /// The index of the strict level.
+    pub last: usize,
+    /// The runs, newest first, with the level that each lies in.
+    runs: Vec<(usize, &'a Run)>,
+}
+
+impl<'a> FastLevels<'a> {
+    /// Of `keyspace`.
+    #[must_use]
+    pub fn of(keyspace: &'a Keyspace) -> FastLevels<'a> {
+        let last = last_level(keyspace);
+        let levels = keyspace.levels.iter().enumerate().take(last);
+        let runs = levels.flat_map(|(at, level)| level.runs.iter().map(move |run| (at, run)));
+        FastLevels {
+            keyspace,
+            last,
+            runs: runs.collect(),
+        }
+    }
+
+    /// Its tables, newest run first.
+    pub fn tables(&self) -> impl Iterator<Item = FastTable<'a>> {
+        let runs = self.runs.iter().enumerate();
+        runs.flat_map(|(run, (_, r))| r.tables.iter().map(move |table| FastTable { table, run }))
+    }
+
+    /// Runs of L1.
+    #[must_use]
+    pub fn first_runs(&self) -> usize {
+        self.runs.iter().filter(|(at, _)| *at == FIRST).count()
+    }
+
+    /// Whether something lies between L1 and the last level.
+    #[must_use]
+    pub fn has_strays(&self) -> bool {
+        self.runs.last().is_some_and(|(at, _)| *at > FIRST)
+    }
+
+    /// The oldest run of L1.
+    #[must_use]
+    pub fn oldest_first_run(&self) -> Option<&'a Run> {
+        let first = self.runs.iter().rev().find(|(at, _)| *at == FIRST);
+        first.map(|(_, run)| *run)
+    }
+
+    /// Whether nothing older above the last level overlaps the table.
+    #[must_use]
+    pub fn is_settled(&self, table: FastTable<'_>) -> bool {
+        let older = self.runs.iter().skip(table.run + 1);
+        older
+            .map(|(_, run)| run.overlapping(&table.table.range))
+            .all(<[_]>::is_empty)
+    }
+
+    /// The tables given and, run by run, all older ones that overlap one of them.
+    #[must_use]
+    pub fn closure(&self, tables: impl IntoIterator<Item = FastTable<'a>>) -> Vec<FastTable<'a>> {
+        let mut chosen: BTreeMap<(usize, TableId), FastTable<'a>> = BTreeMap::new();
+        for table in tables {
+            chosen.insert((table.run, table.table.id), table);
+        }
+        let Some(&(newest, _)) = chosen.keys().next() else {
+            return Vec::new();
+        };
+        for (at, (_, run)) in self.runs.iter().enumerate().skip(newest + 1) {
+            let above: Vec<_> = chosen.range(..(at, TableId(0))).map(|(_, t)| *t).collect();
+            for upper in above {
+                for table in run.overlapping(&upper.table.range) {
+                    chosen.insert((at, table.id), FastTable { table, run: at });
+                }
+            }
+        }
+        chosen.into_values().collect()
+    }
+
+    /// The tables of the last level that overlap one of `tables`; `None` when that
+    /// level has several runs, which must be merged first.
+    #[must_use]
+    pub fn below(&self, tables: &[FastTable<'_>]) -> Option<Vec<&'a Arc<TableMeta>>> {
+        let runs = self.keyspace.levels.get(self.last);
+        let run = match runs.map_or(&[][..], |l| &l.runs) {
+            [] => return Some(Vec::new()),
+            [run] => run,
+            _ => return None,
+        };
+        let mut seen = BTreeSet::new();
+        let mut below = Vec::new();
+        for table in tables {
+            for other in run.overlapping(&table.table.range) {
+                if seen.insert(other.id) {
+                    below.push(other);
+                }
+            }
+        }
+        Some(below)
+    }
+}
+
+/// The interval that `tables` cover.
+#[must_use]
+pub fn hull<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> Option<KeyRange> {
+    let ranges = tables.into_iter().map(|t| t.range.clone());
+    ranges.reduce(|a, b| a.hull(&b))
+}
+
+/// Bytes of all `tables`.
+#[must_use]
+pub fn bytes_of<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> u64 {
+    tables.into_iter().map(|t| t.size_bytes()).sum()
+}
+
+/// Whether a job may read and replace `tables` now: none is busy, and no running
+/// merge of the keyspace writes below the newest levels into the interval that
+/// they cover.
+#[must_use]
+pub fn is_free(view: &View<'_>, keyspace: &Keyspace, tables: &[&Arc<TableMeta>]) -> bool {
+    if tables.iter().any(|t| view.busy.contains(&t.id)) {
+        return false;
+    }
+    let Some(hull) = hull(tables.iter().copied()) else {
+        return false;
+    };
+    let mut outputs = view.busy_outputs.iter();
+    !outputs.any(|(id, slot, range)| {
+        *id == keyspace.id && matches!(slot, Slot::Level(_)) && range.overlaps(&hull)
+    })
+}
+
+/// A merge of `tables` into the level `to`.
+#[must_use]
+pub fn merge(
+    view: &View<'_>,
+    keyspace: &Keyspace,
+    tables: &[&Arc<TableMeta>],
+    to: usize,
+    reason: Reason,
+) -> Merge {
+    Merge {
+        keyspace: keyspace.id,
+        inputs: tables.iter().map(|t| t.id).collect(),
+        output: Slot::Level(u32::try_from(to).unwrap_or(u32::MAX)),
+        table_bytes: view.shape.table_bytes,
+        // What overlaps nothing must change its tier all the same.
+        rewrite: true,
+        reason,
+    }
+}
+
+/// Whether newest levels of `keyspace` wait for a merge so long that no other may
+/// be begun that would keep them waiting. Where newest runs are passed on as they
+/// are, they wait for nothing.
+#[must_use]
+pub fn newest_waits(view: &View<'_>, keyspace: &Keyspace, deferred: bool) -> bool {
+    let urgent = view.shape.newest_runs_merge.saturating_mul(2);
+    let mut parts = keyspace.parts.iter();
+    !deferred && parts.any(|p| p.newest.runs.len() >= urgent)
+}

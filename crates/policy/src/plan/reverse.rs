@@ -1,0 +1,230 @@
+//! Reverse compaction (LogStore, section V-B): a hot table of the last level, on the
+//! slow tier, is merged up into L1, on the fast tier.
+//!
+//! The hottest table of the last level goes up, with all that it overlaps of L1's
+//! oldest run, whose entries are the next newer ones; it becomes a part of that run.
+//! What overlaps it in newer runs stays above it, so nothing is passed (I1). Two
+//! conditions must be met, and a third where the fast levels are full:
+//!
+//! 1. It is read more often than the least read tenth of L1.
+//! 2. What reading it has cost (equation 11) is more than the merge costs (equation
+//!    10).
+//! 3. Where there is no room for it, the coldest settled tables of L1 go down first,
+//!    so that the fast levels hold no more than they may. Then what counts in 2 is by
+//!    how much it is read more often than those; and that must be more than chance
+//!    makes of equals. Without this, tables read equally often would change places
+//!    without end.
+//!
+//! Where there is room the first condition is not asked: nothing is displaced. While
+//! the store is written to, the room that informed compaction has made is not taken
+//! for that; it is for what is written next.
+
+use std::sync::Arc;
+
+use thermocline_model::job::{Job, Merge, Reason};
+use thermocline_model::table::TableMeta;
+use thermocline_model::tier::TierId;
+use thermocline_model::view::View;
+
+use crate::Planner;
+use crate::cost::compaction::{Device, SEEKS, reads_s, reverse_s};
+use crate::heat::Histogram;
+use crate::heat::histogram::LevelBucket;
+use crate::plan::coldest::{Descent, ROOM_SHARE, order};
+use crate::plan::fast_levels::{
+    FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
+};
+
+/// The share of L1 that a table must be read more often than.
+pub const LEAST_SHARE: f64 = 0.1;
+
+/// Standard deviations of a count by which two tables must differ to be called
+/// different.
+const DEVIATIONS: f64 = 3.0;
+
+/// Of a table's size, the part by which more room is made than it needs.
+const SLACK_DIVISOR: u64 = 8;
+
+/// The hottest tables that are looked at, should the first be busy.
+const CANDIDATES_MAX: usize = 8;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Reverse;
+
+impl Planner for Reverse {
+    fn plan(&mut self, view: &View<'_>) -> Option<Job> {
+        let on = view.shape.staging.on;
+        if !on.reverse || view.tiers.len() < 2 {
+            return None;
+        }
+        let share = Share::of(view);
+        if share.excess_bytes() > 0 {
+            return None;
+        }
+        let keyspaces = view.version.keyspaces.values();
+        let all = keyspaces.filter(|k| !newest_waits(view, k, on.deferred));
+        let all: Vec<FastLevels<'_>> = all.map(|k| FastLevels::of(k)).collect();
+        let mut hottest: Vec<(&FastLevels<'_>, LevelBucket<'_>)> = Vec::new();
+        for levels in &all {
+            let Some(last) = levels.keyspace.levels.get(levels.last) else {
+                continue;
+            };
+            if levels.has_strays() || last.runs.len() > 1 {
+                continue;
+            }
+            let slow = last.tables().filter(|t| t.tier() > TierId(0));
+            let histogram = Histogram::of(view, slow);
+            let most = histogram.hottest().take(CANDIDATES_MAX);
+            hottest.extend(most.map(|b| (levels, *b)));
+        }
+        hottest.sort_by(|a, b| b.1.temperature().total_cmp(&a.1.temperature()));
+        let devices = Device::of(view.tiers);
+        hottest.truncate(CANDIDATES_MAX);
+        let merge = hottest
+            .into_iter()
+            .find_map(|(levels, hot)| up(view, &share, levels, &all, &hot, &devices));
+        merge.map(Job::Merge)
+    }
+}
+
+/// The coldest of what may go down to make room.
+struct Yielding<'a, 'b> {
+    levels: &'b FastLevels<'a>,
+    tables: Vec<FastTable<'a>>,
+    /// Block reads per byte of the first of them.
+    reads_per_byte: f64,
+}
+
+fn up(
+    view: &View<'_>,
+    share: &Share,
+    levels: &FastLevels<'_>,
+    all: &[FastLevels<'_>],
+    hot: &LevelBucket<'_>,
+    devices: &[Device],
+) -> Option<Merge> {
+    let table = hot.table;
+    let reads = hot.heat.block_reads as f64;
+    if reads == 0.0 {
+        return None;
+    }
+    let below: Vec<&Arc<TableMeta>> = levels
+        .oldest_first_run()
+        .map_or(&[][..], |run| run.overlapping(&table.range))
+        .iter()
+        .collect();
+    let slow = devices.get(table.tier().0 as usize).or(devices.last())?;
+    let fast = (below.len(), bytes_of(below.iter().copied()));
+    let cost = reverse_s(fast, (1, table.size_bytes()), (devices[0], *slow));
+    let spared = |reads: f64| reads_s(reads, SEEKS, *slow);
+    let reason = |rule: &str, spared: f64| {
+        Reason::new(rule)
+            .with("temperature", hot.temperature())
+            .with("block_reads", reads)
+            .with("from_tier", f64::from(table.tier().0))
+            .with("bytes", table.size_bytes() as f64)
+            .with("overlap_bytes", fast.1 as f64)
+            .with("reads_cost_s", spared)
+            .with("merge_cost_s", cost)
+    };
+    if spared(reads) <= cost {
+        return None;
+    }
+    let grown =
+        (share.fast_bytes.saturating_add(share.coming_bytes)).saturating_add(table.size_bytes());
+    let written = fast.1.saturating_add(table.size_bytes());
+    let needed = written.saturating_add(view.shape.flush_bytes);
+    if view.tiers[0].room_bytes() < needed {
+        // What goes down is deleted only when its last reader has left, so that
+        // nothing is sure to fit afterwards that does not fit now.
+        return None;
+    }
+    let has_room = grown <= share.limit_bytes;
+    let rises = |spared: f64| {
+        let mut inputs = vec![table];
+        inputs.extend(&below);
+        let free = is_free(view, levels.keyspace, &inputs);
+        let reason = reason("reverse", spared);
+        free.then(|| merge(view, levels.keyspace, &inputs, FIRST, reason))
+    };
+    // What was made free while the store is written to is for what is written.
+    let spoken_for = if view.idle { 0.0 } else { ROOM_SHARE };
+    let unclaimed = (share.limit_bytes as f64 * (1.0 - spoken_for)) as u64;
+    if has_room && grown <= unclaimed {
+        return rises(spared(reads));
+    }
+    if !beats_least(view, levels, hot) {
+        return None;
+    }
+    let yielding = yielding(view, all, hot);
+    let wins = |equal: f64| {
+        let by_more_than_chance = reads - equal > DEVIATIONS * (reads + equal).sqrt();
+        let gained = spared(reads - equal);
+        (by_more_than_chance && gained > cost).then_some(gained)
+    };
+    if has_room {
+        let reads_per_byte = yielding.map_or(0.0, |y| y.reads_per_byte);
+        return rises(wins(reads_per_byte * table.size_bytes() as f64)?);
+    }
+    if share.busy_bytes > 0 {
+        // What is under way may be making room.
+        return None;
+    }
+    let yielding = yielding?;
+    // Sizes change a little with the tier.
+    let slack = table.size_bytes() / SLACK_DIVISOR + 1;
+    let bytes = grown.saturating_sub(share.limit_bytes) + slack;
+    let descent = Descent::take(view, yielding.levels, yielding.tables, bytes);
+    if descent.bytes() < bytes {
+        // It would not make room enough, and come up again itself.
+        return None;
+    }
+    let displaced = descent.block_reads(view);
+    let reason = reason("yields-to-hotter", wins(displaced)?);
+    let reason = reason.with("displaced_block_reads", displaced);
+    descent.merge(view, yielding.levels, reason)
+}
+
+/// Condition 1.
+fn beats_least(view: &View<'_>, levels: &FastLevels<'_>, hot: &LevelBucket<'_>) -> bool {
+    let histogram = Histogram::of(view, levels.tables().map(|t| t.table));
+    let least = histogram.least(LEAST_SHARE);
+    least.is_none_or(|l| l.temperature() < hot.temperature())
+}
+
+/// The settled tables that are colder than `hot`; of all keyspaces the one with the
+/// coldest.
+fn yielding<'a, 'b>(
+    view: &View<'_>,
+    all: &'b [FastLevels<'a>],
+    hot: &LevelBucket<'_>,
+) -> Option<Yielding<'a, 'b>> {
+    let heat = |t: &FastTable<'_>| view.heat.get(&t.table.id).copied().unwrap_or_default();
+    let mut best: Option<Yielding<'a, 'b>> = None;
+    for levels in all {
+        let mut tables = order(view, levels, true);
+        tables.retain(|t| {
+            let temperature = heat(t).temperature;
+            temperature.is_some_and(|t| t < hot.temperature())
+                // What it goes together with comes along.
+                && !t.table.range.overlaps(&hot.table.range)
+        });
+        let Some(first) = tables.first() else {
+            continue;
+        };
+        let reads = heat(first).block_reads as f64;
+        let reads_per_byte = reads / first.table.size_bytes().max(1) as f64;
+        if best
+            .as_ref()
+            .is_none_or(|b| reads_per_byte < b.reads_per_byte)
+        {
+            best = Some(Yielding {
+                levels,
+                tables,
+                reads_per_byte,
+            });
+        }
+    }
+    best
+}

@@ -1,0 +1,311 @@
+//! Staging compaction (LogStore, section V-D): overlapping tables of L1 are merged
+//! with each other, on the fast tier, so that they overlap no more.
+//!
+//! It is done
+//! - when reads suffer: what lookups and scans have cost that found nothing in a
+//!   table, because an older one has the key, exceeds what the merge costs
+//!   (equations 10 and 11 with the degree of overlap). A lookup that a filter
+//!   answered counts with what a filter costs, not with a seek;
+//! - instead of a merge to the slow tier, if the coldest table overlaps more tables
+//!   of the last level than a threshold: merged with the others it becomes several
+//!   narrow ones, of which the cold ones go and the hot ones stay;
+//! - instead of that merge, too, if half of L1 overlaps something older: it has
+//!   taken in that much since it was last in order, and what was overwritten
+//!   falls away without a byte going to the slow tier;
+//! - when the store is not written to, the fast levels are full, and what reads of
+//!   the slow tier have cost exceeds what the merge costs: it parts what is hot from
+//!   what is cold, so that the cold can make room;
+//! - when L1 has [`RUNS_MAX`] runs, each of which costs every read something.
+//!
+//! A merge needs room on the fast tier for its outputs. If all that overlaps does
+//! not fit, as much of it is merged as does: tables with all that is older and
+//! overlaps them, from the oldest on; or the newest runs with each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thermocline_model::job::{Job, Merge, Reason};
+use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::tier::TierId;
+use thermocline_model::view::View;
+
+use crate::Planner;
+use crate::cost::compaction::{self, Device, SEEKS, Work};
+use crate::plan::coldest;
+use crate::plan::fast_levels::{
+    FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
+};
+
+/// Runs of L1 beyond which they are merged whatever it costs.
+pub const RUNS_MAX: usize = 64;
+
+/// Of L1, the share that may overlap something older before room is made by
+/// merging it with that.
+const OVERLAPPING_SHARE_MAX: f64 = 0.5;
+
+/// Seconds that a filter takes to answer.
+const FILTER_S: f64 = 2e-7;
+
+/// Tables that are looked at for a merge of a part of L1.
+const CANDIDATES_MAX: usize = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Staging;
+
+impl Planner for Staging {
+    fn plan(&mut self, view: &View<'_>) -> Option<Job> {
+        let on = view.shape.staging.on;
+        if !on.staging {
+            return None;
+        }
+        let share = Share::of(view);
+        let keyspaces = view.version.keyspaces.values();
+        let merge = keyspaces.into_iter().find_map(|keyspace| {
+            let levels = FastLevels::of(keyspace);
+            if levels.first_runs() < 2 || newest_waits(view, keyspace, on.deferred) {
+                return None;
+            }
+            runs(view, &levels)
+                .or_else(|| space(view, &levels, &share))
+                .or_else(|| reads(view, &levels))
+        });
+        merge.map(Job::Merge)
+    }
+}
+
+/// The tables of L1 that overlap an older one of it.
+fn overlapping<'a>(levels: &FastLevels<'a>) -> Vec<FastTable<'a>> {
+    let runs = levels.first_runs();
+    let mut tables: Vec<_> = levels.tables().filter(|t| t.run < runs).collect();
+    tables.retain(|t| !levels.is_settled(*t));
+    tables
+}
+
+/// As [`FastLevels::closure`], within L1.
+fn closure<'a>(
+    levels: &FastLevels<'a>,
+    tables: impl IntoIterator<Item = FastTable<'a>>,
+) -> Vec<FastTable<'a>> {
+    let mut closure = levels.closure(tables);
+    closure.retain(|t| t.run < levels.first_runs());
+    closure
+}
+
+fn metas<'a>(tables: &[FastTable<'a>]) -> Vec<&'a Arc<TableMeta>> {
+    tables.iter().map(|t| t.table).collect()
+}
+
+/// Bytes that the outputs of a merge may have.
+fn room_bytes(view: &View<'_>) -> u64 {
+    let fast = view.tiers.first().map_or(0, |t| t.room_bytes());
+    fast.saturating_sub(view.shape.flush_bytes)
+}
+
+/// What to merge of the tables that overlap: all, or as much as there is room for.
+fn group<'a>(
+    view: &View<'_>,
+    levels: &FastLevels<'a>,
+    overlapping: &[FastTable<'a>],
+) -> Option<Vec<FastTable<'a>>> {
+    let room = room_bytes(view);
+    let fits = |tables: &[FastTable<'a>]| {
+        tables.len() > 1
+            && bytes_of(tables.iter().map(|t| t.table)) <= room
+            && is_free(view, levels.keyspace, &metas(tables))
+    };
+    let all = closure(levels, overlapping.iter().copied());
+    if fits(&all) {
+        return Some(all);
+    }
+    let mut chosen: BTreeMap<(usize, TableId), FastTable<'a>> = BTreeMap::new();
+    let oldest = overlapping.iter().rev().take(CANDIDATES_MAX);
+    for table in oldest {
+        let mut more = chosen.clone();
+        let part = closure(levels, [*table]);
+        more.extend(part.iter().map(|t| ((t.run, t.table.id), *t)));
+        let tables: Vec<_> = more.values().copied().collect();
+        if part.len() > 1 && fits(&tables) {
+            chosen = more;
+        }
+    }
+    if !chosen.is_empty() {
+        return Some(chosen.into_values().collect());
+    }
+    let mut newest: Vec<FastTable<'a>> = Vec::new();
+    for run in 0..levels.first_runs() {
+        let mut more = newest.clone();
+        more.extend(levels.tables().filter(|t| t.run == run));
+        if !fits(&more) && more.len() > 1 {
+            break;
+        }
+        newest = more;
+    }
+    let within = |t: &FastTable<'a>| newest.iter().any(|n| n.table.id == t.table.id);
+    let meets = |t: &FastTable<'a>| closure(levels, [*t]).iter().skip(1).any(within);
+    let newest_overlap = newest.iter().any(meets);
+    (newest_overlap && fits(&newest)).then_some(newest)
+}
+
+fn staging(
+    view: &View<'_>,
+    levels: &FastLevels<'_>,
+    tables: &[FastTable<'_>],
+    reason: Reason,
+) -> Merge {
+    let bytes = bytes_of(tables.iter().map(|t| t.table));
+    let reason = reason
+        .with("tables", tables.len() as f64)
+        .with("bytes", bytes as f64)
+        .with("merge_cost_s", cost_s(view, tables));
+    merge(view, levels.keyspace, &metas(tables), FIRST, reason)
+}
+
+/// What merging `tables` on the fast tier costs: equation 10, all on one device.
+fn cost_s(view: &View<'_>, tables: &[FastTable<'_>]) -> f64 {
+    let bytes = bytes_of(tables.iter().map(|t| t.table));
+    let work = Work {
+        tables: tables.len(),
+        read_bytes: bytes,
+        written_bytes: bytes,
+    };
+    work.seconds(fast_device(view))
+}
+
+fn fast_device(view: &View<'_>) -> Device {
+    let devices = Device::of(view.tiers);
+    devices
+        .first()
+        .copied()
+        .unwrap_or(Device::new(6000.0, 480.0))
+}
+
+fn runs(view: &View<'_>, levels: &FastLevels<'_>) -> Option<Merge> {
+    let runs = levels.first_runs();
+    if runs <= RUNS_MAX {
+        return None;
+    }
+    let tables = group(view, levels, &overlapping(levels))?;
+    let reason = Reason::new("staging-runs")
+        .with("runs", runs as f64)
+        .with("runs_max", RUNS_MAX as f64);
+    Some(staging(view, levels, &tables, reason))
+}
+
+/// Instead of a merge to the slow tier.
+fn space(view: &View<'_>, levels: &FastLevels<'_>, share: &Share) -> Option<Merge> {
+    if share.excess_bytes() == 0 {
+        return hotter(view, levels, share);
+    }
+    let overlapping = overlapping(levels);
+    if overlapping.is_empty() {
+        return None;
+    }
+    let over = bytes_of(overlapping.iter().map(|t| t.table));
+    let first = levels.tables().filter(|t| t.run < levels.first_runs());
+    let all = bytes_of(first.map(|t| t.table));
+    let most = view.shape.staging.overlap_tables_max;
+    let victim = coldest::order(view, levels, true).into_iter();
+    let victim = victim.take(1).next();
+    let below = victim
+        .and_then(|v| levels.below(&[v]))
+        .map_or(0, |b| b.len());
+    let wide = below > most;
+    if !wide && (over as f64) < all as f64 * OVERLAPPING_SHARE_MAX {
+        return None;
+    }
+    let tables = group(view, levels, &overlapping)?;
+    let rule = if wide {
+        "staging-wide"
+    } else {
+        "staging-space"
+    };
+    let reason = Reason::new(rule)
+        .with("fast_bytes", share.fast_bytes as f64)
+        .with("limit_bytes", share.limit_bytes as f64)
+        .with("overlapping_bytes", over as f64)
+        .with("coldest_overlaps_tables", below as f64)
+        .with("overlap_tables_max", most as f64);
+    Some(staging(view, levels, &tables, reason))
+}
+
+/// While the store is not written to, and reads of the slow tier have cost more than
+/// it takes: cold entries lie in one table with hot ones, and keep a place that hot
+/// tables of the slow tier could have.
+fn hotter(view: &View<'_>, levels: &FastLevels<'_>, share: &Share) -> Option<Merge> {
+    let has_room = share.fast_bytes + view.shape.table_bytes <= share.limit_bytes;
+    if !view.idle || view.tiers.len() < 2 || has_room {
+        return None;
+    }
+    let devices = Device::of(view.tiers);
+    let slow = levels.keyspace.levels.get(levels.last)?;
+    let spent = slow.tables().filter(|t| t.tier() > TierId(0)).map(|t| {
+        let reads = view.heat.get(&t.id).map_or(0, |h| h.block_reads);
+        let device = devices.get(t.tier().0 as usize);
+        device.map_or(0.0, |d| compaction::reads_s(reads as f64, SEEKS, *d))
+    });
+    let spent: f64 = spent.sum();
+    if spent == 0.0 {
+        return None;
+    }
+    let tables = group(view, levels, &overlapping(levels))?;
+    let reason = Reason::new("staging-hotter").with("slow_reads_cost_s", spent);
+    (spent > cost_s(view, &tables)).then(|| staging(view, levels, &tables, reason))
+}
+
+/// Seconds lost to reads that looked into these tables for nothing.
+fn lost_s(view: &View<'_>, tables: &[FastTable<'_>]) -> f64 {
+    let device = fast_device(view);
+    let lost = |table: &FastTable<'_>| {
+        let heat = view.heat.get(&table.table.id).copied().unwrap_or_default();
+        let failed = heat.probes.saturating_sub(heat.hits);
+        let read = failed.saturating_sub(heat.rejects) + heat.scans;
+        let filtered = failed.min(heat.rejects) as f64 * FILTER_S;
+        compaction::reads_s(read as f64, SEEKS, device) + filtered
+    };
+    tables.iter().map(lost).sum()
+}
+
+/// Because reads suffer.
+fn reads(view: &View<'_>, levels: &FastLevels<'_>) -> Option<Merge> {
+    let first = levels.tables().filter(|t| t.run < levels.first_runs());
+    let first: Vec<_> = first.collect();
+    let smallest = first.iter().map(|t| t.table.size_bytes()).min()?;
+    let device = fast_device(view);
+    let least_s = 2.0 * device.seek_s + 4.0 * smallest as f64 / device.bytes_per_s;
+    if lost_s(view, &first) < least_s {
+        return None;
+    }
+    let overlapping = overlapping(levels);
+    let pays = |merged: &[FastTable<'_>], lost: f64| lost > cost_s(view, merged);
+    let reason = |lost: f64| Reason::new("staging-reads").with("lost_to_reads_s", lost);
+    let lost = lost_s(view, &overlapping);
+    if let Some(all) = group(view, levels, &overlapping)
+        && pays(&all, lost)
+    {
+        return Some(staging(view, levels, &all, reason(lost)));
+    }
+    let mut worst = overlapping;
+    worst.sort_by(|a, b| lost_s(view, &[*b]).total_cmp(&lost_s(view, &[*a])));
+    worst.truncate(CANDIDATES_MAX);
+    worst.into_iter().find_map(|table| {
+        let part = closure(levels, [table]);
+        let mut above = part.clone();
+        above.retain(|t| !levels.is_settled(*t));
+        let lost = lost_s(view, &above);
+        let merged = group_of(view, levels, part)?;
+        pays(&merged, lost).then(|| staging(view, levels, &merged, reason(lost)))
+    })
+}
+
+/// `tables`, if they can be merged now.
+fn group_of<'a>(
+    view: &View<'_>,
+    levels: &FastLevels<'a>,
+    tables: Vec<FastTable<'a>>,
+) -> Option<Vec<FastTable<'a>>> {
+    let fits = tables.len() > 1
+        && bytes_of(tables.iter().map(|t| t.table)) <= room_bytes(view)
+        && is_free(view, levels.keyspace, &metas(&tables));
+    fits.then_some(tables)
+}
