@@ -24,6 +24,7 @@ mod buffers;
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
@@ -155,6 +156,9 @@ pub struct BlockCache {
     buffers: Arc<Buffers>,
     capacity_bytes: u64,
     counters: Counters<2>,
+    /// The most blocks that were inside when some were forgotten: the books keep
+    /// the places of all of them.
+    blocks_most: AtomicU64,
 }
 
 const HITS: usize = 0;
@@ -190,6 +194,7 @@ impl BlockCache {
             buffers,
             capacity_bytes,
             counters: Counters::default(),
+            blocks_most: AtomicU64::new(0),
         }
     }
 
@@ -245,6 +250,8 @@ impl BlockCache {
     /// more.
     pub fn forget(&self, table: TableId, count: usize) {
         if let Some(blocks) = &self.blocks {
+            self.blocks_most
+                .fetch_max(blocks.len() as u64, Ordering::Relaxed);
             for block in 0..u32::try_from(count).unwrap_or(u32::MAX) {
                 let key = Key {
                     table: table.0,
@@ -263,11 +270,14 @@ impl BlockCache {
     /// How it did.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
+        let blocks = self.blocks.as_ref().map_or(0, |b| b.len() as u64);
+        let places = self.blocks_most.load(Ordering::Relaxed);
+        let empty_places_bytes = places.saturating_sub(blocks) * OVERHEAD_BYTES as u64;
         CacheStats {
             hits: self.counters.sum(HITS),
             misses: self.counters.sum(MISSES),
-            blocks: self.blocks.as_ref().map_or(0, |b| b.len() as u64),
-            used_bytes: self.blocks.as_ref().map_or(0, Cache::weight),
+            blocks,
+            used_bytes: self.blocks.as_ref().map_or(0, Cache::weight) + empty_places_bytes,
             capacity_bytes: self.capacity_bytes,
         }
     }
