@@ -50,7 +50,14 @@ pub(crate) struct Worker {
 impl Worker {
     /// Starts a worker for `engine`, under the caps of `rig` if one is given.
     pub(crate) fn start(engine: EngineKind, task: Task, rig: Option<&Rig>) -> Result<Worker> {
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut command = Command::new(std::env::current_exe()?);
+        if rig.is_some_and(|rig| rig.memory_group.is_some()) {
+            // The allocator gives back at once what is freed, and leaves huge pages
+            // alone: what it would keep counts under a cap.
+            command.env("MIMALLOC_PURGE_DELAY", "0");
+            command.env("MIMALLOC_ALLOW_THP", "0");
+        }
+        let mut child = command
             .arg(SUBCOMMAND)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

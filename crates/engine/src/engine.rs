@@ -429,6 +429,7 @@ impl Engine {
         }
         versions.current = Arc::clone(next);
         let live: std::collections::HashSet<TableId> = next.tables().map(|t| t.id).collect();
+        let mut forgotten = Vec::new();
         for old in gone {
             let keep = versions
                 .tables
@@ -437,9 +438,14 @@ impl Engine {
             old.retire(keep.map(|k| &**k));
             if keep.is_none() {
                 versions.tables.remove(&old.meta.id);
+                forgotten.push(old);
             }
         }
         self.spaces.store(Arc::new(spaces));
+        // Reads that still hold them find them nonetheless, on their devices.
+        for table in forgotten {
+            table.forget_blocks();
+        }
         Ok(())
     }
 

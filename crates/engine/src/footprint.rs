@@ -111,8 +111,8 @@ impl Options {
     /// - block cache: `block_cache_bytes`.
     /// - table metadata: `pinned_meta_bytes`. Kept to at the end of every job, and
     ///   whenever a thread of the background finds nothing else to do.
-    /// - jobs: for each job that may run at a time, what a merge reads ahead (4 MiB,
-    ///   or 32 KiB for each run when there are more than 128; three times that
+    /// - jobs: for each job that may run at a time, what a merge reads ahead (2 MiB,
+    ///   or 32 KiB for each run when there are more than 64; three times that
     ///   where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
     ///   times the metadata of one table, reckoned with keys of 64 bytes and
     ///   entries of no less. One job without background threads or with one of
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_runs_of_a_merge_share_what_it_may_read_ahead() {
-        for runs in 1..=128 {
+        for runs in 1..=64 {
             assert!(runs * ReadMode::merge_of(runs).read_ahead_bytes <= MERGE_READ_BYTES);
         }
         assert_eq!(ReadMode::merge_of(0), ReadMode::MERGE);

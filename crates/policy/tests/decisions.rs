@@ -10,6 +10,7 @@ use thermocline_model::job::{Job, NewTable};
 use thermocline_model::key::SeqNo;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
+use thermocline_model::tier::TierId;
 use thermocline_model::version::Slot;
 use thermocline_model::view::{PartLoad, TableHeat};
 use thermocline_policy::place::ByLevel;
@@ -161,8 +162,22 @@ fn the_more_urgent_goes_first() {
         "level-full: merge [10, 1] into L7",
     );
     claim(
-        &format!("{newest} | L6: #10[a..c]{{size=19M}} | {LAST}"),
+        &format!("{newest} | L6: #10[a..c]{{size=16M}} | {LAST}"),
         "newest-runs: merge [29, 28, 27, 26, 10] into L6",
+    );
+}
+
+/// Found on emulated devices: runs of little memory were merged into a base ten
+/// times as large, four at a time, and each byte was rewritten ten times there alone.
+#[test]
+fn newest_runs_that_are_little_of_the_base_wait_for_as_many_again() {
+    let base = format!("L6: #10[a..c]{{size=19M}} | {LAST}");
+    let four = "#29[a..c] / #28[a..c] / #27[a..c] / #26[a..c]";
+    claim(&format!("L0.0: {four} | {base}"), "rest");
+    let others = "#25[a..c] / #24[a..c] / #23[a..c] / #22[a..c]";
+    claim(
+        &format!("L0.0: {four} / {others} | {base}"),
+        "newest-runs: merge [29, 28, 27, 26, 25, 24, 23, 22, 10] into L6",
     );
 }
 
@@ -243,6 +258,55 @@ fn the_part_with_most_sealed_bytes_is_flushed_first() {
         decide(&loads(&[sealed(4 * M), flushing])),
         "memtable-full: flush 0"
     );
+}
+
+/// Found on emulated devices: where writes wait for reads of a slow device, only a
+/// quarter of the write buffer was ever used.
+#[test]
+fn slow_writers_fill_half_of_the_memory_before_it_is_flushed() {
+    let mut preset = leveled();
+    let sealed = |bytes| PartLoad {
+        oldest_segment: Some(1),
+        ..sealed(bytes)
+    };
+    let mut flushes = |world: &World| matches!(world.plan(&mut preset), Some(Job::Flush(_)));
+    let mut world = loads(&[sealed(4 * M)]);
+    assert!(flushes(&world), "nothing is known of the writers yet");
+    world.now_us += 10_000;
+    assert!(flushes(&world), "they are fast");
+    world.now_us += 1_000_000;
+    world.idle = false;
+    assert!(!flushes(&world), "they are slow");
+    world.memtables = loads(&[sealed(8 * M)]).memtables;
+    assert!(flushes(&world), "half is full");
+    world.memtables = loads(&[sealed(4 * M)]).memtables;
+    world.now_us += 1_000_000;
+    world.idle = true;
+    assert!(flushes(&world), "they have stopped");
+}
+
+/// A merge of a whole level used to find its tier full of its own inputs, and left
+/// half of the level on the next one.
+#[test]
+fn what_a_merge_writes_has_the_room_of_what_it_reads() {
+    let text = "L0.0: #9[a..z]{size=10M} | L6: #5[a..m]{size=40M} #6[n..z]{size=30M} | \
+                L7: #1[a..z]{size=900M,tier=1}";
+    let mut world = World::of(text, &[100 * M, LARGE]);
+    // The outputs so far lie beside the inputs.
+    world.tiers[0].used_bytes = 130 * M;
+    world.tiers[0].device_free_bytes = 500 * M;
+    let new = NewTable {
+        keyspace: KEYSPACE,
+        slot: Slot::Level(5),
+        range: None,
+        start: Some(b"n".as_slice().into()),
+        size_bytes: 10 * M,
+        parents: [9, 5, 6].map(TableId).to_vec(),
+    };
+    assert_eq!(leveled().placer.place(&world.view(), &new).data, TierId(0));
+    // But not what the device has not.
+    world.tiers[0].device_free_bytes = 9 * M;
+    assert_eq!(leveled().placer.place(&world.view(), &new).data, TierId(1));
 }
 
 #[test]

@@ -113,6 +113,14 @@ pub(crate) struct CompareArgs {
     /// Read tables past the page cache, where the engine can.
     #[arg(long)]
     direct_reads: bool,
+    /// Lift the rig's caps while a store is loaded and settles. What is measured
+    /// afterwards is under them.
+    #[arg(long)]
+    load_uncapped: bool,
+    /// Load each store once: a workload goes on with what the inserts of those
+    /// before it have left, and need not begin with a fresh store.
+    #[arg(long)]
+    load_once: bool,
     /// Have every write on its device before it is acknowledged.
     #[arg(long)]
     sync: bool,
@@ -313,6 +321,8 @@ fn order(args: &CompareArgs, workload: &mix::Workload, repetition: u32) -> RunOr
         seconds: args.seconds(),
         rate: args.rate,
         seed: u64::from(repetition) + 1,
+        load_only: false,
+        keep_inserted: args.load_once,
     }
 }
 
@@ -333,8 +343,17 @@ impl Runs<'_> {
         let mut worker = Worker::start(contender.engine, task, self.places.rig())?;
         for planned in &load.workloads {
             let order = order(self.args, &planned.workload, repetition);
+            let loaded = self.load_uncapped(&mut worker, &order);
             let name = &planned.workload.name;
-            match worker.run::<RunOutcome>(&order) {
+            let done = loaded.and_then(|seconds| {
+                let outcome = worker.run::<RunOutcome>(&order)?;
+                let load_seconds = outcome.load_seconds.or(seconds);
+                Ok(RunOutcome {
+                    load_seconds,
+                    ..outcome
+                })
+            });
+            match done {
                 Ok(outcome) => {
                     let limit = planned.limit(self.places, contender, load);
                     let measured = Measured {
@@ -361,6 +380,24 @@ impl Runs<'_> {
             }
         }
         Ok(())
+    }
+
+    /// If it was asked for, has the store of `order` made with the caps lifted.
+    /// Returns how long that took, if it was not there yet.
+    fn load_uncapped(&self, worker: &mut Worker, order: &RunOrder) -> Result<Option<f64>> {
+        let rig = self.places.rig().filter(|_| self.args.load_uncapped);
+        // A store that is filled in the run itself is never filled uncapped.
+        let Some(rig) = rig.filter(|_| order.workload.start != mix::Start::Empty) else {
+            return Ok(None);
+        };
+        let order = RunOrder {
+            load_only: true,
+            ..order.clone()
+        };
+        rig.lift_caps()?;
+        let outcome = worker.run::<RunOutcome>(&order);
+        rig.set_caps()?;
+        Ok(outcome?.load_seconds)
     }
 
     /// Fails if some contender has no result of some workload.
@@ -422,7 +459,7 @@ fn describe(args: &CompareArgs, places: &Places, loads: &[Load]) -> String {
         "{pace}; {:.1} s of warm-up, {} s measured, {} repetitions.\n\
          Rules for all: no compression, filters of {} bits a key, log written and {}, {} background \
          threads, the same write buffer and block cache; {} % of the data on each tier but the \
-         last; reads of tables {}.\n\
+         last; reads of tables {}{}.\n\
          {}.\n{}",
         args.warmup(),
         args.seconds(),
@@ -435,6 +472,12 @@ fn describe(args: &CompareArgs, places: &Places, loads: &[Load]) -> String {
             "past the page cache (thermocline and rocksdb; leveldb and fjall cannot)"
         } else {
             "through the page cache"
+        },
+        match (args.load_uncapped, args.load_once) {
+            (true, true) => "; stores are loaded once, with the caps lifted",
+            (true, false) => "; stores are loaded with the caps lifted",
+            (false, true) => "; stores are loaded once",
+            (false, false) => "",
         },
         machine(),
         places.describe(),

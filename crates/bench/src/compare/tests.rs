@@ -22,6 +22,8 @@ fn order(rate: Option<f64>, workload: &str) -> RunOrder {
         seconds: 10.0,
         rate,
         seed: 1,
+        load_only: false,
+        keep_inserted: false,
     }
 }
 

@@ -62,6 +62,13 @@ pub(crate) struct RunOrder {
     pub rate: Option<f64>,
     /// Chooses the dice.
     pub seed: u64,
+    /// Only make the store that the workload begins with, unless it is there.
+    #[serde(default)]
+    pub load_only: bool,
+    /// Go on with the store as inserts have left it, if it is one that the workload
+    /// could begin with.
+    #[serde(default)]
+    pub keep_inserted: bool,
 }
 
 /// What the device of one home did.
@@ -132,6 +139,8 @@ pub(crate) trait Driver {
 struct Held {
     workload: Workload,
     records: u64,
+    /// Records that were inserted beside these.
+    inserted: u64,
     keys: Keys,
     trace: Option<Arc<Trace>>,
     /// Bytes of keys and values of one record on average, or of all of a trace.
@@ -207,6 +216,7 @@ impl<E: Engine> EngineDriver<E> {
         self.held = Some(Held {
             workload: order.workload.clone(),
             records: order.records,
+            inserted: 0,
             keys,
             trace,
             record_bytes,
@@ -246,6 +256,12 @@ impl<E: Engine> EngineDriver<E> {
 
 impl<E: Engine> Driver for EngineDriver<E> {
     fn run(&mut self, order: &RunOrder) -> Result<RunOutcome> {
+        if order.load_only {
+            return Ok(RunOutcome {
+                load_seconds: self.make_ready(order)?,
+                ..RunOutcome::default()
+            });
+        }
         self.run_beside(order, |_| Ok(()))
             .map(|(outcome, ())| outcome)
     }
@@ -264,7 +280,7 @@ impl<E: Engine> EngineDriver<E> {
         let held = self.held.as_ref().ok_or("no store is loaded")?;
         let records = match &held.trace {
             Some(trace) => trace.keys().len() as u64,
-            None => order.records,
+            None => order.records + held.inserted,
         };
         let inserted = Inserted::new(records);
         let shared = Shared::new(order, &inserted, &held.keys, E::CHECKED);
@@ -321,9 +337,12 @@ impl<E: Engine> EngineDriver<E> {
             homes,
             counted: since(&counted_before, store.counted()?),
         };
-        if inserted.readable() > records || order.workload.start == Start::Empty {
+        let more = inserted.readable() - records;
+        match &mut self.held {
+            Some(held) if order.keep_inserted => held.inserted += more,
             // It is no longer the store that the next one begins with.
-            self.held = None;
+            held if more > 0 || order.workload.start == Start::Empty => *held = None,
+            _ => {}
         }
         Ok((outcome, seen))
     }

@@ -154,6 +154,8 @@ fn order(workload: &str) -> RunOrder {
         seconds: 0.1,
         rate: None,
         seed: 7,
+        load_only: false,
+        keep_inserted: false,
     }
 }
 

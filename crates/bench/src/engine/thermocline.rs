@@ -15,8 +15,8 @@ use super::{Counted, Cursor, Engine, EngineOptions, Home, Load, Result};
 /// The reserve of the fast tier for log and flushes: the engine's default.
 const RESERVE_BYTES_MAX: u64 = 16 << 20;
 
-/// The least and the default first level.
-const FIRST_LEVEL_BYTES: [u64; 2] = [1 << 20, 64 << 20];
+/// The least first level, and the most, which is RocksDB's default.
+const FIRST_LEVEL_BYTES: [u64; 2] = [1 << 20, 256 << 20];
 
 /// The least and the default log segment.
 const LOG_SEGMENT_BYTES: [u64; 2] = [1 << 20, 32 << 20];

@@ -19,7 +19,7 @@ const LOGSTORE_SKEW: f64 = 0.9;
 pub(super) const FAMILIES: [(&str, &[&str]); 5] = [
     (
         "ycsb",
-        &["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f"],
+        &["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-f", "ycsb-d", "ycsb-e"],
     ),
     (
         "logstore",

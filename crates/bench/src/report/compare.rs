@@ -376,10 +376,15 @@ fn spread(runs: &[&Measured], number: impl Fn(&Measured) -> Option<f64>) -> Opti
     Spread::of(runs.iter().filter_map(|m| number(m)).collect())
 }
 
-/// The medians of three percentiles of a class.
+/// The medians of three percentiles of a class, of runs that have a result: where
+/// the rate was not reached, operations waited ever
+/// longer, and a percentile says only how long the run was.
 fn latency(runs: &[&Measured], class: usize) -> String {
     let of = |index: usize| {
-        let number = |m: &Measured| Some(m.outcome.latency_ns[class]?[index] as f64);
+        let number = |m: &Measured| {
+            let latency = m.outcome.latency_ns[class].filter(|_| m.stands());
+            Some(latency?[index] as f64)
+        };
         spread(runs, number).map(|s| duration(s.median))
     };
     match [of(0), of(1), of(2)] {
@@ -436,6 +441,8 @@ pub(super) mod tests {
                 seconds: 2.0,
                 rate: None,
                 seed: 1,
+                load_only: false,
+                keep_inserted: false,
             },
             outcome: RunOutcome {
                 operations,

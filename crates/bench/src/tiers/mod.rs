@@ -250,6 +250,29 @@ impl Rig {
         Ok(())
     }
 
+    /// Lifts the caps of all devices, for what is not measured. Until
+    /// [`Rig::set_caps`] the rig does not count as whole: should this process end
+    /// before, the next one is told so.
+    pub(crate) fn lift_caps(&self) -> Result<()> {
+        for cap in self.caps() {
+            cap.lift()?;
+        }
+        Ok(())
+    }
+
+    /// Sets the caps again.
+    pub(crate) fn set_caps(&self) -> Result<()> {
+        for cap in self.caps() {
+            cap.set()?;
+        }
+        Ok(())
+    }
+
+    fn caps(&self) -> impl Iterator<Item = Cap> {
+        let tiers = self.tiers.iter();
+        tiers.flat_map(|tier| cgroup::caps(&self.controllers, tier.device, &tier.profile))
+    }
+
     /// Puts a process under the caps of the devices alone.
     fn join_devices(&self, process: u32) -> Result<()> {
         Ok(cgroup::join(&self.controllers.blkio, process)?)

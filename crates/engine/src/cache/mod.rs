@@ -5,8 +5,11 @@
 //! shard's hot part is evicted at once, so a small cache must not be split into
 //! small shards; the hash, because keys are two counters that one
 //! multiplication spreads well enough; and what a block weighs: all that it really
-//! takes, so that the capacity bounds the memory and not only the content. Blocks need not be removed when their
-//! table goes: table numbers are never reused. The buffers of evicted blocks are kept for the
+//! takes, so that the capacity bounds the memory and not only the content. Table numbers are never reused, so
+//! blocks of a table that has gone do no harm but one: those that were used often leave
+//! last, and where merges replace tables by the second they would fill the cache. So
+//! they are forgotten with their table, and what a merge makes of used blocks counts as
+//! used. The buffers of evicted blocks are kept for the
 //! next ones ([`buffers`]).
 //!
 //! ```
@@ -21,6 +24,7 @@ mod buffers;
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
@@ -152,6 +156,9 @@ pub struct BlockCache {
     buffers: Arc<Buffers>,
     capacity_bytes: u64,
     counters: Counters<2>,
+    /// The most blocks that were inside when some were forgotten: the books keep
+    /// the places of all of them.
+    blocks_most: AtomicU64,
 }
 
 const HITS: usize = 0;
@@ -187,6 +194,7 @@ impl BlockCache {
             buffers,
             capacity_bytes,
             counters: Counters::default(),
+            blocks_most: AtomicU64::new(0),
         }
     }
 
@@ -225,6 +233,35 @@ impl BlockCache {
         }
     }
 
+    /// As [`BlockCache::insert`], for a block that takes the place of one that is
+    /// here: it counts as used once already.
+    pub fn insert_used(&self, table: TableId, block: u32, content: &Arc<Block>) {
+        self.insert(table, block, content);
+        if let Some(blocks) = &self.blocks {
+            let key = Key {
+                table: table.0,
+                block,
+            };
+            drop(blocks.get(&key));
+        }
+    }
+
+    /// Lets go of the first `count` blocks of `table`, which nobody will ask for any
+    /// more.
+    pub fn forget(&self, table: TableId, count: usize) {
+        if let Some(blocks) = &self.blocks {
+            self.blocks_most
+                .fetch_max(blocks.len() as u64, Ordering::Relaxed);
+            for block in 0..u32::try_from(count).unwrap_or(u32::MAX) {
+                let key = Key {
+                    table: table.0,
+                    block,
+                };
+                drop(blocks.remove(&key));
+            }
+        }
+    }
+
     /// An empty buffer for a block of `bytes`: that of an evicted one, if there is one.
     pub(crate) fn buffer(&self, bytes: usize) -> Vec<u8> {
         self.buffers.take(bytes)
@@ -233,11 +270,14 @@ impl BlockCache {
     /// How it did.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
+        let blocks = self.blocks.as_ref().map_or(0, |b| b.len() as u64);
+        let places = self.blocks_most.load(Ordering::Relaxed);
+        let empty_places_bytes = places.saturating_sub(blocks) * OVERHEAD_BYTES as u64;
         CacheStats {
             hits: self.counters.sum(HITS),
             misses: self.counters.sum(MISSES),
-            blocks: self.blocks.as_ref().map_or(0, |b| b.len() as u64),
-            used_bytes: self.blocks.as_ref().map_or(0, Cache::weight),
+            blocks,
+            used_bytes: self.blocks.as_ref().map_or(0, Cache::weight) + empty_places_bytes,
             capacity_bytes: self.capacity_bytes,
         }
     }

@@ -322,7 +322,6 @@ impl Engine {
         let table = Arc::clone(disk.table());
         let index = disk.block_index();
         let block = table.block_info(index);
-        let last = block.last_key;
         if block.has_deletes || block.has_versions || block.continues {
             return Ok(None);
         }
@@ -331,6 +330,7 @@ impl Engine {
             return Ok(None);
         }
         let continued = index + 1 < table.block_count() && table.block_info(index + 1).continues;
+        let last = &*disk.block_last_key()?;
         let limit = |key: &[u8]| last < key;
         if continued
             || cursor.second().is_some_and(|s| !limit(s.key()))
@@ -341,9 +341,9 @@ impl Engine {
         }
         let tier = outputs.tier(disk.key())?;
         let spec = &self.tiers[tier.0 as usize].spec;
-        let compressed = block.stored_bytes < block.payload_bytes;
-        let fits = (spec.block_size() / 2..spec.block_size() * 2)
-            .contains(&(block.payload_bytes as usize));
+        let payload_bytes = disk.block().map_or(0, |block| block.bytes().len());
+        let compressed = (block.stored_bytes as usize) < payload_bytes;
+        let fits = (spec.block_size() / 2..spec.block_size() * 2).contains(&payload_bytes);
         if compressed != (spec.block_compression() != Compression::None)
             || !fits
             || !outputs.takes_blocks_of(&table)
@@ -354,10 +354,7 @@ impl Engine {
             let key = disk.key().to_vec();
             outputs.cut(&key)?;
         }
-        let stored = disk_stored(cursor)?;
-        let bytes = stored.len() as u64;
-        outputs.add_block(&table, index, &stored)?;
-        drop(stored);
+        let bytes = outputs.add_block(disk)?;
         survivors.passed_block(last);
         self.counters.blocks_copied.add(1);
         let skipped = cursor.top_mut().skip_block();
@@ -504,14 +501,6 @@ fn walls(
 }
 
 /// The stored bytes of the block that the cursor stands in.
-fn disk_stored(cursor: &MergeCursor) -> Result<std::borrow::Cow<'_, [u8]>> {
-    let disk = cursor.top().disk();
-    disk.map_or_else(
-        || Err(crate::Error::invalid("the cursor is not on disk")),
-        |d| d.block_stored(),
-    )
-}
-
 /// The inputs by slot and run, or `None` when one of them is not in the
 /// keyspace any more.
 fn placed(keyspace: &Keyspace, tables: &[Arc<OpenTable>]) -> Option<Inputs> {

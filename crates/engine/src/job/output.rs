@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::PlacedTable;
 use crate::store::{ObjectKind, ObjectName, ObjectWriter, Store};
-use crate::table::{Table, TableWriter, TableWriterOptions};
+use crate::table::{Table, TableCursor, TableWriter, TableWriterOptions};
 
 /// Where and how a job writes its tables.
 #[derive(Clone, Debug)]
@@ -161,15 +161,19 @@ impl<'a> Outputs<'a> {
             .is_some_and(|c| c.writer.can_copy_from(from))
     }
 
-    /// Copies a whole block of `from` without decoding it.
-    pub(crate) fn add_block(&mut self, from: &Table, block: usize, stored: &[u8]) -> Result<()> {
+    /// Copies the block that `from` is in, at its first entry, as it is.
+    pub(crate) fn add_block(&mut self, from: &TableCursor) -> Result<u64> {
         if self.current.is_none() {
-            self.begin(Some(from.block_info(block).first_key))?;
+            self.begin(Some(from.key()))?;
         }
-        match &mut self.current {
-            Some(current) => current.writer.add_block_raw(from, block, stored),
-            None => Ok(()),
+        let stored = from.block_stored()?;
+        if let (Some(current), Some(content)) = (&mut self.current, from.block()) {
+            let (table, block) = (from.table(), from.block_index());
+            current
+                .writer
+                .add_block_raw(table, block, &stored, content)?;
         }
+        Ok(stored.len() as u64)
     }
 
     /// The tier that the next bytes go to, of which `first` is the first key.

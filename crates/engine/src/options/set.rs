@@ -63,7 +63,7 @@ impl Options {
         self
     }
 
-    /// Bytes of table metadata (block lists and filters) kept in memory. Beyond
+    /// Bytes of table metadata (indexes of blocks and filters) kept in memory. Beyond
     /// it, the metadata of the least used tables is read again when needed. Kept
     /// to at the end of each job and when the background rests. At most 1 TiB,
     /// default 1 GiB.
@@ -198,8 +198,9 @@ impl Options {
         self
     }
 
-    /// Runs in a part's newest level that start a merge. From 1 to 1000,
-    /// default 4.
+    /// Runs in a part's newest level that start a merge; twice as many, while they
+    /// hold less than a quarter of the level that they would rewrite. From 1 to
+    /// 1000, default 4.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

@@ -73,7 +73,9 @@ impl Tier {
     }
 
     /// Bytes of tables the store may keep here; what does not fit goes to the
-    /// next tier. Default: whatever the device has.
+    /// next tier. Default: whatever the device has. While a merge runs, what it
+    /// replaces is there beside what it writes, and only one of them counts: leave
+    /// as much room on the device.
     ///
     /// If every tier has a capacity and all are full, puts fail with
     /// [`crate::ErrorKind::NoSpace`]; reads, deletes and compactions go on, and

@@ -338,10 +338,10 @@ impl Repair<'_> {
         let mut sources = Vec::new();
         let mut covers = Vec::new();
         for meta in &group {
-            match self.open(meta) {
-                Ok(table) => {
-                    covers.push(table.cover().clone());
-                    sources.push(Merged::table(keyspace, table));
+            match self.open_source(keyspace, meta) {
+                Ok((source, cover)) => {
+                    covers.push(cover);
+                    sources.push(source);
                 }
                 Err(error) => self.lose(keyspace, meta, &error.to_string()),
             }

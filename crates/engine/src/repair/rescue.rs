@@ -30,17 +30,25 @@ impl Repair<'_> {
         sound
     }
 
+    /// A table as a source of entries, and its range deletes.
+    pub(super) fn open_source(
+        &self,
+        keyspace: &str,
+        meta: &Arc<TableMeta>,
+    ) -> Result<(Merged, Cover)> {
+        let table = self.open(meta)?;
+        let cover = table.cover().clone();
+        Ok((Merged::table(keyspace, table)?, cover))
+    }
+
     /// Writes a damaged table anew; nothing if nothing of it can be read.
     pub(super) fn rescue(
         &mut self,
         keyspace: &str,
         meta: &Arc<TableMeta>,
     ) -> Result<Vec<Arc<TableMeta>>> {
-        let (source, cover) = match self.open(meta) {
-            Ok(table) => {
-                let cover = table.cover().clone();
-                (Merged::table(keyspace, table), cover)
-            }
+        let (source, cover) = match self.open_source(keyspace, meta) {
+            Ok(opened) => opened,
             Err(error) => match self.entries_without_meta(keyspace, meta)? {
                 Some(entries) => (Merged::entries(entries), Cover::default()),
                 None => {

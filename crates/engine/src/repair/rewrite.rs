@@ -18,13 +18,14 @@ use super::{LostRange, Repair};
 use crate::error::Result;
 use crate::store::{ObjectKind, ObjectName};
 use crate::table::salvage::{self, Entry};
-use crate::table::{Table, TableWriter, TableWriterOptions};
+use crate::table::{BlockList, Table, TableWriter, TableWriterOptions};
 
 /// Entries in order, block by block.
 pub(super) enum Source {
     Table {
         keyspace: String,
         table: Arc<Table>,
+        list: BlockList,
         block: usize,
         /// What the check of a block compares it with.
         before: (Vec<u8>, SeqNo),
@@ -39,18 +40,22 @@ pub(super) struct Merged {
 }
 
 impl Merged {
-    pub(super) fn table(keyspace: &str, table: Arc<Table>) -> Merged {
+    /// # Errors
+    /// If the table's meta extent cannot be read any more.
+    pub(super) fn table(keyspace: &str, table: Arc<Table>) -> Result<Merged> {
         let keyspace = keyspace.to_string();
         let before = (Vec::new(), SeqNo::ZERO);
-        Merged {
+        let list = table.read_list()?;
+        Ok(Merged {
             source: Source::Table {
                 keyspace,
                 table,
+                list,
                 block: 0,
                 before,
             },
             ready: VecDeque::new(),
-        }
+        })
     }
 
     pub(super) fn entries(entries: impl IntoIterator<Item = Entry>) -> Merged {
@@ -65,17 +70,17 @@ impl Merged {
         let Source::Table {
             keyspace,
             table,
+            list,
             block,
             before,
         } = &mut self.source
         else {
             return;
         };
-        while self.ready.is_empty() && *block < table.block_count() {
+        while self.ready.is_empty() && *block < list.len() {
             let index = *block;
             *block += 1;
-            let info = table.block_info(index);
-            let checked = table.verify_block(index, before).and_then(|_| {
+            let checked = table.verify_block(list, index, before).and_then(|_| {
                 let stored = table.read_block_stored(index)?;
                 salvage::entries(&stored).map_err(|what| table.block_error(index, &what))
             });
@@ -90,14 +95,15 @@ impl Merged {
                         .collect();
                 }
                 Err(error) => {
-                    *before = (info.last_key.to_vec(), SeqNo::MAX);
+                    let (first, last) = (list.first_key(index), list.last_key(index));
+                    *before = (last.to_vec(), SeqNo::MAX);
                     lost.push(LostRange {
                         keyspace: keyspace.clone(),
                         table: table.id().0,
-                        first: info.first_key.escape_ascii().to_string(),
-                        last: info.last_key.escape_ascii().to_string(),
-                        first_key: info.first_key.to_vec(),
-                        last_key: info.last_key.to_vec(),
+                        first: first.escape_ascii().to_string(),
+                        last: last.escape_ascii().to_string(),
+                        first_key: first.to_vec(),
+                        last_key: last.to_vec(),
                         why: error.to_string(),
                     });
                 }

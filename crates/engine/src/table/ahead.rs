@@ -6,7 +6,7 @@
 //! meanwhile.
 
 use super::Table;
-use super::block_list::BlockEntry;
+use super::index::{Index, Place};
 use crate::error::Result;
 use crate::store::PendingRead;
 
@@ -44,14 +44,14 @@ pub(super) struct Ahead {
 impl Span {
     /// Block `index` and those that lie beside it in the direction of `way`, as
     /// many as `bytes_max` has room for.
-    pub(super) fn of(entries: &[BlockEntry], index: usize, way: Way, bytes_max: usize) -> Span {
-        let entry = &entries[index];
+    pub(super) fn of(blocks: &Index, index: usize, way: Way, bytes_max: usize) -> Span {
+        let entry = blocks.place(index);
         let (mut start, mut stop) = (entry.offset, entry.offset + u64::from(entry.stored_bytes));
         let (mut first, mut end) = (index, index + 1);
         let room = |start: u64, stop: u64| stop - start <= bytes_max as u64;
         match way {
             Way::Forward => {
-                for next in &entries[index + 1..] {
+                for next in (index + 1..blocks.len()).map(|at| blocks.place(at)) {
                     let next_stop = stop + u64::from(next.stored_bytes);
                     if next.extent != entry.extent || next.offset != stop || !room(start, next_stop)
                     {
@@ -62,7 +62,7 @@ impl Span {
                 }
             }
             Way::Backward => {
-                for before in entries[..index].iter().rev() {
+                for before in (0..index).rev().map(|at| blocks.place(at)) {
                     let ends_here = before.offset + u64::from(before.stored_bytes) == start;
                     if before.extent != entry.extent || !ends_here || !room(before.offset, stop) {
                         break;
@@ -82,17 +82,17 @@ impl Span {
     }
 
     /// The block that comes after it in the direction of `way`.
-    pub(super) fn next(&self, entries: &[BlockEntry], way: Way) -> Option<usize> {
+    pub(super) fn next(&self, blocks: &Index, way: Way) -> Option<usize> {
         match way {
-            Way::Forward => (self.end < entries.len()).then_some(self.end),
+            Way::Forward => (self.end < blocks.len()).then_some(self.end),
             Way::Backward => self.first.checked_sub(1),
         }
     }
 }
 
 impl Chunk {
-    /// Where the block of `entry` lies in the chunk, if it does.
-    pub(super) fn range_of(&self, entry: &BlockEntry) -> Option<std::ops::Range<usize>> {
+    /// Where the block at `entry` lies in the chunk, if it does.
+    pub(super) fn range_of(&self, entry: Place) -> Option<std::ops::Range<usize>> {
         let start = entry.offset.checked_sub(self.offset)?;
         let end = start + u64::from(entry.stored_bytes);
         let inside = entry.extent == self.extent && end <= self.bytes.len() as u64;

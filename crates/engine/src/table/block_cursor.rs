@@ -44,6 +44,11 @@ impl BlockCursor {
         &self.key
     }
 
+    /// The key, when the cursor is not needed any more.
+    pub(crate) fn into_key(self) -> Vec<u8> {
+        self.key
+    }
+
     #[inline(always)]
     pub(crate) fn tag(&self) -> u64 {
         self.tag

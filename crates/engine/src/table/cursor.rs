@@ -33,7 +33,7 @@ pub(crate) const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
 const READ_AHEAD_BYTES_MERGE: usize = 512 << 10;
 
 /// Bytes that all sources of one merge may have read ahead together.
-pub(crate) const MERGE_READ_BYTES: usize = 4 << 20;
+pub(crate) const MERGE_READ_BYTES: usize = 2 << 20;
 
 /// Bytes of the first read of several blocks where the store's own threads read
 /// ahead. Each further one is twice as large.
@@ -194,7 +194,24 @@ impl TableCursor {
         BlockSlice::new(Arc::clone(block), start, end)
     }
 
-    /// The block the cursor is in. Requires: the cursor is valid.
+    /// The block the cursor is in, decoded; `None` when it is not valid.
+    pub(crate) fn block(&self) -> Option<&Block> {
+        self.block.as_deref()
+    }
+
+    /// The last key of the block the cursor is in. Requires: the cursor is valid.
+    pub(crate) fn block_last_key(&self) -> Result<Vec<u8>> {
+        let mut at = BlockCursor::default();
+        let found = self.block.as_ref().and_then(|block| at.enter_last(block));
+        let broken = || {
+            let what = "its entries make no sense";
+            self.table.block_error(self.block_index, what)
+        };
+        found.ok_or_else(broken)?;
+        Ok(at.into_key())
+    }
+
+    /// The number of the block the cursor is in. Requires: the cursor is valid.
     #[must_use]
     pub fn block_index(&self) -> usize {
         self.block_index
@@ -419,14 +436,14 @@ impl TableCursor {
 
     /// Where block `index` lies in the chunk, if it does.
     fn in_chunk(&self, index: usize) -> Option<std::ops::Range<usize>> {
-        self.chunk.range_of(&self.table.list().entries[index])
+        self.chunk.range_of(self.table.index().place(index))
     }
 
     /// Reads block `index` and those beside it in the direction of `way`; what
     /// comes after them is asked for first, if `streams`.
     fn read_chunk(&mut self, index: usize, way: Way, streams: bool) -> Result<()> {
         let table = Arc::clone(&self.table);
-        let span = Span::of(&table.list().entries, index, way, self.ahead_bytes);
+        let span = Span::of(table.index(), index, way, self.ahead_bytes);
         self.grow();
         self.ahead = None;
         if streams {
@@ -454,13 +471,13 @@ impl TableCursor {
 
     /// Asks for the span behind `span`, unless it begins with a cached block.
     fn ask_behind(&mut self, span: &Span, way: Way) {
-        let entries = &self.table.list().entries;
-        let next = span.next(entries, way);
+        let blocks = self.table.index();
+        let next = span.next(blocks, way);
         let reads_cached = self.mode.read_ahead_bytes > 0;
         let Some(next) = next.filter(|&next| reads_cached || !self.table.is_cached(next)) else {
             return;
         };
-        let span = Span::of(entries, next, way, self.ahead_bytes);
+        let span = Span::of(blocks, next, way, self.ahead_bytes);
         self.ahead = Ahead::request(&self.table, span, std::mem::take(&mut self.spare));
     }
 
@@ -511,12 +528,7 @@ impl TableCursor {
             return;
         }
         // A scan may want no more than this one block.
-        let span = Span::of(
-            &self.table.list().entries,
-            index,
-            way,
-            self.mode.read_ahead_bytes,
-        );
+        let span = Span::of(self.table.index(), index, way, self.mode.read_ahead_bytes);
         self.ahead = Ahead::request(&self.table, span, std::mem::take(&mut self.spare));
     }
 

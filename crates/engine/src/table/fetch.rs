@@ -67,7 +67,7 @@ impl Fetches {
             return Ok((until == 0 && !starts_next).then_some(None));
         };
         let probes = table.filter_probes();
-        if !table.list().may_contain(block, probes, hash) {
+        if !table.index().may_contain(block, probes, hash) {
             table.count_probe(true);
             return Ok(Some(None));
         }
@@ -95,7 +95,7 @@ impl Fetches {
             table.advise(block);
             return;
         }
-        let entry = &table.list().entries[block];
+        let entry = table.index().place(block);
         let length = entry.stored_bytes as usize;
         let buffer = table.cache().buffer(length);
         // Refused, it may be asked for in the next round.

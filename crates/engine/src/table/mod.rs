@@ -7,9 +7,9 @@
 //! any of the data extents, so that data can be added to and moved without
 //! being rewritten. `docs/formats/table.md` has the bytes.
 //!
-//! While a table is open its block list and filters are in memory (pinned), so
-//! that a read costs at most one block read per table, and none where the
-//! filter excludes the key.
+//! While a table is open an index of its blocks and their filters are in memory
+//! (pinned), so that a read costs at most one block read per table, and none where
+//! the filter excludes the key.
 //!
 //! What keeps wrong bytes out (I8): every block carries a checksum of its bytes;
 //! the block list repeats the checksum of *this* block, so that another intact
@@ -53,6 +53,7 @@ pub(crate) mod counters;
 mod cursor;
 mod fetch;
 mod filter;
+mod index;
 mod meta;
 mod read;
 pub(crate) mod salvage;
@@ -64,6 +65,7 @@ mod write;
 mod tests;
 
 pub use block::{Block, BlockSlice};
+pub(crate) use block_list::BlockList;
 pub(crate) use cursor::{
     MERGE_READ_BYTES, READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MAX, STREAM_BYTES_MAX,
 };

@@ -8,9 +8,10 @@ use thermocline_model::cover::Cover;
 use thermocline_model::{Extent, Kind, SeqNo, TableId, TableMeta};
 
 use super::block::{Block, BlockSlice, Found};
-use super::block_list::{BlockEntry, BlockList, HAS_DELETES, HAS_VERSIONS, Index};
+use super::block_list::{BlockList, CONTINUES, HAS_DELETES, HAS_VERSIONS};
 use super::counters::Counters;
 use super::filter;
+use super::index::Index;
 use super::meta::{Meta, MetaError};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
@@ -61,7 +62,7 @@ impl TableContext {
         }
     }
 
-    /// Bytes of the block lists and filters of all open tables.
+    /// Bytes of the indexes and filters of all open tables.
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
         self.pinned_bytes.load(Ordering::Relaxed)
@@ -104,19 +105,9 @@ const CURSORS: usize = 4;
 
 /// What a merge wants to know of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BlockInfo<'a> {
-    /// Its first key.
-    pub first_key: &'a [u8],
-    /// Its last key.
-    pub last_key: &'a [u8],
-    /// Number of its first entry.
-    pub first_seq: SeqNo,
-    /// Largest number inside.
-    pub seq_max: SeqNo,
+pub struct BlockInfo {
     /// Bytes on the device.
     pub stored_bytes: u32,
-    /// Bytes in memory.
-    pub payload_bytes: u32,
     /// Whether it holds deletes.
     pub has_deletes: bool,
     /// Whether it holds several versions of a key.
@@ -155,26 +146,7 @@ impl Table {
         data_readers: Vec<Arc<dyn ObjectReader>>,
         context: Arc<TableContext>,
     ) -> Result<Table> {
-        let bytes = read_extent(&*meta_reader, &record.meta)?;
-        let path = meta_reader.path();
-        let wrong = |what: String| corrupt(record.id, &what, path).offset(record.meta.offset);
-        let found = crc32c::crc32c(&bytes);
-        if found != record.meta.checksum {
-            return Err(
-                wrong("meta extent is not the one recorded".to_string()).expected(
-                    format_args!("checksum {:08x}", record.meta.checksum),
-                    format_args!("{found:08x}"),
-                ),
-            );
-        }
-        let meta = Meta::decode(&bytes, record.id).map_err(|error| match error {
-            MetaError::Wrong(what) => wrong(what),
-            MetaError::Version(version) => {
-                let what = format!("table {}: meta has format version {version}", record.id);
-                Error::new(ErrorKind::Unsupported, what).at(path)
-            }
-        })?;
-        compare(record, &meta).map_err(wrong)?;
+        let meta = read_meta(record, &*meta_reader)?;
         if data_readers.len() != record.data.len() {
             return Err(Error::invalid(format!(
                 "table {}: a reader for each data extent is needed",
@@ -185,7 +157,7 @@ impl Table {
             check_place(&**reader, extent).map_err(|e| e.at(reader.path()))?;
         }
         let loaded_seq = loaded_seq(record, &meta);
-        let index = Index::new(meta.blocks);
+        let index = Index::new(&meta.blocks);
         let cover = Cover::new(&meta.range_deletes);
         let pinned_bytes = (index.memory_bytes() + cover.bytes() + size_of::<Table>()) as u64;
         context
@@ -242,16 +214,14 @@ impl Table {
             let Some(block) = until.checked_sub(1) else {
                 return Ok(None);
             };
-            if !self.index.list.may_contain(block, self.probes, hash) {
+            if !self.index.may_contain(block, self.probes, hash) {
                 self.accesses.add(FILTER_REJECTS);
                 return Ok(None);
             }
             return self.get_in(block, key, snapshot);
         }
-        // The block after the candidate starts with an older version of the
-        // key: it has the answer unless the candidate ends with the key too.
-        if self.list().entries[until].flags & super::block_list::CONTINUES != 0
-            && let Some(block) = until.checked_sub(1)
+        // The block after the candidate goes on with older versions of the key.
+        if let Some(block) = until.checked_sub(1)
             && let Some(hit) = self.get_in(block, key, snapshot)?
         {
             return Ok(Some(hit));
@@ -327,21 +297,19 @@ impl Table {
         decoded: Result<(Block, u32), String>,
     ) -> Result<Block> {
         let (content, checksum) = decoded.map_err(|what| self.block_error(block, &what))?;
-        let entry = &self.list().entries[block];
+        // The trailer, which the checksum covers, says the payload's length.
+        let entry = self.index.place(block);
         if checksum != entry.checksum {
             return Err(self.block_error(block, "it is another block").expected(
                 format_args!("checksum {:08x}", entry.checksum),
                 format_args!("{checksum:08x}"),
             ));
         }
-        if content.bytes().len() != entry.payload_bytes as usize {
-            return Err(self.block_error(block, "payload length is not the one listed"));
-        }
         Ok(content)
     }
 
     fn read_stored(&self, block: usize) -> Result<Vec<u8>> {
-        let entry = &self.list().entries[block];
+        let entry = self.index.place(block);
         // Opening checked that the extent, which the object holds, holds this.
         let mut stored = self.context.cache.buffer(entry.stored_bytes as usize);
         stored.resize(entry.stored_bytes as usize, 0);
@@ -378,7 +346,7 @@ impl Table {
 
     /// Tells the operating system that block `block` will be read.
     pub(super) fn advise(&self, block: usize) {
-        let entry = &self.list().entries[block];
+        let entry = self.index.place(block);
         let (reader, place) = &self.extents[usize::from(entry.extent)];
         let length = u64::from(entry.stored_bytes);
         reader.advise(place.offset + entry.offset, length, Advice::WillNeed);
@@ -423,7 +391,7 @@ impl Table {
     pub(crate) fn check_stored(&self, block: usize, stored: &[u8]) -> Result<()> {
         let trailer = super::trailer::Trailer::of(stored);
         let (_, checksum) = trailer.map_err(|what| self.block_error(block, &what))?;
-        let expected = self.list().entries[block].checksum;
+        let expected = self.index.place(block).checksum;
         if checksum != expected {
             return Err(self.block_error(block, "it is another block").expected(
                 format_args!("checksum {expected:08x}"),
@@ -435,7 +403,7 @@ impl Table {
 
     /// The error that says `what` is wrong with block `block`.
     pub(crate) fn block_error(&self, block: usize, what: &str) -> Error {
-        let entry = &self.list().entries[block];
+        let entry = self.index.place(block);
         let (reader, place) = &self.extents[usize::from(entry.extent)];
         corrupt(self.id, &format!("block {block}: {what}"), reader.path())
             .offset(place.offset + entry.offset)
@@ -478,24 +446,19 @@ impl Table {
     /// The number of its blocks.
     #[must_use]
     pub fn block_count(&self) -> usize {
-        self.list().len()
+        self.index.len()
     }
 
     /// What is known of block `block` without reading it. Requires: there is
     /// one.
     #[must_use]
-    pub fn block_info(&self, block: usize) -> BlockInfo<'_> {
-        let entry: &BlockEntry = &self.list().entries[block];
+    pub fn block_info(&self, block: usize) -> BlockInfo {
+        let entry = self.index.place(block);
         BlockInfo {
-            first_key: self.list().first_key(block),
-            last_key: self.list().last_key(block),
-            first_seq: entry.first_seq,
-            seq_max: entry.seq_max,
             stored_bytes: entry.stored_bytes,
-            payload_bytes: entry.payload_bytes,
             has_deletes: entry.flags & HAS_DELETES != 0,
             has_versions: entry.flags & HAS_VERSIONS != 0,
-            continues: entry.flags & super::block_list::CONTINUES != 0,
+            continues: entry.flags & CONTINUES != 0,
         }
     }
 
@@ -509,8 +472,8 @@ impl Table {
     #[must_use]
     pub fn approximate_offset(&self, key: &[u8]) -> u64 {
         let (until, _) = self.index.blocks_until(key, SeqNo::MAX);
-        let before = &self.list().entries[..until.saturating_sub(1)];
-        before.iter().map(|e| u64::from(e.stored_bytes)).sum()
+        let before = (0..until.saturating_sub(1)).map(|block| self.index.place(block));
+        before.map(|place| u64::from(place.stored_bytes)).sum()
     }
 
     /// The block in which `key` lies if it is here at all, or the one before.
@@ -535,14 +498,10 @@ impl Table {
         }
     }
 
-    /// Bytes of its block list, filters and range deletes in memory.
+    /// Bytes of its index, filters and range deletes in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.pinned_bytes
-    }
-
-    pub(crate) fn list(&self) -> &BlockList {
-        &self.index.list
     }
 
     pub(crate) fn index(&self) -> &Index {
@@ -561,9 +520,13 @@ impl Table {
         &self.extents
     }
 
-    /// The meta extent's bytes, read anew.
-    pub(crate) fn read_meta(&self) -> Result<Vec<u8>> {
-        read_extent(&*self.meta_reader, &self.record.meta)
+    /// The block list, read anew: of an open table there is only an index.
+    ///
+    /// # Errors
+    /// `Corruption` when the meta extent is not the one recorded; I/O errors.
+    pub(crate) fn read_list(&self) -> Result<BlockList> {
+        let meta = read_meta(&self.record, &*self.meta_reader)?;
+        Ok(meta.blocks)
     }
 
     /// The error that says `what` is wrong with the table.
@@ -611,7 +574,31 @@ fn read_extent(reader: &dyn ObjectReader, extent: &Extent) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Requires that the meta extent says what the manifest recorded.
+/// The meta extent, which must be the one that the manifest recorded.
+fn read_meta(record: &TableMeta, reader: &dyn ObjectReader) -> Result<Meta> {
+    let bytes = read_extent(reader, &record.meta)?;
+    let path = reader.path();
+    let wrong = |what: String| corrupt(record.id, &what, path).offset(record.meta.offset);
+    let found = crc32c::crc32c(&bytes);
+    if found != record.meta.checksum {
+        return Err(
+            wrong("meta extent is not the one recorded".to_string()).expected(
+                format_args!("checksum {:08x}", record.meta.checksum),
+                format_args!("{found:08x}"),
+            ),
+        );
+    }
+    let meta = Meta::decode(&bytes, record.id).map_err(|error| match error {
+        MetaError::Wrong(what) => wrong(what),
+        MetaError::Version(version) => {
+            let what = format!("table {}: meta has format version {version}", record.id);
+            Error::new(ErrorKind::Unsupported, what).at(path)
+        }
+    })?;
+    compare(record, &meta).map_err(wrong)?;
+    Ok(meta)
+}
+
 /// The number of every entry, if the table was bulk loaded: it was written
 /// before its number was known, with [`LOADED_SEQ`] in every entry, and the
 /// manifest says which number holds.

@@ -7,7 +7,7 @@ use thermocline_model::key::compare_entries;
 
 use super::Table;
 use super::block_cursor::BlockCursor;
-use super::block_list::{BlockEntry, CONTINUES, HAS_DELETES, HAS_VERSIONS};
+use super::block_list::{BlockList, CONTINUES, HAS_DELETES, HAS_VERSIONS};
 use super::filter;
 use super::trailer::{SEVERAL_VERSIONS, Trailer};
 use crate::error::{Error, Result};
@@ -50,26 +50,23 @@ impl Table {
         done: &mut dyn FnMut(u64),
     ) -> TableReport {
         let record = self.record();
-        match self.read_meta().map(|meta| crc32c::crc32c(&meta)) {
-            Ok(found) if found == record.meta.checksum => {}
-            Ok(found) => wrong(
-                self.error("meta extent is not the one recorded")
-                    .offset(record.meta.offset)
-                    .expected(
-                        format_args!("checksum {:08x}", record.meta.checksum),
-                        format_args!("{found:08x}"),
-                    ),
-            ),
-            Err(error) => wrong(error),
-        }
+        let list = match self.read_list() {
+            Ok(list) => list,
+            Err(error) => {
+                wrong(error);
+                // It was whole when the table was opened: nothing now says what
+                // its blocks should be.
+                BlockList::default()
+            }
+        };
         done(record.meta.length);
         let mut before = (Vec::new(), SeqNo::ZERO);
         let mut found = Trailer::default();
         let (mut entries, mut deletes, mut raw_bytes) = (0, 0, 0);
         let mut seq_min = SeqNo::MAX;
         let mut damaged = vec![false; self.extents().len()];
-        for block in 0..self.block_count() {
-            match self.verify_block(block, &mut before) {
+        for block in 0..list.len() {
+            match self.verify_block(&list, block, &mut before) {
                 Ok(trailer) => {
                     entries += u64::from(trailer.entries);
                     deletes += u64::from(trailer.deletes);
@@ -79,15 +76,15 @@ impl Table {
                 }
                 Err(error) => {
                     wrong(error);
-                    damaged[usize::from(self.list().entries[block].extent)] = true;
+                    damaged[usize::from(list.entries[block].extent)] = true;
                     // What the next block is compared with, as far as the list
                     // knows it: any number may come behind this one.
-                    before = (self.list().last_key(block).to_vec(), SeqNo::MAX);
+                    before = (list.last_key(block).to_vec(), SeqNo::MAX);
                 }
             }
-            done(u64::from(self.list().entries[block].stored_bytes));
+            done(u64::from(list.entries[block].stored_bytes));
         }
-        if !damaged.contains(&true) {
+        if !damaged.contains(&true) && list.len() == self.block_count() {
             let counts = (entries, deletes, raw_bytes);
             if counts != (record.entries, record.deletes, record.raw_bytes) {
                 wrong(
@@ -146,9 +143,10 @@ impl Table {
         Ok(())
     }
 
-    /// Checks a block, whose entries come after `before`.
+    /// Checks a block against `list`, the table's. Its entries come after `before`.
     pub(crate) fn verify_block(
         self: &Arc<Self>,
+        list: &BlockList,
         index: usize,
         before: &mut (Vec<u8>, SeqNo),
     ) -> Result<Trailer> {
@@ -158,11 +156,11 @@ impl Table {
         let (trailer, _) = trailer.map_err(|what| self.block_error(index, &what))?;
         let decoded = super::Block::decode(&stored, Vec::new());
         let block = self.checked(index, decoded)?;
-        let entry: &BlockEntry = &self.list().entries[index];
+        let entry = &list.entries[index];
         let expected_flags = [
             (HAS_DELETES, trailer.deletes > 0),
             (HAS_VERSIONS, trailer.flags & SEVERAL_VERSIONS != 0),
-            (CONTINUES, before.0 == self.list().first_key(index)),
+            (CONTINUES, before.0 == list.first_key(index)),
         ];
         if expected_flags
             .iter()
@@ -178,15 +176,14 @@ impl Table {
             if !before.0.is_empty() && compare_entries((&before.0, before.1), (key, seq)).is_ge() {
                 return wrong("entries are out of order");
             }
-            if found.entries == 0 && (key != self.list().first_key(index) || seq != entry.first_seq)
-            {
+            if found.entries == 0 && (key != list.first_key(index) || seq != entry.first_seq) {
                 return wrong("first entry is not the one listed");
             }
             if block.find(key, seq).flatten().is_none_or(|f| f.seq != seq) {
                 return wrong("a search does not find an entry");
             }
             let hash = filter::key_hash(key);
-            if !self.list().may_contain(index, self.filter_probes(), hash) {
+            if !list.may_contain(index, self.filter_probes(), hash) {
                 return wrong("filter excludes a key");
             }
             found.entries += 1;
@@ -206,7 +203,7 @@ impl Table {
         if counts(&found) != counts(&trailer) || entry.seq_max.0 != found.seq_max {
             return wrong("trailer or block list miscounts");
         }
-        if before.0 != self.list().last_key(index) {
+        if before.0 != list.last_key(index) {
             return wrong("last key is not the one listed");
         }
         Ok(trailer)

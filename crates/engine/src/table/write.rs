@@ -17,6 +17,7 @@ use thermocline_model::{
 use super::Table;
 use super::block::Block;
 use super::block_build::BlockBuilder;
+use super::block_cursor::BlockCursor;
 use super::block_list::{BlockEntry, BlockList, CONTINUES, HAS_DELETES, HAS_VERSIONS};
 use super::compress::Compressor;
 use super::filter;
@@ -357,7 +358,7 @@ impl TableWriter {
             let mut buffer = cache.buffer(payload.len());
             buffer.extend_from_slice(payload);
             if let Ok(block) = Block::of(trailer, buffer) {
-                cache.insert(self.id, self.list.len() as u32, &Arc::new(block));
+                cache.insert_used(self.id, self.list.len() as u32, &Arc::new(block));
             }
         }
     }
@@ -371,42 +372,50 @@ impl TableWriter {
     }
 
     /// Adds a block of `from` as it is. `stored` is what
-    /// [`Table::read_block_stored`] returned. The block that was being made
-    /// ends. Every entry of the block must come after all before it.
+    /// [`Table::read_block_stored`] returned, and `content` is that decoded. The
+    /// block that was being made ends. Every entry of the block must come after
+    /// all before it.
     ///
     /// # Errors
     /// `InvalidArgument` when it does not or the tables' filters differ;
     /// `Corruption` when `stored` is not that block; I/O errors of the data
     /// object.
-    pub fn add_block_raw(&mut self, from: &Table, block: usize, stored: &[u8]) -> Result<()> {
+    pub(crate) fn add_block_raw(
+        &mut self,
+        from: &Table,
+        block: usize,
+        stored: &[u8],
+        content: &Block,
+    ) -> Result<()> {
         if !self.can_copy_from(from) {
             return Err(Error::invalid(
                 "the tables' filters differ: the block cannot be copied",
             ));
         }
-        let list = from.list();
-        let (source, first, last) = (
-            list.entries[block],
-            list.first_key(block),
-            list.last_key(block),
-        );
-        let order = self.last_key.as_slice().cmp(first);
-        let continues = order.is_eq();
-        if order.is_gt() || (continues && source.first_seq.0 >= self.last_tag >> 1) {
-            return Err(self.refusal(first, source.first_seq, Kind::Put, &[]));
-        }
         let (trailer, checksum) =
             Trailer::of(stored).map_err(|what| from.block_error(block, &what))?;
-        if checksum != source.checksum {
+        if checksum != from.index().place(block).checksum {
             return Err(from.block_error(block, "it is another block"));
         }
+        let mut at = BlockCursor::default();
+        let broken = || from.block_error(block, "its entries make no sense");
+        at.enter_first(content).ok_or_else(broken)?;
+        let (first, first_seq) = (at.key().to_vec(), SeqNo(at.tag() >> 1));
+        let order = self.last_key.cmp(&first);
+        let continues = order.is_eq();
+        if order.is_gt() || (continues && first_seq.0 >= self.last_tag >> 1) {
+            return Err(self.refusal(&first, first_seq, Kind::Put, &[]));
+        }
+        at.enter_last(content).ok_or_else(broken)?;
+        let last = at.key();
         self.flush_block()?;
         self.data.append(stored)?;
         self.data_checksum = crc32c::crc32c_append(self.data_checksum, stored);
         let flags = if continues { CONTINUES } else { 0 };
-        let entry = self.count(&trailer, stored.len(), checksum, source.first_seq.0, flags);
-        self.list.filters.extend_from_slice(list.filter(block));
-        let pushed = self.list.push(entry, first, last);
+        let entry = self.count(&trailer, stored.len(), checksum, first_seq.0, flags);
+        let filter = from.index().filter(block);
+        self.list.filters.extend_from_slice(filter);
+        let pushed = self.list.push(entry, &first, last);
         pushed.map_err(|what| Error::invalid(format!("table {}: {what}", self.id)))?;
         self.last_key.clear();
         self.last_key.extend_from_slice(last);

@@ -219,6 +219,14 @@ impl OpenTable {
         self.loaded.get().map_or(0, |t| t.memory_bytes())
     }
 
+    /// Lets the cache forget its blocks: it is in no version any more.
+    pub(crate) fn forget_blocks(&self) {
+        if let Some(table) = self.loaded.get() {
+            let cache = &self.home.context.cache;
+            cache.forget(self.meta.id, table.block_count());
+        }
+    }
+
     /// Retires every object that `keep` does not use as well.
     pub(crate) fn retire(&self, keep: Option<&OpenTable>) {
         for object in &self.objects {

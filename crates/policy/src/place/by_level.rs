@@ -9,11 +9,15 @@
 //!
 //! The rule goes by what lies there, so a new table may find its tier filled
 //! by older levels that are yet to leave. It goes there nevertheless while the
-//! device has room, rather than be moved again soon.
+//! capacity and the device have room, rather than be moved again soon. Of the
+//! capacity, tables count that the version names: what a merge writes takes the
+//! place of what it reads, and both are there only until it ends. Counted twice, a
+//! merge of a level that fills its tier would leave half of it on the next one.
 
 use thermocline_model::job::{Layout, NewTable};
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{TIERS_MAX, TierId};
+use thermocline_model::version::Slot;
 use thermocline_model::view::View;
 
 use crate::Placer;
@@ -31,9 +35,10 @@ pub struct ByLevel;
 impl Placer for ByLevel {
     fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
         let tiers = view.tiers.len().clamp(1, TIERS_MAX);
+        let fill = Fill::of(view);
+        let flushed = new.parents.is_empty() && matches!(new.slot, Slot::Newest(_));
         let has_room = |tier: usize, bytes: u64| {
-            let state = view.tiers.get(tier);
-            tier + 1 >= tiers || state.is_none_or(|t| t.room_bytes() >= bytes)
+            tier + 1 >= tiers || fill.has_room(view, tier, bytes, flushed)
         };
         let first_with_room = |from: usize, bytes: u64| {
             (from..tiers)
@@ -50,7 +55,6 @@ impl Placer for ByLevel {
                 migrates: false,
             };
         }
-        let fill = Fill::of(view);
         let (fitting, rule) = wanted(&fill, view, new);
         let data = first_with_room(fitting, new.size_bytes);
         let unhindered = fill.by_capacity(view);

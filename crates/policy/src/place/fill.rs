@@ -146,6 +146,19 @@ impl Fill {
         self.used[tier].saturating_add(bytes) <= self.limit[tier]
     }
 
+    /// Whether `bytes` more have room on `tier`: of its capacity, beside the tables
+    /// that the version names there, and on its device. The reserve is for what is
+    /// flushed.
+    #[must_use]
+    pub fn has_room(&self, view: &View<'_>, tier: usize, bytes: u64, flushed: bool) -> bool {
+        view.tiers.get(tier).is_none_or(|state| {
+            let by_capacity = state.capacity_bytes.saturating_sub(self.used[tier]);
+            let room = by_capacity.min(state.device_free_bytes);
+            let reserve = if flushed { 0 } else { state.reserve_bytes };
+            room.saturating_sub(reserve) >= bytes
+        })
+    }
+
     /// The first tier from `from` on that `bytes` more fit, else the last.
     #[must_use]
     pub fn first_that_fits(&self, from: usize, bytes: u64) -> usize {

@@ -23,7 +23,7 @@ use thermocline_model::view::View;
 
 use crate::Planner;
 use crate::place::fill::{ByTier, DEPTHS, Fill, depth};
-use crate::plan::leveled::URGENT_SCORE;
+use crate::plan::leveled::{URGENT_SCORE, WAITING_SCORE};
 use crate::pressure;
 
 /// Of a tier's limit, the least and the largest share that promotion leaves
@@ -31,7 +31,7 @@ use crate::pressure;
 const SPARE_SHARES: (f64, f64) = (0.1, 0.25);
 
 /// Tables by which a level may miss its quota before it is corrected.
-const MARGIN_TABLES: u64 = 2;
+const MARGIN_TABLES: u64 = 1;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -55,7 +55,8 @@ impl Planner for Balance {
 pub fn spare_bytes(view: &View<'_>, fill: &Fill) -> ByTier {
     let shape = view.shape;
     let parts: usize = view.version.keyspaces.values().map(|k| k.parts.len()).sum();
-    let newest = (parts * shape.newest_runs_merge) as f64 * shape.flush_bytes as f64;
+    let runs = (parts * shape.newest_runs_merge) as f64 * WAITING_SCORE;
+    let newest = runs * shape.flush_bytes as f64;
     let mut spare = [0; TIERS_MAX];
     for (spare, &limit) in spare.iter_mut().zip(&fill.limit).take(fill.tiers - 1) {
         let limit = limit as f64;

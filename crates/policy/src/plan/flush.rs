@@ -1,7 +1,9 @@
 //! Which part to flush.
 //!
 //! Memory comes first: of the parts whose sealed memtables hold a flush's
-//! worth, the one with the most bytes. Then the log: a part that writes little
+//! worth, the one with the most bytes. Writers that fill the memory slowly are let
+//! go on to half of it: what is in memory costs reads no device, and larger runs
+//! cost fewer merges. Then the log: a part that writes little
 //! would keep an old segment, and all after it, for ever, so once the log is
 //! too large the part that needs its oldest segment is flushed, however little
 //! it holds. A part that is being flushed is left alone.
@@ -17,14 +19,26 @@ use crate::Planner;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct FlushSealed;
+pub struct FlushSealed {
+    /// When the last flush was planned; 0 before the first.
+    planned_us: u64,
+}
+
+/// Writers that took longer than this, in microseconds, to fill a flush's worth of
+/// memory may fill as much again before it is flushed: that is still far from the
+/// end of the memory, and takes longer than a flush.
+const SLOW_WRITERS_US: u64 = 200_000;
 
 impl Planner for FlushSealed {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        sealed(view)
+        let took_us = view.now_us.saturating_sub(self.planned_us);
+        let slow = !view.idle && self.planned_us > 0 && took_us >= SLOW_WRITERS_US;
+        let sealed = if slow { None } else { sealed(view) };
+        let flush = sealed
             .or_else(|| oldest_segment(view))
-            .or_else(|| largest(view))
-            .map(Job::Flush)
+            .or_else(|| largest(view))?;
+        self.planned_us = view.now_us;
+        Some(Job::Flush(flush))
     }
 }
 

@@ -50,6 +50,13 @@ pub const REWRITE_AGE_US: u64 = 60_000_000;
 /// such merges could keep it waiting, and writers with it, for ever.
 pub const URGENT_SCORE: f64 = 2.0;
 
+/// A merge of newest runs rewrites about all of the base. While they hold less than
+/// this part of it, they wait for more of their kind,
+const NEWEST_SHARE: u64 = 4;
+
+/// but no longer than up to this score: each is one more place for reads to look.
+pub const WAITING_SCORE: f64 = 2.0;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Leveled;
@@ -128,9 +135,12 @@ fn find_due<'a>(
         });
     };
     for (part, index) in keyspace.parts.iter().zip(0u32..) {
-        let runs = oldest_free(view, &part.newest.runs).len() as f64;
-        let score = runs / view.shape.newest_runs_merge.max(1) as f64;
-        if score >= 1.0 {
+        let runs = oldest_free(view, &part.newest.runs);
+        let score = runs.len() as f64 / view.shape.newest_runs_merge.max(1) as f64;
+        let base = targets.bytes[targets.base] / keyspace.parts.len().max(1) as u64;
+        let bytes = bytes_of(runs.iter().flat_map(|r| &r.tables));
+        let worth = bytes >= base / NEWEST_SHARE || score >= WAITING_SCORE;
+        if score >= 1.0 && worth {
             add(score, Slot::Newest(index));
         }
     }

@@ -2,8 +2,10 @@
 //!
 //! The last level holds almost everything, and its size is what it is. The
 //! levels above are sized from it, upwards, each `level_ratio` times smaller,
-//! until one is no larger than `first_level_bytes`: the *base*, into which the
-//! newest levels are merged. So the levels above the last hold about
+//! until one is no larger than about `first_level_bytes`: the *base*, into which the
+//! newest levels are merged. About: up to twice as large. A level above it would be
+//! a fifth of `first_level_bytes` or less, which the newest runs alone can hold, so
+//! that it would cost a rewrite of the base for every time it fills, and save none. So the levels above the last hold about
 //! `1 / (level_ratio - 1)` of what the last holds, however full the store is,
 //! which bounds the space that stale entries take (1.11 at a ratio of 10).
 //! Sizing downwards from a fixed first level would let a freshly begun last
@@ -20,6 +22,9 @@ use thermocline_model::view::ShapeOptions;
 /// Index of the last level: L7. Seven levels at a ratio of 10 and a first
 /// level of 256 MiB reach 256 TiB.
 pub const BOTTOM: usize = 6;
+
+/// How many times `first_level_bytes` the base may have.
+const BASE_SLACK: u64 = 2;
 
 /// Bytes of a keyspace's levels, and what they should be.
 #[derive(Clone, PartialEq, Debug)]
@@ -49,8 +54,8 @@ impl Targets {
         while base > 0 {
             let above = target / ratio;
             // A level smaller than one table would only pass tables on.
-            let useful = target > first && above >= shape.table_bytes;
-            let in_use = bytes[base - 1] > 0 && target > first / 2;
+            let useful = target > first.saturating_mul(BASE_SLACK) && above >= shape.table_bytes;
+            let in_use = bytes[base - 1] > 0 && target > first.saturating_mul(BASE_SLACK) / 2;
             let in_use = in_use && above >= shape.table_bytes / 2;
             if !(useful || in_use) {
                 break;

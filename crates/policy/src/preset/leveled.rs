@@ -18,7 +18,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
 fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
-        flush: Box::new(FlushSealed),
+        flush: Box::new(FlushSealed::default()),
         planners: vec![Box::new(Leveled), Box::new(Balance)],
         placer: Arc::new(ByLevel),
         heat: Arc::new(Counters::default()),

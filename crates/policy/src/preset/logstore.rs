@@ -39,7 +39,7 @@ fn preset(name: &'static str, heat: &HeatOptions, optimised: bool) -> Preset {
     planners.push(Box::new(Belong));
     Preset {
         name,
-        flush: Box::new(FlushSealed),
+        flush: Box::new(FlushSealed::default()),
         planners,
         placer: Arc::new(ByShape),
         heat: Arc::new(Histograms::new(*heat)),

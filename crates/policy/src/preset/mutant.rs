@@ -20,7 +20,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
 fn make(heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
-        flush: Box::new(FlushSealed),
+        flush: Box::new(FlushSealed::default()),
         planners: vec![Box::new(Leveled), Box::new(Migrate)],
         placer: Arc::new(ByHeat),
         heat: Arc::new(Temperature::new(*heat)),

@@ -357,8 +357,9 @@ fn a_block_copied_raw_reads_like_one_written_anew() {
         while cursor.valid() {
             if cursor.at_block_start() && dice.below(2) == 0 {
                 let stored = cursor.block_stored().unwrap().into_owned();
+                let (block, content) = (cursor.block_index(), cursor.block().unwrap());
                 writer
-                    .add_block_raw(&source, cursor.block_index(), &stored)
+                    .add_block_raw(&source, block, &stored, content)
                     .unwrap();
                 cursor.skip_block().unwrap();
                 copied += 1;
@@ -394,12 +395,20 @@ fn a_raw_copy_out_of_order_or_of_another_block_is_refused() {
     };
     let source = write(&entries, &Cover::default(), options).open(0).unwrap();
     let stored = source.read_block_stored(30).unwrap();
+    let content = source.load_block(30, false).unwrap();
     let mut writer = TableWriter::new(TableId(8), options, Box::new(Memory::default()));
-    let error = writer.add_block_raw(&source, 29, &stored).unwrap_err();
+    let error = writer
+        .add_block_raw(&source, 29, &stored, &content)
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
-    writer.add_block_raw(&source, 30, &stored).unwrap();
+    writer
+        .add_block_raw(&source, 30, &stored, &content)
+        .unwrap();
     let earlier = source.read_block_stored(1).unwrap();
-    let error = writer.add_block_raw(&source, 1, &earlier).unwrap_err();
+    let content = source.load_block(1, false).unwrap();
+    let error = writer
+        .add_block_raw(&source, 1, &earlier, &content)
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let no_filters = TableWriterOptions {
         filter_bits_per_key: 0,
