@@ -10,7 +10,7 @@
 //! last, and where merges replace tables by the second they would fill the cache. So
 //! they are forgotten with their table, and what a merge makes of used blocks counts as
 //! used. The buffers of evicted blocks are kept for the
-//! next ones ([`buffers`]).
+//! next ones (`cache/buffers.rs`).
 //!
 //! ```
 //! use thermocline::cache::BlockCache;

@@ -377,7 +377,7 @@ impl Table {
     }
 
     /// The stored bytes of block `block`, verified, for
-    /// [`super::TableWriter::add_block_raw`].
+    /// `TableWriter::add_block_raw`.
     ///
     /// # Errors
     /// `Corruption` when they are not that block's; I/O errors.
