@@ -8,8 +8,9 @@ use std::ops::Bound;
 
 pub(crate) use thermocline::cost_model;
 pub(crate) use thermocline::{
-    DEFAULT_KEYSPACE, Db, DeviceProfile, Error, ErrorKind, Keyspace, OPTIONS_FILE, Options, Phase,
-    Progress, Result, StoreLock, Tier, Tuned, human_bytes, presets, repair_with, tune, verify_with,
+    DEFAULT_KEYSPACE, Db, DeviceProfile, Error, ErrorKind, Event, EventReader, Forecast, Keyspace,
+    OPTIONS_FILE, Options, Phase, Progress, Pulse, Result, StoreLock, Tier, Tuned, WhatIf,
+    forecast, human_bytes, presets, pulse, repair_with, tune, verify_with,
 };
 use thermocline::{DumpOptions, Durability, KeyspaceOptions, WriteBatch, WriteOptions, dump};
 
@@ -107,87 +108,6 @@ pub(crate) fn dump_file(
     entries: bool,
 ) -> Result<()> {
     dump(path, out, &DumpOptions { entries })
-}
-
-/// The counters and sizes of a store at one moment, as `demo` and `replay`
-/// report them. Counters only grow, so that two readings have a difference.
-#[derive(Clone, Debug, Default, serde::Serialize)]
-pub(crate) struct Reading {
-    /// Reads answered by a memtable.
-    pub(crate) memtable_hits: u64,
-    /// Reads answered by the block cache.
-    pub(crate) cache_hits: u64,
-    /// Reads of keys that are nowhere.
-    pub(crate) absent: u64,
-    /// Bytes written by merges.
-    pub(crate) merge_bytes: u64,
-    /// Bytes copied from one tier to another.
-    pub(crate) relocate_bytes: u64,
-    /// The tiers, fast first.
-    pub(crate) tiers: Vec<TierReading>,
-}
-
-/// One tier's part of a [`Reading`].
-#[derive(Clone, Debug, Default, serde::Serialize)]
-pub(crate) struct TierReading {
-    pub(crate) name: String,
-    /// Reads answered by a block read from the tier.
-    pub(crate) hits: u64,
-    pub(crate) used_bytes: u64,
-    pub(crate) capacity_bytes: u64,
-    pub(crate) price_usd_gb_month: f64,
-    pub(crate) price_usd_month: f64,
-}
-
-impl Reading {
-    /// What `db` says now.
-    pub(crate) fn of(db: &Db) -> Reading {
-        let stats = db.stats();
-        Reading {
-            memtable_hits: stats.memtable_hits,
-            cache_hits: stats.cached_hits,
-            absent: stats.misses,
-            merge_bytes: stats.merge_out_bytes,
-            relocate_bytes: stats.relocated_bytes,
-            tiers: stats
-                .tiers
-                .iter()
-                .map(|tier| TierReading {
-                    name: tier.name.clone(),
-                    hits: tier.hits,
-                    used_bytes: tier.used_bytes,
-                    capacity_bytes: tier.capacity_bytes,
-                    price_usd_gb_month: tier.price_usd_gb_month,
-                    price_usd_month: tier.price_usd_month,
-                })
-                .collect(),
-        }
-    }
-
-    /// This reading with its counters counted from `earlier` on; sizes and
-    /// prices stay those of now.
-    pub(crate) fn since(&self, earlier: &Reading) -> Reading {
-        let mut delta = self.clone();
-        delta.memtable_hits = self.memtable_hits.saturating_sub(earlier.memtable_hits);
-        delta.cache_hits = self.cache_hits.saturating_sub(earlier.cache_hits);
-        delta.absent = self.absent.saturating_sub(earlier.absent);
-        delta.merge_bytes = self.merge_bytes.saturating_sub(earlier.merge_bytes);
-        delta.relocate_bytes = self.relocate_bytes.saturating_sub(earlier.relocate_bytes);
-        for (tier, before) in delta.tiers.iter_mut().zip(&earlier.tiers) {
-            tier.hits = tier.hits.saturating_sub(before.hits);
-        }
-        delta
-    }
-
-    /// The price of the bytes held now, in USD a month.
-    pub(crate) fn price_usd_month(&self) -> f64 {
-        self.tiers.iter().map(|tier| tier.price_usd_month).sum()
-    }
-
-    /// All reads that found a value, wherever it lay.
-    pub(crate) fn hits(&self) -> u64 {
-        self.memtable_hits + self.cache_hits + self.tiers.iter().map(|t| t.hits).sum::<u64>()
-    }
 }
 
 /// The number of levels on each tier; one that spans tiers counts where most of its

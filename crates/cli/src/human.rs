@@ -53,6 +53,32 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
+/// A moment in microseconds since the Unix epoch, in UTC: `2026-11-21 10:38:27.123`.
+pub(crate) fn moment(micros: u64) -> String {
+    let (days, within) = (micros / 86_400_000_000, micros % 86_400_000_000);
+    let (year, month, day) = civil(days);
+    let (seconds, millis) = (within / 1_000_000, within / 1_000 % 1_000);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millis:03}")
+}
+
+/// Year, month and day of a day counted from 1970-01-01: years are counted from
+/// March on, so that leap days come last, in eras of 400 years.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let in_month = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    (era * 400 + year + later, month, in_month)
+}
+
 /// US dollars, with as many decimals as small sums need.
 pub(crate) fn dollars(usd: f64) -> String {
     if usd == 0.0 || usd >= 1.0 {
@@ -196,6 +222,11 @@ mod tests {
         assert_eq!(percent(1, 0), "-");
         assert_eq!(percent(1, 3), "33.3%");
         assert_eq!(duration(Duration::from_secs(185)), "3 min 05 s");
+        assert_eq!(moment(0), "1970-01-01 00:00:00.000");
+        assert_eq!(moment(951_827_696_789_000), "2000-02-29 12:34:56.789");
+        assert_eq!(moment(4_107_542_399_999_999), "2100-02-28 23:59:59.999");
+        // The largest there is does not end it.
+        assert!(moment(u64::MAX).starts_with("586524-"));
         assert_eq!(duration(Duration::from_secs(7620)), "2 h 07 min");
     }
 }

@@ -4,8 +4,8 @@
 //! only; messages and progress go to standard error.
 //!
 //! A library, so that the fuzzer reaches the readers of input files
-//! ([`decode`]) and the benchmark the traces ([`accesses`]); the program is
-//! [`run`].
+//! ([`decode`]) and the benchmark the traces ([`accesses`]) and the pages with
+//! plots ([`html`]); the program is [`run`].
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -15,24 +15,31 @@ use clap::Parser;
 #[doc(hidden)]
 pub mod accesses;
 mod chunk;
+mod clients;
 mod columns;
 mod command;
 #[doc(hidden)]
 pub mod decode;
 mod engine;
 mod exit;
+#[doc(hidden)]
+pub mod html;
 mod human;
 mod input;
 mod latency;
 mod measure;
 mod model;
+mod plot;
 mod position;
 mod progress;
 mod replay;
 mod report;
+mod slow;
 mod store;
+mod story;
 mod temporary;
 mod text;
+mod watch;
 mod workload;
 
 use exit::{Exit, Failure};

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use crate::columns::table;
-use crate::engine::Reading;
+use crate::engine::Pulse;
 use crate::human;
 use crate::latency::Percentiles;
 
@@ -27,8 +27,8 @@ pub(crate) fn latencies(out: &mut dyn Write, kinds: &[(&str, Percentiles)]) -> i
 }
 
 /// Prints from where the reads of `delta` were served.
-pub(crate) fn served(out: &mut dyn Write, delta: &Reading) -> io::Result<()> {
-    let reads = delta.hits() + delta.absent;
+pub(crate) fn served(out: &mut dyn Write, delta: &Pulse) -> io::Result<()> {
+    let reads = delta.hits() + delta.misses;
     let row = |name: String, count: u64| {
         vec![
             format!("  {name}"),
@@ -38,26 +38,26 @@ pub(crate) fn served(out: &mut dyn Write, delta: &Reading) -> io::Result<()> {
     };
     let mut rows = vec![
         row("memory (memtables)".into(), delta.memtable_hits),
-        row("memory (block cache)".into(), delta.cache_hits),
+        row("memory (block cache)".into(), delta.cached_hits),
     ];
     for tier in &delta.tiers {
         rows.push(row(format!("tier {} (block read)", tier.name), tier.hits));
     }
-    if delta.absent > 0 {
-        rows.push(row("nowhere (absent keys)".into(), delta.absent));
+    if delta.misses > 0 {
+        rows.push(row("nowhere (absent keys)".into(), delta.misses));
     }
     table(out, &rows, |column| column == 0)
 }
 
 /// Prints bytes and price of each tier, and what one tier alone would cost.
-pub(crate) fn tiers(out: &mut dyn Write, now: &Reading) -> io::Result<()> {
+pub(crate) fn tiers(out: &mut dyn Write, now: &Pulse) -> io::Result<()> {
     let header = ["  tier", "used", "capacity", "USD/GB/month", "USD/month"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for tier in &now.tiers {
         rows.push(vec![
             format!("  {}", tier.name),
             human::bytes(tier.used_bytes),
-            if tier.capacity_bytes == u64::MAX {
+            if tier.capacity_bytes >= i64::MAX as u64 {
                 "the device".into()
             } else {
                 human::bytes(tier.capacity_bytes)
@@ -73,7 +73,7 @@ pub(crate) fn tiers(out: &mut dyn Write, now: &Reading) -> io::Result<()> {
         writeln!(
             out,
             "  together {} a month; all of it on {} would cost {}",
-            human::dollars(now.price_usd_month()),
+            human::dollars(now.price_usd_month),
             first.name,
             human::dollars(alone)
         )?;

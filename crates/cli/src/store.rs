@@ -8,7 +8,7 @@ use crate::engine::{
     DEFAULT_KEYSPACE, Db, DeviceProfile, ErrorKind, Keyspace, OPTIONS_FILE, Options, StoreLock,
     Tier,
 };
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::human;
 
 /// The arguments that name a store.
@@ -85,6 +85,11 @@ pub(crate) struct ReadArgs {
 }
 
 impl ReadArgs {
+    /// The options of the named store.
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
+        self.store.options()
+    }
+
     /// Opens the named store.
     pub(crate) fn open(&self) -> Result<ReadStore, Failure> {
         let options = self.store.options()?.create_if_missing(false);
@@ -112,6 +117,19 @@ impl std::ops::Deref for ReadStore {
 
     fn deref(&self) -> &Db {
         &self.db
+    }
+}
+
+/// Refuses a store that is not there, for commands that do not open it.
+pub(crate) fn check_is_there(options: &Options) -> Result<(), Failure> {
+    let first = options.tier_list().first();
+    match first.map(Tier::path) {
+        Some(path) if path.is_dir() => Ok(()),
+        Some(path) => Err(Failure::new(
+            Exit::Failed,
+            format!("{}: there is no store", path.display()),
+        )),
+        None => Err(Failure::usage("the options name no tier")),
     }
 }
 
@@ -197,6 +215,22 @@ impl TwoTiers {
             .reserve_bytes(reserve_bytes)
             .tier_fill_share(Self::FILL_SHARE)
             .block_cache_bytes(self.cache_bytes)
+    }
+}
+
+impl TwoTiers {
+    /// As [`TwoTiers::options`], with a preset, its cost target, and heat that follows
+    /// within seconds.
+    pub(crate) fn with_preset(&self, dir: &Path, preset: &str, target: Option<f64>) -> Options {
+        let options = self.options(dir).preset(preset);
+        let options = options
+            .heat_epoch_ms(100)
+            .cooling_coefficient(0.9)
+            .migration_cool_down_s(2);
+        match target {
+            Some(target) => options.cost_target_usd_per_gb_month(target),
+            None => options,
+        }
     }
 }
 

@@ -317,6 +317,166 @@ fn stat_and_explain_speak_and_print_json() {
 }
 
 #[test]
+fn an_interval_is_explained_table_by_table() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    let range = ["explain", "--db", &db, "--range", "key000100", "key000200"];
+    let told = json(&[&range[..], &["--json"]].concat());
+    let tables = told["tables"].as_array().unwrap();
+    assert!(!tables.is_empty());
+    for table in tables {
+        assert_eq!(table["tier"], "main");
+        assert_eq!(table["rule"], "only-tier");
+    }
+    assert!(exits(0, &range).contains("because: only-tier"));
+    let none = exits(0, &["explain", "--db", &db, "--range", "x", "y"]);
+    assert!(none.contains("0 tables"), "{none}");
+    exits(2, &["explain", "--db", &db, "--range", "b", "a"]);
+    exits(2, &["explain", "--db", &db, "--range", "b"]);
+    exits(2, &["explain", "--db", &db, "key", "--range", "a", "b"]);
+    exits(2, &["explain", "--db", &db]);
+    exits(2, &["explain", "--db", &db, "k", "--keyspace", "none"]);
+}
+
+#[test]
+fn events_outlive_the_process_and_stand_damage() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    for _ in 0..3 {
+        exits(0, &["put", "--db", &db, "key", "value"]);
+        exits(0, &["compact", "--db", &db]);
+    }
+    let events = json_lines(&["events", "--db", &db, "--json", "--last", "all"]);
+    let flushes = |events: &[serde_json::Value]| {
+        let flushes = events.iter().filter(|e| e["job"] == "flush");
+        flushes.count()
+    };
+    assert!(flushes(&events) >= 3, "{events:?}");
+    let numbers: Vec<_> = events.iter().map(|e| e["number"].as_u64()).collect();
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(events.iter().all(|e| e["reason"]["rule"].is_string()));
+    let only = json_lines(&[
+        "events", "--db", &db, "--json", "--job", "flush", "--last", "2",
+    ]);
+    assert_eq!((only.len(), flushes(&only)), (2, 2));
+    assert!(exits(0, &["events", "--db", &db]).contains("because"));
+    let record = Path::new(&db).join("EVENTS");
+    let dumped = exits(0, &["dump", record.to_str().unwrap()]);
+    assert!(dumped.contains("because"), "{dumped}");
+    let mut bytes = fs::read(&record).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 8].fill(0);
+    fs::write(&record, &bytes).unwrap();
+    let left = json_lines(&["events", "--db", &db, "--json", "--last", "all"]);
+    assert!(left.len() + 2 >= events.len() && left.len() < events.len());
+    exits(4, &["dump", record.to_str().unwrap()]);
+    exits(0, &["verify", "--db", &db]);
+    exits(0, &["get", "--db", &db, "key"]);
+    fs::remove_file(&record).unwrap();
+    assert_eq!(exits(0, &["events", "--db", &db]), "");
+    exits(3, &["events", "--db", &scratch.path("absent")]);
+    exits(2, &["events", "--db", &db, "--last", "few"]);
+}
+
+#[test]
+fn events_are_followed_while_other_processes_make_them() {
+    let scratch = Scratch::new();
+    let db = store(&scratch);
+    let follow = ["events", "--db", &db, "--follow", "--json", "--last", "0"];
+    let mut child = start(&follow);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // It may begin later than the first of these.
+    let (stop, over) = std::sync::mpsc::channel::<()>();
+    let at = db.clone();
+    let writer = std::thread::spawn(move || {
+        while over.recv_timeout(Duration::from_millis(50)).is_err() {
+            exits(0, &["put", "--db", &at, "key", "value"]);
+            exits(0, &["compact", "--db", &at]);
+        }
+    });
+    let mut last = 0;
+    for _ in 0..5 {
+        let line = lines.next().unwrap().unwrap();
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let number = event["number"].as_u64().unwrap();
+        assert!(number > last && event["job"].is_string(), "{line}");
+        last = number;
+    }
+    stop.send(()).unwrap();
+    writer.join().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_dry_run_says_what_would_move_and_changes_nothing() {
+    let scratch = Scratch::new();
+    let db = priced_store(&scratch);
+    exits(0, &["compact", "--db", &db]);
+    let dry = ["tune", "--db", &db, "--dry-run", "--cost-target", "0.05"];
+    let forecast = json(&[&dry[..], &["--json"]].concat());
+    assert_eq!(forecast["moved_tables"], 1, "{forecast}");
+    assert_eq!(forecast["moves"][0]["to"], 1);
+    assert!(exits(0, &dry).contains("nothing was changed"));
+    assert!(target(&db).is_null());
+    let stat = json(&["stat", "--db", &db, "--tables", "--json"]);
+    assert_eq!(stat["tables"][0]["tier"], "fast");
+    let preset = ["tune", "--db", &db, "--dry-run", "--preset", "leveled"];
+    assert_eq!(
+        json(&[&preset[..], &["--json"]].concat())["preset"],
+        "leveled"
+    );
+    let wrong = |arguments: &[&str]| {
+        let output = run(&[&["tune", "--db", &db], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        common::text(&output.stderr)
+    };
+    let err = wrong(&["--dry-run", "--cost-target", "9"]);
+    assert!(err.contains("the dearest 0.5"), "{err}");
+    let err = wrong(&["--dry-run", "--preset", "best"]);
+    assert!(err.contains("mutant") && err.contains("best"), "{err}");
+    wrong(&["--preset", "leveled"]);
+    wrong(&["--dry-run"]);
+}
+
+#[test]
+fn a_store_is_watched_and_asked_while_another_process_uses_it() {
+    let scratch = Scratch::new();
+    let db = priced_store(&scratch);
+    let watch = [
+        "stat", "--db", &db, "--watch", "1", "--lines", "1", "--json",
+    ];
+    let at_rest = json(&watch);
+    assert_eq!(at_rest["pulse"]["preset"], "mutant");
+    assert_eq!(at_rest["pulse"]["writes"], 0);
+    let mut child = start(&["load", "--db", &db, "-", "--format", "csv"]);
+    let mut stdin = child.stdin.take().unwrap();
+    let lock = Path::new(&db).join("LOCK");
+    assert!(lock.exists());
+    let began = Instant::now();
+    // Until the load has it open.
+    while run(&["stat", "--db", &db]).status.code() != Some(5) {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+        if child.try_wait().unwrap().is_some() {
+            // It has met the command that looked.
+            child = start(&["load", "--db", &db, "-", "--format", "csv"]);
+            stdin = child.stdin.take().unwrap();
+        }
+    }
+    let watched = json(&watch);
+    assert_eq!(watched["pulse"]["tiers"][0]["name"], "fast");
+    assert!(exits(0, &watch[..7]).contains("USD/GB"));
+    let dry = ["tune", "--db", &db, "--dry-run", "--cost-target", "0.05"];
+    assert_eq!(json(&[&dry[..], &["--json"]].concat())["moved_tables"], 1);
+    stdin.write_all(b"id\n1\n").unwrap();
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    exits(2, &["stat", "--db", &db, "--watch", "0"]);
+    exits(2, &["stat", "--db", &db, "--lines", "2"]);
+}
+
+#[test]
 fn compaction_keeps_what_is_there() {
     let scratch = Scratch::new();
     let db = store(&scratch);
@@ -442,6 +602,7 @@ fn every_command_has_help_with_examples() {
         "stat",
         "tune",
         "explain",
+        "events",
         "dump",
         "verify",
         "repair",

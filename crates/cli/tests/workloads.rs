@@ -16,33 +16,48 @@ fn keys(count: u32) -> Vec<u8> {
 }
 
 #[test]
-fn the_demo_shows_speed_latency_tiers_and_price() {
+fn the_demo_tells_of_price_heat_and_moves_and_leaves_only_its_page() {
     let scratch = Scratch::new();
-    let dir = scratch.path("");
+    let (dir, page) = (scratch.path("dir"), scratch.path("demo.html"));
+    std::fs::create_dir(&dir).unwrap();
     let small = [
         "--records",
         "3000",
-        "--operations",
-        "5000",
+        "--seconds",
+        "4",
         "--scratch",
         &dir,
+        "--html",
+        &page,
     ];
     let shown = exits(0, &[&["demo"][..], &small].concat());
     for expected in [
-        "a second",
-        "p99",
-        "served",
-        "fast",
-        "cheap",
-        "USD/month",
+        "what it may cost is 0.4",
+        "what it may cost is 0.2",
+        "what it may cost is 0.3",
+        "other records are the hot ones",
+        "the dry run had said",
+        "USD per GB and month",
+        "Mean time of a read",
+        "because:",
         "0 were wrong",
     ] {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("<svg") && html.contains("Bytes moved"));
+    assert!(!html.contains("http://") && !html.contains("<script"));
     let object = json(&[&["demo", "--json"][..], &small].concat());
-    assert_eq!(object["operations"], 5000);
     assert_eq!(object["wrong"], 0);
+    assert_eq!(object["phases"].as_array().unwrap().len(), 4);
+    assert!(object["phases"][1]["forecast"]["moved_tables"].is_u64());
     assert_eq!(files(dir.as_ref()).len(), 0, "nothing is left behind");
+    // A page that cannot be written is said, and no more than that.
+    let nowhere = scratch.path("none/demo.html");
+    let small = [&["demo"][..], &small[..6], &["--html", &nowhere]].concat();
+    assert!(exits(0, &small).contains("was not written"));
+    exits(2, &["demo", "--seconds", "0"]);
+    exits(2, &["demo", "--records", "1"]);
 }
 
 #[test]
@@ -67,6 +82,31 @@ fn a_replay_checks_every_value_and_leaves_nothing_behind() {
     assert_eq!(files(dir.as_ref()).len(), 0);
     let table = exits(0, &["replay", &trace, "--limit", "100", "--window", "10s"]);
     assert!(table.contains("100 accesses to"), "{table}");
+}
+
+#[test]
+fn a_replay_keeps_to_a_target_and_shows_price_and_share() {
+    let scratch = Scratch::new();
+    let (dir, trace) = (scratch.path("dir"), scratch.file("t.keys", &keys(20_000)));
+    std::fs::create_dir(&dir).unwrap();
+    let budget = ["--preset", "mutant", "--cost-target", "0.1"];
+    let replay = [&["replay", &trace, "--scratch", &dir][..], &budget].concat();
+    let lines = json_lines(&[&replay[..], &["--json"]].concat());
+    let windows: Vec<_> = lines.iter().filter(|l| l["type"] == "window").collect();
+    for window in &windows {
+        assert_eq!(window["target_usd_gb_month"], 0.1);
+        assert!(window["fast_share"].is_number() && window["price_usd_gb_month"].is_number());
+    }
+    assert!(exits(0, &replay).contains("USD/GB"));
+    exits(
+        2,
+        &["replay", &trace, "--scratch", &dir, "--cost-target", "0.1"],
+    );
+    exits(
+        2,
+        &["replay", &trace, "--scratch", &dir, "--preset", "best"],
+    );
+    assert_eq!(files(dir.as_ref()).len(), 0);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use thermocline_model::cover::Cover;
 use thermocline_model::edit::{Change, Edit};
+use thermocline_model::job::Reason;
 use thermocline_model::key::{Kind, SeqNo};
 use thermocline_model::table::TableMeta;
 use thermocline_model::tier::TierId;
@@ -23,6 +24,7 @@ use crate::batch::{BATCH_BYTES_MAX, check_key};
 use crate::db::Handle;
 use crate::engine::{Engine, Space};
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Event;
 use crate::job::output::{Host, Outputs, Target};
 use crate::step::Scheduler;
 use crate::table::LOADED_SEQ;
@@ -229,7 +231,17 @@ impl BulkLoad {
         commit.next_seq = seq.next();
         engine.published.publish(seq, seq);
         drop(commit);
-        outputs.keep();
+        let now_us = engine.environment.clock.now_micros();
+        let reason = Reason::new("bulk-load")
+            .with("entries", entries as f64)
+            .with("bytes", bytes as f64);
+        let what = format!("{} tables of a bulk load", tables.len());
+        engine.events.push(Event {
+            keyspace: self.space.name.clone(),
+            tables_out: outputs.keep(),
+            bytes_out: bytes,
+            ..Event::new("load", what, reason, now_us)
+        });
         engine.update_full();
         engine.trim_log();
         engine.counters.bulk_bytes.add(bytes);

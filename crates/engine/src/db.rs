@@ -18,7 +18,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::keyspace::{Keyspace, KeyspaceOptions};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::stats::{Event, Stats, TableInfo};
 use crate::step::Role;
 use crate::store::Environment;
 use crate::write::WriteOptions;
@@ -496,57 +495,6 @@ impl Db {
         crate::checkpoint::checkpoint(self.engine(), directory)
     }
 
-    /// State and history of the store since it was opened.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-    /// db.put(b"key", b"value")?;
-    /// db.get(b"key")?;
-    /// let stats = db.stats();
-    /// assert_eq!((stats.writes, stats.memtable_hits), (1, 1));
-    /// println!("{stats}"); // As `thermocline stats` shows it.
-    /// # Ok::<(), thermocline::Error>(())
-    /// ```
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        crate::report::stats(self.engine())
-    }
-
-    /// Every table.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-    /// db.put(b"a", b"")?;
-    /// db.put(b"b", b"")?;
-    /// db.flush()?;
-    /// let table = &db.tables()[0];
-    /// assert_eq!((table.entries, &*table.slot, &*table.tier), (2, "L0.0", "main"));
-    /// # Ok::<(), thermocline::Error>(())
-    /// ```
-    #[must_use]
-    pub fn tables(&self) -> Vec<TableInfo> {
-        crate::report::tables(self.engine())
-    }
-
-    /// The last `count` background jobs, oldest first.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-    /// db.put(b"key", b"value")?;
-    /// db.flush()?;
-    /// let event = &db.events(1)[0];
-    /// assert_eq!(event.job, "flush");
-    /// println!("{}", event.reason); // The rule, and the numbers it compared.
-    /// # Ok::<(), thermocline::Error>(())
-    /// ```
-    #[must_use]
-    pub fn events(&self, count: usize) -> Vec<Event> {
-        self.engine().counters.events(count)
-    }
-
     /// The options it was opened with.
     ///
     /// ```
@@ -603,6 +551,7 @@ impl Handle {
         self.engine.home.context.close_readers();
         self.engine.bury();
         self.engine.save_heat();
+        self.engine.record_events();
         let mut commit = self.engine.commit.lock();
         match commit.log.take() {
             Some(mut log) => {

@@ -13,6 +13,7 @@ use thermocline_model::table::{Extent, TableMeta};
 
 use crate::batch::Operations;
 use crate::error::{Error, Result};
+use crate::events::{self, EVENTS_FILE, OLD_EVENTS_FILE};
 use crate::heat::{self, HEAT_FILE, HeatFile};
 use crate::log::{self, Found};
 use crate::store::{Environment, ObjectKind, ObjectName, TIER_FILE_NAME, TIER_MAGIC, TierIdentity};
@@ -44,7 +45,8 @@ pub struct DumpOptions {
 }
 
 /// Prints the file at `path`, which may be a log segment, a table's meta or
-/// data object, a manifest, the pointer to it, a tier's identity, or a heat file.
+/// data object, a manifest, the pointer to it, a tier's identity, a heat file, or a
+/// record of events.
 ///
 /// ```
 /// use thermocline::{Db, DumpOptions, Options};
@@ -123,6 +125,9 @@ impl Page<'_> {
         if name == HEAT_FILE || bytes.starts_with(&heat::MAGIC) {
             return self.heat(bytes);
         }
+        if [EVENTS_FILE, OLD_EVENTS_FILE].contains(&name) || bytes.starts_with(&events::MAGIC) {
+            return self.events(bytes);
+        }
         let number = manifest::number_of(name).or_else(|| manifest::claimed_number(bytes));
         if let Some(number) = number.filter(|_| object.is_none()) {
             return self.manifest(number, bytes);
@@ -175,6 +180,22 @@ impl Page<'_> {
             }
             Err(error) => self.damaged(error.offset_at().unwrap_or(0), &error.words()),
         }
+    }
+
+    fn events(&mut self, bytes: &[u8]) -> Result<()> {
+        let (events, damaged) = events::read(bytes);
+        for event in events {
+            line!(
+                self,
+                "{:>10}  at {} us {event}",
+                event.number,
+                event.started_us
+            )?;
+        }
+        if damaged > 0 {
+            self.damaged(0, &format!("{damaged} stretches that are no events"))?;
+        }
+        Ok(())
     }
 
     fn heat(&mut self, bytes: &[u8]) -> Result<()> {

@@ -21,6 +21,7 @@ use thermocline_model::tier::{TierId, TierState};
 use thermocline_model::version::{KeyspaceId, Version};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Events;
 use crate::log::{LocalLog, LogSyncer};
 use crate::memory::{ArenaPool, Memtable, MemtableOptions};
 use crate::options::{Options, Tier};
@@ -203,6 +204,7 @@ pub(crate) struct Engine {
     pub(crate) done: Condvar,
     pub(crate) next_id: AtomicU64,
     pub(crate) counters: Counters,
+    pub(crate) events: Events,
     pub(crate) poisoned: Mutex<Option<Error>>,
     pub(crate) is_poisoned: AtomicBool,
     pub(crate) closing: AtomicBool,

@@ -1,4 +1,5 @@
-//! Explanations: where a key is found and why it lies there.
+//! Explanations: where a key or an interval of keys lies, how hot that is, what put it
+//! there, and what would move it next.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -10,7 +11,9 @@ use thermocline_model::key::{Kind, SeqNo};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::engine::{Engine, Space};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::events::Event;
+use crate::stats::human_bytes;
 
 /// Where a key is found, newest place first: the first one answers reads.
 ///
@@ -77,6 +80,144 @@ pub struct Place {
     pub rule: Option<String>,
     /// What would move it next.
     pub next: Option<String>,
+    /// The job that put it there, as long as the record of events knows.
+    pub put_by: Option<Event>,
+}
+
+/// Which tables may hold the keys of an interval. See
+/// [`Keyspace::explain_range`](crate::Keyspace::explain_range).
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"planet", b"earth")?;
+/// let explanation = db.explain_range(None, None)?;
+/// assert!(explanation.tables.is_empty() && explanation.memtable_bytes > 0);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Clone, Debug, Serialize)]
+pub struct RangeExplanation {
+    /// The bounds, escaped; none for no bound. The end is exclusive.
+    pub start: Option<String>,
+    /// See `start`.
+    pub end: Option<String>,
+    /// Bytes of all memtables of the keyspace, which may hold newer entries.
+    pub memtable_bytes: u64,
+    /// The tables, newest place first, then by key.
+    pub tables: Vec<TablePlace>,
+}
+
+/// One table whose keys overlap an interval.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"planet", b"earth")?;
+/// db.flush()?;
+/// let place = db.explain_range(Some(b"p"), None)?.tables.remove(0);
+/// assert_eq!((&*place.slot, &*place.tier, &*place.rule), ("L0.0", "main", "only-tier"));
+/// assert_eq!(place.put_by.unwrap().job, "flush");
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Clone, Debug, Serialize)]
+pub struct TablePlace {
+    /// The table's number.
+    pub table: u64,
+    /// Its slot, such as `L1`.
+    pub slot: String,
+    /// The tier of its data.
+    pub tier: String,
+    /// Its keys, as `[first..last]`.
+    pub range: String,
+    /// Its data bytes.
+    pub data_bytes: u64,
+    /// Point reads that looked into it, and that it answered, since the store was
+    /// opened.
+    pub probes: u64,
+    /// See `probes`.
+    pub hits: u64,
+    /// Block reads per second and MiB of the table, smoothed; none where the
+    /// preset keeps no temperatures, and for a table that is too young.
+    pub temperature: Option<f64>,
+    /// The rule that keeps it there.
+    pub rule: String,
+    /// What the rule compares, each number with name and unit.
+    pub numbers: Vec<(String, f64)>,
+    /// What would move it next.
+    pub next: Option<String>,
+    /// The job that put it there, as long as the record of events knows.
+    pub put_by: Option<Event>,
+}
+
+impl fmt::Display for RangeExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let start = self.start.as_deref().unwrap_or("the first key");
+        match &self.end {
+            Some(end) => write!(f, "keys from {start} up to {end}")?,
+            None => write!(f, "keys from {start} on")?,
+        }
+        let bytes = self.tables.iter().map(|t| t.data_bytes).sum();
+        write!(
+            f,
+            ": {} table{} with {}",
+            self.tables.len(),
+            if self.tables.len() == 1 { "" } else { "s" },
+            human_bytes(bytes)
+        )?;
+        let mut tiers: Vec<(&str, u64)> = Vec::new();
+        for table in &self.tables {
+            match tiers.iter_mut().find(|(name, _)| *name == table.tier) {
+                Some((_, bytes)) => *bytes += table.data_bytes,
+                None => tiers.push((&table.tier, table.data_bytes)),
+            }
+        }
+        for (at, (tier, bytes)) in tiers.iter().enumerate() {
+            let joint = if at == 0 { ": " } else { ", " };
+            write!(f, "{joint}{} on {tier}", human_bytes(*bytes))?;
+        }
+        if self.memtable_bytes > 0 {
+            let memtables = human_bytes(self.memtable_bytes);
+            write!(f, "; {memtables} in memtables of the keyspace")?;
+        }
+        for table in &self.tables {
+            write!(
+                f,
+                "\n  table {:06} {} in {} on tier {}, {}, read {} times, answered {}",
+                table.table,
+                table.range,
+                table.slot,
+                table.tier,
+                human_bytes(table.data_bytes),
+                table.probes,
+                table.hits
+            )?;
+            if let Some(temperature) = table.temperature {
+                write!(f, ", temperature {temperature:.3} reads/s/MiB")?;
+            }
+            let reason = Reason {
+                rule: table.rule.clone(),
+                numbers: table.numbers.clone(),
+            };
+            write!(f, "\n    because: {reason}")?;
+            tell(f, &table.put_by, &table.next)?;
+        }
+        Ok(())
+    }
+}
+
+/// What put a table there and what would move it next.
+fn tell(f: &mut fmt::Formatter<'_>, put: &Option<Event>, next: &Option<String>) -> fmt::Result {
+    if let Some(event) = put {
+        let (number, job, reason) = (event.number, &event.job, &event.reason);
+        write!(
+            f,
+            "\n    put there by: {job} (event {number}) because {reason}"
+        )?;
+    }
+    match next {
+        Some(next) => write!(f, "\n    next: {next}"),
+        None => Ok(()),
+    }
 }
 
 impl fmt::Display for Explanation {
@@ -109,9 +250,7 @@ impl fmt::Display for Explanation {
             if let Some(rule) = &place.rule {
                 write!(f, "\n    because: {rule}")?;
             }
-            if let Some(next) = &place.next {
-                write!(f, "\n    next: {next}")?;
-            }
+            tell(f, &place.put_by, &place.next)?;
         }
         Ok(())
     }
@@ -144,6 +283,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
     };
     let nothing = BTreeSet::new();
     let policy_view = scene.view(&nothing, &[]);
+    let mut put_by = put_by(engine);
     let mut places = Vec::new();
     for (at, memtable) in view.parts[part].memtables().enumerate() {
         let kind = if at == 0 {
@@ -176,6 +316,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
                     "a flush, when enough memtables are sealed or the log grows too long"
                         .to_string(),
                 ),
+                put_by: None,
             });
         }
     }
@@ -218,11 +359,83 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
                 .to_string()
             }),
             next: why.and_then(|w| w.next),
+            put_by: put_by.remove(&open.meta.id.0),
         });
     }
     Ok(Explanation {
         key: key.escape_ascii().to_string(),
         found,
         places,
+    })
+}
+
+/// By table: the last job that put it where it is.
+fn put_by(engine: &Engine) -> HashMap<u64, Event> {
+    let mut put_by = HashMap::new();
+    for event in engine.events(usize::MAX) {
+        for placed in event.tables_out.iter().filter(|p| p.rule != "moved") {
+            put_by.insert(placed.table, event.clone());
+        }
+    }
+    put_by
+}
+
+pub(crate) fn explain_range(
+    engine: &Engine,
+    space: &Space,
+    start: Option<&[u8]>,
+    end: Option<&[u8]>,
+) -> Result<RangeExplanation> {
+    space.check_open()?;
+    if let (Some(start), Some(end)) = (start, end)
+        && start > end
+    {
+        return Err(Error::invalid("explain range: start lies behind end"));
+    }
+    let (scene, placer) = {
+        let mut scheduler = engine.scheduler.lock();
+        let placer = Arc::clone(&scheduler.preset.placer);
+        (engine.scene(&mut scheduler), placer)
+    };
+    let nothing = BTreeSet::new();
+    let policy_view = scene.view(&nothing, &[]);
+    let mut put_by = put_by(engine);
+    let view = space.view.load_full();
+    let memtables = view.parts.iter().flat_map(|p| p.memtables());
+    let memtable_bytes = memtables
+        .filter(|m| !m.is_empty())
+        .map(|m| m.table.size_bytes() as u64)
+        .sum();
+    let mut tables = Vec::new();
+    let tables_in_range = view.tree.tables();
+    for open in tables_in_range.filter(|t| t.meta.range.overlaps_bounds(start, end)) {
+        let table = &open.meta;
+        // One that has just been merged away lies nowhere any more.
+        let Some(why) = placer.why(&policy_view, table.id) else {
+            continue;
+        };
+        let tier = engine.tiers.get(table.tier().0 as usize);
+        let heat = open.heat();
+        tables.push(TablePlace {
+            table: table.id.0,
+            slot: why.slot.to_string(),
+            tier: tier.map_or_else(String::new, |t| t.spec.name().to_string()),
+            range: table.range.to_string(),
+            data_bytes: table.data_bytes(),
+            probes: heat.probes,
+            hits: heat.hits,
+            temperature: scene.temperature(table.id),
+            rule: why.rule,
+            numbers: why.numbers,
+            next: why.next,
+            put_by: put_by.remove(&table.id.0),
+        });
+    }
+    let escaped = |key: &[u8]| key.escape_ascii().to_string();
+    Ok(RangeExplanation {
+        start: start.map(escaped),
+        end: end.map(escaped),
+        memtable_bytes,
+        tables,
     })
 }

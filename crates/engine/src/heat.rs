@@ -13,7 +13,7 @@ use thermocline_model::table::TableId;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::stats::Event;
+use crate::events::Event;
 use crate::store::{Environment, OpenHow, read_exact_at, swap_file};
 
 /// The name of the heat file in the first tier's directory.
@@ -27,12 +27,15 @@ const TABLE_BYTES: usize = 16;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// How often the file is written.
 const SAVE_MICROS: u64 = 60_000_000;
+/// How often events are appended to their record.
+const RECORD_MICROS: u64 = 200_000;
 
 /// When the engine last saw to what it sees to now and then.
 #[derive(Debug, Default)]
 pub(crate) struct Tended {
     epoch_us: u64,
     saved_us: u64,
+    recorded_us: u64,
 }
 
 /// Whether `period_us` has passed since `last_us`, or the clock has gone back.
@@ -141,13 +144,20 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 impl Engine {
-    /// Sees to what is due: once an epoch a change that somebody asks for from
-    /// outside, once a minute the heat file.
+    /// Sees to what is due: several times a second the record of events, once an
+    /// epoch what somebody asks for from outside, once a minute the heat file.
     pub(crate) fn tend(&self) {
+        let now_us = self.environment.clock.now_micros();
+        let record = {
+            let tended = &mut self.scheduler.lock().tended;
+            is_due(&mut tended.recorded_us, now_us, RECORD_MICROS)
+        };
+        if record {
+            self.record_events();
+        }
         if self.check_writable().is_err() {
             return;
         }
-        let now_us = self.environment.clock.now_micros();
         let (epoch, save) = {
             let tended = &mut self.scheduler.lock().tended;
             let epoch_us = self.options.heat().epoch_us;
@@ -162,6 +172,15 @@ impl Engine {
         }
         if save {
             self.save_heat();
+        }
+    }
+
+    /// Appends the events that wait to their record. A store that takes no more
+    /// writes goes on saying why.
+    pub(crate) fn record_events(&self) {
+        if !self.options.read_only {
+            let (environment, directory) = (&self.environment, self.directory());
+            self.events.record.write(environment, &directory);
         }
     }
 
@@ -206,16 +225,10 @@ impl Engine {
     }
 
     fn note_heat(&self, what: &str, rule: &str, error: &Error) {
-        self.counters.push_event(Event {
-            started_us: self.environment.clock.now_micros(),
-            took_us: 0,
-            job: "heat",
-            keyspace: String::new(),
-            what: what.to_string(),
-            reason: Reason::new(rule),
-            bytes_in: 0,
-            bytes_out: 0,
+        let now_us = self.environment.clock.now_micros();
+        self.events.push(Event {
             error: Some(error.to_string()),
+            ..Event::new("heat", what, Reason::new(rule), now_us)
         });
     }
 }

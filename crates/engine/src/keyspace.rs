@@ -11,7 +11,7 @@ use crate::bulk::BulkLoad;
 use crate::db::Handle;
 use crate::engine::{Engine, Space};
 use crate::error::Result;
-use crate::explain::Explanation;
+use crate::explain::{Explanation, RangeExplanation};
 use crate::scan::Iter;
 use crate::slice::Slice;
 use crate::write::WriteOptions;
@@ -368,5 +368,32 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn explain(&self, key: &[u8]) -> Result<Explanation> {
         crate::explain::explain(self.engine(), &self.space, key)
+    }
+
+    /// Where the keys from `start` up to `end`, exclusive, lie,
+    /// how hot that is, and why it lies there; `None` for no bound.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"earth", b"")?;
+    /// db.put(b"mars", b"")?;
+    /// db.flush()?;
+    /// let explanation = db.explain_range(Some(b"e"), Some(b"f"))?;
+    /// assert_eq!(explanation.tables.len(), 1);
+    /// println!("{explanation}"); // As `thermocline explain --range` shows it.
+    /// assert!(db.explain_range(Some(b"x"), None)?.tables.is_empty());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when `start` lies behind
+    /// `end`; [`Closed`](crate::ErrorKind::Closed) for a keyspace that was dropped.
+    pub fn explain_range(
+        &self,
+        start: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<RangeExplanation> {
+        crate::explain::explain_range(self.engine(), &self.space, start, end)
     }
 }

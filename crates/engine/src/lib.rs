@@ -26,10 +26,12 @@ pub mod cache;
 mod capacity;
 mod checkpoint;
 mod compact;
+mod control;
 mod db;
 mod dump;
 mod engine;
 mod error;
+mod events;
 mod explain;
 mod footprint;
 mod heat;
@@ -42,6 +44,7 @@ mod merge;
 mod open;
 mod options;
 mod publish;
+mod pulse;
 mod read;
 mod repair;
 mod report;
@@ -56,6 +59,8 @@ pub mod table;
 mod tune;
 mod verify;
 mod version;
+mod watch;
+mod what_if;
 mod write;
 
 pub use batch::{BATCH_BYTES_MAX, WriteBatch};
@@ -63,20 +68,32 @@ pub use bulk::BulkLoad;
 pub use db::Db;
 pub use dump::{DumpOptions, dump, dump_in};
 pub use error::{Error, ErrorKind, Result};
-pub use explain::{Explanation, Place};
+pub use events::{Event, EventReader, PlacedTable};
+pub use explain::{Explanation, Place, RangeExplanation, TablePlace};
 pub use footprint::MemoryBytes;
 pub use keyspace::{Keyspace, KeyspaceOptions};
 pub use lock::StoreLock;
 pub use open::DEFAULT_KEYSPACE;
 pub use options::{Durability, OPTIONS_FILE, Options, Tier};
+pub use pulse::{Pulse, TierPulse, pulse};
 pub use repair::{LostRange, LostTable, RepairReport, repair, repair_in, repair_with};
 pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use snapshot::Snapshot;
 pub use stats::{
-    CostStats, Event, KeyspaceStats, LevelStats, MemoryStats, Recovery, Stats, TableInfo,
-    TierStats, human_bytes,
+    CostStats, KeyspaceStats, LevelStats, MemoryStats, Recovery, Stats, TableInfo, TierStats,
+    human_bytes,
 };
+/// ```
+/// # use thermocline::{Db, Forecast, Options, WhatIf};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = Db::open(Options::at(directory.path()))?;
+/// let forecast: Forecast = db.forecast(&WhatIf::nothing_changes())?;
+/// assert_eq!(forecast.before, forecast.after);
+/// assert_eq!(forecast.fast_shares(), None); // Nothing is read.
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+pub use thermocline_model::forecast::{Forecast, ForecastMove, ForecastState};
 /// ```
 /// # use thermocline::{KEY_BYTES_MAX, VALUE_BYTES_MAX, WriteBatch};
 /// let mut batch = WriteBatch::new();
@@ -134,6 +151,7 @@ pub use thermocline_policy::cost::model as cost_model;
 pub use thermocline_policy::{PresetEntry, presets};
 pub use tune::{Tuned, tune};
 pub use verify::{Phase, Problem, Progress, VerifyReport, verify, verify_in, verify_with};
+pub use what_if::{WhatIf, forecast};
 pub use write::WriteOptions;
 
 /// The example of the README compiles.

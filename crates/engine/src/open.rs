@@ -26,6 +26,7 @@ use crate::batch::Operations;
 use crate::cache::BlockCache;
 use crate::engine::{Commit, Engine, LiveMemtable, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Events;
 use crate::lock::{lock, lock_if_there};
 use crate::log::{self, LocalLog, LogOptions, ReplayReport};
 use crate::memory::ArenaPool;
@@ -109,6 +110,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         done: Condvar::new(),
         next_id: AtomicU64::new(next_id),
         counters: Counters::default(),
+        events: Events::default(),
         poisoned: Mutex::new(None),
         is_poisoned: AtomicBool::new(false),
         closing: AtomicBool::new(false),
@@ -124,6 +126,8 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     let replayed = engine.replay_log()?;
     if !engine.options.read_only {
         engine.begin_generation(found)?;
+        let (environment, directory) = (&engine.environment, engine.directory());
+        engine.events.record.begin(environment, &directory);
         engine.start_log(&replayed)?;
         engine.sweep_orphans()?;
         engine.update_full();

@@ -1,12 +1,10 @@
 //! Counters, and the statistics made from them.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use thermocline_model::job::Reason;
 use thermocline_model::tier::{TIERS_MAX, TierId};
 
 use crate::error::Error;
@@ -109,11 +107,7 @@ pub(crate) struct Counters {
     /// Whether live tables fill the capacity of all tiers.
     pub(crate) is_full: AtomicBool,
     last_error: Mutex<Option<Error>>,
-    events: Mutex<VecDeque<Event>>,
 }
-
-/// Events kept in memory.
-const EVENTS_MAX: usize = 4096;
 
 impl Counters {
     #[inline]
@@ -134,76 +128,6 @@ impl Counters {
 
     pub(crate) fn last_error(&self) -> Option<Error> {
         self.last_error.lock().clone()
-    }
-
-    pub(crate) fn push_event(&self, event: Event) {
-        let mut events = self.events.lock();
-        if events.len() == EVENTS_MAX {
-            events.pop_front();
-        }
-        events.push_back(event);
-    }
-
-    pub(crate) fn events(&self, last: usize) -> Vec<Event> {
-        let events = self.events.lock();
-        events
-            .iter()
-            .skip(events.len().saturating_sub(last))
-            .cloned()
-            .collect()
-    }
-}
-
-/// One background job that has ended.
-///
-/// ```
-/// # let directory = tempfile::tempdir().unwrap();
-/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-/// db.put(b"key", b"value")?;
-/// db.flush()?;
-/// let event = &db.events(10)[0];
-/// assert!(event.job == "flush" && event.error.is_none() && event.bytes_out > 0);
-/// assert!(event.to_string().contains("because")); // It says why it ran.
-/// # Ok::<(), thermocline::Error>(())
-/// ```
-#[derive(Clone, Debug, Serialize)]
-pub struct Event {
-    /// When it began, in microseconds since the Unix epoch.
-    pub started_us: u64,
-    /// How long it took, in microseconds.
-    pub took_us: u64,
-    /// `flush`, `merge` or `relocate`; `heat` and `tune` for what is noted and is
-    /// no job.
-    pub job: &'static str,
-    /// In which keyspace.
-    pub keyspace: String,
-    /// What it did, in words: inputs, outputs, places.
-    pub what: String,
-    /// Why it was planned.
-    pub reason: Reason,
-    /// Bytes read.
-    pub bytes_in: u64,
-    /// Bytes written.
-    pub bytes_out: u64,
-    /// The error, if it failed.
-    pub error: Option<String>,
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} {}: {} because {}",
-            self.job, self.keyspace, self.what, self.reason
-        )?;
-        match &self.error {
-            None => write!(
-                f,
-                ", {} B in, {} B out, {} us",
-                self.bytes_in, self.bytes_out, self.took_us
-            ),
-            Some(error) => write!(f, ", failed: {error}"),
-        }
     }
 }
 

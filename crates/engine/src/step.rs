@@ -21,17 +21,20 @@ use thermocline_model::table::TableId;
 use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
 use thermocline_model::view::{CostOptions, PartLoad, ShapeOptions, TableHeat, View};
+use thermocline_policy::cost::estimate;
 use thermocline_policy::{Access, HeatMap, Preset};
 
 use crate::engine::{Engine, PartView, Versions};
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Event;
 use crate::footprint::MemoryBytes;
 use crate::job::Done;
-use crate::stats::Event;
 use crate::version::tree::OpenTable;
 
 /// How long an idle thread waits before it looks again.
 const IDLE_WAIT: Duration = Duration::from_millis(500);
+/// The least that it waits for the bound on moved bytes.
+const MOVE_WAIT_LEAST: Duration = Duration::from_millis(5);
 /// How long nothing must be written before the store counts as idle.
 const IDLE_MICROS: u64 = 5_000_000;
 /// How long the background pauses after a job failed.
@@ -114,7 +117,7 @@ pub(crate) struct Scene {
     oldest_snapshot: SeqNo,
     idle: bool,
     shape: ShapeOptions,
-    cost: CostOptions,
+    pub(crate) cost: CostOptions,
     moves: Moves,
     now_us: u64,
 }
@@ -305,6 +308,7 @@ impl Engine {
                 .plan(&view)
                 .or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
         }?;
+        let job = estimate::priced(&view, job);
         Some(self.begin(&mut scheduler, job))
     }
 
@@ -419,22 +423,17 @@ impl Engine {
             }
         }
         let done = result.as_ref().ok().cloned().unwrap_or_default();
-        self.counters.push_event(Event {
-            started_us,
-            took_us: self
-                .environment
-                .clock
-                .now_micros()
-                .saturating_sub(started_us),
-            job: job.name(),
-            keyspace: self
-                .space(job.keyspace())
-                .map_or_else(String::new, |s| s.name.clone()),
-            what: done.what,
-            reason: job.reason().clone(),
+        let now_us = self.environment.clock.now_micros();
+        let keyspace = self.space(job.keyspace());
+        self.events.push(Event {
+            took_us: now_us.saturating_sub(started_us),
+            keyspace: keyspace.map_or_else(String::new, |s| s.name.clone()),
+            tables_in: done.tables_in,
+            tables_out: done.tables_out,
             bytes_in: done.bytes_in,
             bytes_out: done.bytes_out,
             error: result.as_ref().err().map(ToString::to_string),
+            ..Event::new(job.name(), done.what, job.reason().clone(), started_us)
         });
     }
 
@@ -469,7 +468,13 @@ impl Engine {
             if !worked {
                 let mut scheduler = self.scheduler.lock();
                 if !self.closing.load(Ordering::Acquire) {
-                    self.work.wait_for(&mut scheduler, IDLE_WAIT);
+                    // The bound on moved bytes may let the next move begin sooner.
+                    let now_us = self.environment.clock.now_micros();
+                    let move_us = match scheduler.moves.wait_us(now_us) {
+                        0 => IDLE_WAIT,
+                        us => Duration::from_micros(us).max(MOVE_WAIT_LEAST),
+                    };
+                    self.work.wait_for(&mut scheduler, move_us.min(IDLE_WAIT));
                 }
             }
         }

@@ -1,50 +1,19 @@
 //! Tune: another cost target for a store, open or not.
 //!
-//! Who has the store open is asked by a file: `TUNE` in the first tier's directory
-//! says what is wanted. The engine looks for it once an epoch, takes it away, does
-//! what it says and leaves the file `TUNED` with the answer. Both are swapped in
-//! whole, and a request has a number of its own, so that no answer is taken for
-//! another's. A request is small, is judged like any call, and asks for nothing
-//! but what whoever may write to the store's directory could do anyway.
-//!
-//! The target is kept in the options file, so that the next opening finds it.
+//! Who has the store open is asked by a file (`control.rs`). The target is kept in
+//! the options file, so that the next opening finds it.
 
-use std::path::Path;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use thermocline_model::job::Reason;
 
+use crate::control::{Wanted, ask};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::Event;
 use crate::lock::StoreLock;
 use crate::options::{OPTIONS_FILE, Options};
-use crate::stats::Event;
-use crate::store::{Environment, OpenHow, read_exact_at, swap_file};
-
-/// The files by which an open store is asked, and answers.
-pub(crate) const REQUEST_FILE: &str = "TUNE";
-pub(crate) const ANSWER_FILE: &str = "TUNED";
-/// Largest request or answer that is read, in bytes.
-const FILE_BYTES_MAX: usize = 4096;
-/// How often the asking side looks for an answer.
-const ANSWER_WAIT: Duration = Duration::from_millis(20);
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Request {
-    request: String,
-    /// None for no target.
-    cost_target_usd_per_gb_month: Option<f64>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Answer {
-    request: String,
-    /// None when it was done.
-    error: Option<String>,
-}
+use crate::store::{Environment, swap_file};
 
 /// Who changed the target. See [`tune`].
 ///
@@ -113,57 +82,13 @@ pub fn tune(options: &Options, target: Option<f64>, patience: Duration) -> Resul
             Ok(Tuned::Closed)
         }
         Err(e) if e.kind() == ErrorKind::Locked => {
-            ask(&environment, &directory, target, patience).map(|()| Tuned::Running)
+            let wanted = Wanted::Tune {
+                cost_target_usd_per_gb_month: target,
+            };
+            ask(&environment, &directory, wanted, patience).map(|_| Tuned::Running)
         }
         Err(e) => Err(e),
     }
-}
-
-/// Asks the process that has the store open.
-fn ask(
-    environment: &Environment,
-    directory: &Path,
-    target: Option<f64>,
-    patience: Duration,
-) -> Result<()> {
-    let request = Request {
-        request: format!("{:016x}", environment.dice.next_u64()),
-        cost_target_usd_per_gb_month: target,
-    };
-    let text = toml::to_string(&request).map_err(|e| Error::invalid(e.to_string()))?;
-    swap_file(environment, directory, REQUEST_FILE, text.as_bytes())?;
-    let clock = &environment.clock;
-    let begun_us = clock.now_micros();
-    loop {
-        let answer = read(environment, &directory.join(ANSWER_FILE))?;
-        let answer = answer.and_then(|text| toml::from_str::<Answer>(&text).ok());
-        if let Some(answer) = answer.filter(|a| a.request == request.request) {
-            return answer.error.map_or(Ok(()), |e| Err(Error::invalid(e)));
-        }
-        if clock.now_micros().saturating_sub(begun_us) >= patience.as_micros() as u64 {
-            // What nobody has taken by now, nobody is to take later.
-            let _ = environment
-                .file_system
-                .unlink(&directory.join(REQUEST_FILE));
-            let what = format!("who has the store open did not answer in {patience:?}");
-            return Err(Error::new(ErrorKind::Locked, what).at(directory));
-        }
-        clock.sleep(ANSWER_WAIT);
-    }
-}
-
-/// A small text file; `None` where there is none.
-fn read(environment: &Environment, path: &Path) -> Result<Option<String>> {
-    let fail = |e| Error::io("reading", path, e);
-    let file = match environment.file_system.open(path, OpenHow::READ) {
-        Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(fail(e)),
-    };
-    let mut bytes = vec![0; FILE_BYTES_MAX];
-    let length = read_exact_at(&*file, &mut bytes, 0).map_err(fail)?;
-    bytes.truncate(length);
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 impl Engine {
@@ -191,53 +116,27 @@ impl Engine {
         Ok(())
     }
 
-    /// Does what a request file asks for, if there is one. What cannot be read,
-    /// taken away or answered is left: asking is not what the store is for.
-    pub(crate) fn take_request(&self) {
-        let directory = self.directory();
-        let path = directory.join(REQUEST_FILE);
-        let Ok(Some(text)) = read(&self.environment, &path) else {
-            return;
-        };
-        if self.environment.file_system.unlink(&path).is_err() {
-            return;
-        }
-        let (request, done) = match toml::from_str::<Request>(&text) {
-            Ok(asked) => {
-                let done = self.set_cost_target(asked.cost_target_usd_per_gb_month);
-                (asked.request, done)
-            }
-            Err(e) => (
-                String::new(),
-                Err(Error::invalid(format!("request: {}", e.message()))),
-            ),
-        };
-        let error = done.err().map(|e| e.to_string());
+    /// Notes among the events that somebody asked for another target.
+    pub(crate) fn note_tuning(&self, error: Option<&Error>) {
         let target = self.scheduler.lock().cost.target_usd_gb_month;
         let mut reason = Reason::new("asked-by-file");
         if let Some(target) = target {
             reason = reason.with("target_usd_gb_month", target);
         }
-        self.counters.push_event(Event {
-            started_us: self.environment.clock.now_micros(),
-            took_us: 0,
-            job: "tune",
-            keyspace: String::new(),
-            what: "another cost target".to_string(),
-            reason,
-            bytes_in: 0,
-            bytes_out: 0,
-            error: error.clone(),
+        let now_us = self.environment.clock.now_micros();
+        self.events.push(Event {
+            error: error.map(ToString::to_string),
+            ..Event::new("tune", "another cost target", reason, now_us)
         });
-        if let Ok(text) = toml::to_string(&Answer { request, error }) {
-            let _ = swap_file(&self.environment, &directory, ANSWER_FILE, text.as_bytes());
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::control::{ANSWER_FILE, REQUEST_FILE};
     use crate::{Db, Tier};
 
     fn store(directory: &Path) -> Options {
@@ -258,7 +157,10 @@ mod tests {
         // Asked past the check of the asking side.
         let first = directory.path().join("fast");
         let environment = Environment::real();
-        let error = ask(&environment, &first, Some(0.9), Duration::from_secs(60)).unwrap_err();
+        let wanted = Wanted::Tune {
+            cost_target_usd_per_gb_month: Some(0.9),
+        };
+        let error = ask(&environment, &first, wanted, Duration::from_secs(60)).unwrap_err();
         assert!(error.to_string().contains("the dearest 0.5"), "{error}");
         assert_eq!(db.stats().cost.target_usd_gb_month, None);
         let event = db.events(usize::MAX).pop().unwrap();

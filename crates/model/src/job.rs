@@ -39,7 +39,7 @@ impl std::fmt::Display for Reason {
         f.write_str(&self.rule)?;
         for (i, (name, number)) in self.numbers.iter().enumerate() {
             let open = if i == 0 { " (" } else { ", " };
-            write!(f, "{open}{name} {}", (number * 1000.0).round() / 1000.0)?;
+            write!(f, "{open}{name} {}", rounded(*number))?;
         }
         if self.numbers.is_empty() {
             Ok(())
@@ -47,6 +47,19 @@ impl std::fmt::Display for Reason {
             f.write_str(")")
         }
     }
+}
+
+/// A number with three decimals, or three digits if it is below 1: small sums of
+/// money are numbers too.
+fn rounded(number: f64) -> f64 {
+    let small = number != 0.0 && number.abs() < 1.0;
+    let zeros = if small { -number.abs().log10() } else { 0.0 };
+    // Beyond these there is nothing to round, or no way to.
+    if !(zeros < 200.0 && number.abs() < 1e15) {
+        return number;
+    }
+    let scale = 10f64.powi(3 + zeros.floor() as i32);
+    (number * scale).round() / scale
 }
 
 /// What to do next.
@@ -169,4 +182,29 @@ pub struct NewTable {
     pub size_bytes: u64,
     /// The tables it is made from.
     pub parents: Vec<TableId>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_any_size_can_be_read() {
+        let reason = Reason::new("rule")
+            .with("bytes", 1_234_567.0)
+            .with("share", 0.12345)
+            .with("usd", -0.000_506_713)
+            .with("score", 1.23456)
+            .with("none", 0.0)
+            .with("least", f64::MIN_POSITIVE)
+            .with("most", f64::MAX);
+        let text = reason.to_string();
+        let begins = "rule (bytes 1234567, share 0.123, usd -0.000507, score 1.235, none 0, least ";
+        assert!(text.starts_with(begins), "{text}");
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+        let odd = Reason::new("odd")
+            .with("n", f64::NAN)
+            .with("i", f64::INFINITY);
+        assert_eq!(odd.to_string(), "odd (n NaN, i inf)");
+    }
 }

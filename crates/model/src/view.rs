@@ -152,6 +152,10 @@ pub struct CostOptions {
     pub migration_bytes_per_second_max: u64,
     /// Microseconds in which no table is moved twice.
     pub migration_cool_down_us: u64,
+    /// Microseconds within which a table that is moved because it is hotter must
+    /// save the devices as much time as the move takes them; 0 where that is not
+    /// weighed.
+    pub migration_payback_us: u64,
 }
 
 /// What a policy sees.

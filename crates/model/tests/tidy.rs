@@ -62,7 +62,7 @@ const FOLDER_ARROWS: &[(&str, &[&str])] = &[
     (
         "job",
         &[
-            "store", "table", "version", "cache", "memory", "engine", "merge",
+            "store", "table", "version", "cache", "memory", "engine", "merge", "events",
         ],
     ),
 ];

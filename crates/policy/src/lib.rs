@@ -16,6 +16,7 @@ use thermocline_model::view::{TableHeat, View};
 use crate::place::Lower;
 
 pub mod cost;
+pub mod forecast;
 pub mod heat;
 pub mod place;
 pub mod plan;
@@ -23,6 +24,7 @@ pub mod preset;
 pub mod pressure;
 pub mod why;
 
+pub use forecast::forecast;
 pub use preset::{Preset, PresetEntry, by_name, presets};
 pub use pressure::{Pressure, pressure};
 pub use why::Explanation;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use thermocline::store::{Clock, Environment, FileSystem, OpenHow, read_exact_at, write_all_at};
-use thermocline::{Db, ErrorKind, Options, Tier};
+use thermocline::{Db, ErrorKind, Options, Tier, WhatIf};
 use thermocline_sim::Dice;
 use thermocline_sim::disk::{Disk, Down};
 
@@ -536,5 +536,152 @@ fn a_clock_that_jumps_loses_nothing_and_moves_little() {
     assert_eq!(hottest(&temperatures(&db)), hottest(&before));
     rest(&db, &disk);
     keeps(&db, 0.25);
+    is_whole(&db);
+}
+
+fn places(db: &Db) -> BTreeMap<u64, (String, u64)> {
+    let tables = db.tables().into_iter();
+    tables.map(|t| (t.id, (t.tier, t.data_bytes))).collect()
+}
+
+#[test]
+fn a_forecast_moves_nothing_and_agrees_with_what_then_happens() {
+    let disk = machine(11);
+    let mut dice = Dice(11);
+    let db = filled(&disk, &options().cost_target_usd_per_gb_month(0.4));
+    read_for(&db, &disk, 10, 500, &mut dice);
+    rest(&db, &disk);
+    for target in [0.2, 0.3, 0.5] {
+        let (places_before, events) = (places(&db), db.events(usize::MAX).len());
+        let change = WhatIf::nothing_changes().cost_target(Some(target));
+        let forecast = db.forecast(&change).unwrap();
+        assert_eq!(places(&db), places_before, "a forecast moves nothing");
+        assert_eq!(db.events(usize::MAX).len(), events);
+        assert_ne!(db.stats().cost.target_usd_gb_month, Some(target));
+
+        let before = db.stats();
+        db.set_cost_target(Some(target)).unwrap();
+        rest(&db, &disk);
+        let after = db.stats();
+        let price = after.cost.price_usd_gb_month;
+        let predicted = forecast.after.price_usd_gb_month;
+        assert!(
+            (price - predicted).abs() <= 0.01 * price,
+            "{price}, {forecast}"
+        );
+        let moved = (after.cost.migrated_bytes - before.cost.migrated_bytes) as f64;
+        let predicted = forecast.copied_bytes as f64;
+        assert!(
+            (moved - predicted).abs() <= 0.1 * moved,
+            "{moved}, {forecast}"
+        );
+        // The very reads that made the heat, by where they are served now.
+        let hits = |db: &Db| -> Vec<u64> { db.stats().tiers.iter().map(|t| t.hits).collect() };
+        let first = hits(&db);
+        for _ in 0..2000 {
+            let i = match dice.below(10) {
+                0 => dice.below(u64::from(KEYS)) as u32,
+                _ => 500 + dice.below(u64::from(KEYS / 10)) as u32,
+            };
+            db.get(&key(i)).unwrap();
+        }
+        let now = hits(&db);
+        let fast = (now[0] - first[0]) as f64 / 2000.0;
+        let (_, predicted) = forecast.fast_shares().unwrap();
+        println!("target {target}: {fast} served fast, {predicted} predicted");
+        assert!((fast - predicted).abs() <= 0.03, "{fast}, {forecast}");
+    }
+    // Without a change nothing is to be done.
+    let rest = db.forecast(&WhatIf::nothing_changes()).unwrap();
+    assert_eq!(rest.moved_tables, 0, "{rest}");
+}
+
+#[test]
+fn explanations_say_where_tables_really_are_and_what_put_them_there() {
+    let disk = machine(12);
+    let mut dice = Dice(12);
+    let options = options().cost_target_usd_per_gb_month(0.4);
+    let db = filled(&disk, &options);
+    read_for(&db, &disk, 10, 500, &mut dice);
+    rest(&db, &disk);
+    db.set_cost_target(Some(0.2)).unwrap();
+    // Some are on their way.
+    db.step().unwrap();
+    let check = |db: &Db, at_rest: bool| {
+        let real = places(db);
+        let told = db.explain_range(None, None).unwrap();
+        assert_eq!(told.tables.len(), real.len());
+        let mut relocated = 0;
+        for place in &told.tables {
+            let (tier, bytes) = &real[&place.table];
+            assert_eq!((&place.tier, place.data_bytes), (tier, *bytes));
+            let stays = place.rule == "as-hot-as-its-tier";
+            assert!(stays || !at_rest, "{told}");
+            if !stays {
+                let to = if tier == "fast" { 1 } else { 0 };
+                let next = place.next.as_deref().unwrap();
+                assert!(next.contains(&format!("tier {to}")), "{next}");
+            }
+            let put_by = place.put_by.as_ref().unwrap();
+            let placed = put_by.tables_out.iter().find(|p| p.table == place.table);
+            let names = ["fast", "slow"];
+            assert_eq!(names[placed.unwrap().tier as usize], tier, "{put_by}");
+            relocated += usize::from(put_by.job == "relocate");
+        }
+        relocated
+    };
+    check(&db, false);
+    rest(&db, &disk);
+    assert!(check(&db, true) > 10);
+    // One key is told of like the table that it is in.
+    for i in (0..KEYS).step_by(97) {
+        let told = db.explain(&key(i)).unwrap();
+        let next = key(i + 1);
+        let range = db.explain_range(Some(&key(i)), Some(&next)).unwrap();
+        let place = &told.places[0];
+        let same = range.tables.iter().find(|t| Some(t.table) == place.table);
+        assert_eq!(Some(&same.unwrap().tier), place.tier.as_ref());
+    }
+    // What put them there is known after a restart too.
+    db.close().unwrap();
+    let db = open(&disk, &options.cost_target_usd_per_gb_month(0.2));
+    assert!(check(&db, true) > 10);
+    let error = db.explain_range(Some(b"b"), Some(b"a")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn a_record_of_events_that_cannot_be_written_harms_no_job() {
+    let disk = machine(13);
+    let file_system = Arc::clone(&disk.environment().file_system);
+    let db = filled(&disk, &options());
+    db.close().unwrap();
+    let record = Path::new("/fast/store/EVENTS");
+    assert!(file_system.metadata(record).unwrap().is_some());
+    // A directory stands where the file should be: no call on it succeeds.
+    file_system.unlink(record).unwrap();
+    file_system.create_directory(record).unwrap();
+    let db = open(&disk, &options());
+    for i in 0..KEYS {
+        db.put(&key(i), &value(i)).unwrap();
+    }
+    db.compact_range(None, None).unwrap();
+    is_whole(&db);
+    assert_eq!(db.stats().job_errors, 0);
+    let newest = db.events(1).remove(0);
+    assert_eq!(newest.job, "merge", "in memory they are all the same");
+    db.close().unwrap();
+    file_system.remove_directory(record).unwrap();
+    // Damage costs what it touches.
+    let db = open(&disk, &options());
+    db.put(&key(0), &value(0)).unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    let file = file_system.open(record, OpenHow::WRITE).unwrap();
+    write_all_at(&*file, &[0xff; 40], 3).unwrap();
+    let db = open(&disk, &options());
+    db.put(&key(1), &value(1)).unwrap();
+    db.flush().unwrap();
+    assert!(db.events(usize::MAX).iter().any(|e| e.job == "flush"));
     is_whole(&db);
 }

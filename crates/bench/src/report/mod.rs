@@ -9,7 +9,7 @@ use crate::engine::EngineKind;
 use crate::workload::{Order, Outcome, Row};
 
 pub(crate) mod compare;
-pub(crate) mod html;
+pub(crate) use thermocline_cli::html;
 mod json;
 pub(crate) mod plots;
 pub(crate) mod table;

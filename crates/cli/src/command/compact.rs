@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Out;
-use crate::engine::Reading;
+use crate::engine::Pulse;
 use crate::exit::{Exit, Failure};
 use crate::human;
 use crate::progress;
@@ -51,14 +51,14 @@ impl Compact {
         };
         let (start, end) = (read(&self.start)?, read(&self.end)?);
         let db = self.store.open(Access::Change)?;
-        let before = Reading::of(&db);
+        let before = db.pulse();
         let began = Instant::now();
         let bar = progress::of_unknown_length("compacting");
         db.compact_range(start.as_deref(), end.as_deref())?;
         db.settle()?;
         bar.finish_and_clear();
-        let after = Reading::of(&db);
-        let used = |reading: &Reading| reading.tiers.iter().map(|t| t.used_bytes).sum::<u64>();
+        let after = db.pulse();
+        let used = |pulse: &Pulse| pulse.tiers.iter().map(|t| t.used_bytes).sum::<u64>();
         let took = began.elapsed();
         if self.json {
             let object = json!({

@@ -12,6 +12,7 @@ mod compact;
 mod delete;
 mod demo;
 mod dump;
+mod events;
 mod exit_codes;
 mod explain;
 mod get;
@@ -44,6 +45,7 @@ pub(crate) enum Command {
     Stat(stat::Stat),
     Tune(tune::Tune),
     Explain(explain::Explain),
+    Events(events::Events),
     Dump(dump::Dump),
     Verify(verify::Verify),
     Repair(repair::Repair),
@@ -68,6 +70,7 @@ impl Command {
             Command::Stat(command) => command.run(out),
             Command::Tune(command) => command.run(out),
             Command::Explain(command) => command.run(out),
+            Command::Events(command) => command.run(out),
             Command::Dump(command) => command.run(out),
             Command::Verify(command) => command.run(out),
             Command::Repair(command) => command.run(out),

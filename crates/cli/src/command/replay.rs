@@ -8,8 +8,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Out;
-use crate::columns::Columns;
-use crate::engine::{self, Changes, Db, Reading};
+use crate::engine::{self, Changes, Db, Pulse};
 use crate::exit::{Exit, Failure};
 use crate::human;
 use crate::input::source::Input;
@@ -21,6 +20,7 @@ use crate::replay::worker::{Measured, Worker};
 use crate::report;
 use crate::store::{Access, StoreArgs, TwoTiers};
 use crate::temporary::Temporary;
+use crate::watch::Rows;
 use crate::workload::{fill, fingerprint};
 
 /// Bytes written at once while the store is filled.
@@ -35,6 +35,7 @@ const WINDOWS: u64 = 20;
 Examples:
   thermocline replay OLTP.lis.zst
   thermocline replay --fast-share 5% --window 100000 OLTP.lis.zst
+  thermocline replay --preset mutant --cost-target 0.06 OLTP.lis.zst
   thermocline replay --tier fast=/nvme/t,capacity=1GiB,price=0.2 \\
                      --tier cheap=/hdd/t,price=0.02 cluster26.csv.gz
   thermocline replay --json --limit 1000000 accesses.keys.zst
@@ -48,7 +49,8 @@ with the one written last; exit code 4 says that one was wrong.
 Without --db, --options or --tier a temporary store of two tiers is made and
 removed again: its fast tier holds --fast-share of the data, and beside it room
 for log and flushes. It reckons with 0.20 USD per GB and month on the fast tier
-and 0.02 on the other.
+and 0.02 on the other. A trace goes by much faster than it was recorded, so heat
+is reckoned ten times a second there, and forgotten within seconds.
 
 Formats: arc, `first_page pages ignored number`, one access to the first page;
 csv, Twitter's `timestamp,key,key size,value size,client,operation,TTL`, in
@@ -71,6 +73,13 @@ pub(crate) struct Replay {
     /// Block cache of the temporary store
     #[arg(long, value_name = "BYTES", default_value = "8MiB", value_parser = human::parse_bytes)]
     cache: u64,
+    /// Preset of the temporary store
+    #[arg(long, value_name = "NAME", default_value = "leveled")]
+    preset: String,
+    /// What the temporary store may cost, in USD per GB and month, with a preset
+    /// that keeps to it
+    #[arg(long, value_name = "USD")]
+    cost_target: Option<f64>,
     /// Directory in which the temporary store is made
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
@@ -142,7 +151,7 @@ impl Replay {
                     fast_bytes: self.fast_bytes.unwrap_or(share),
                     cache_bytes: self.cache,
                 }
-                .options(scratch.path()),
+                .with_preset(scratch.path(), &self.preset, self.cost_target),
             )?
         };
         let filled_in = if self.filled {
@@ -242,7 +251,7 @@ impl Replay {
         trace: Trace<'_>,
     ) -> Result<Measured, Failure> {
         let began = Instant::now();
-        let first = Reading::of(db);
+        let first = db.pulse();
         let total = thread::scope(|scope| {
             let mut workers = Dispatch::new();
             let mut threads = Vec::new();
@@ -262,7 +271,7 @@ impl Replay {
             }
             result?.ok_or_else(|| Failure::new(Exit::Failed, "a worker stopped early"))
         })?;
-        let delta = Reading::of(db).since(&first);
+        let delta = db.pulse().since(&first);
         self.print_summary(out, &total, &delta, began.elapsed())?;
         Ok(total)
     }
@@ -280,10 +289,10 @@ impl Replay {
             .window
             .unwrap_or(Window::Accesses(survey.accesses.div_ceil(WINDOWS)));
         let began = Instant::now();
-        let mut before = Reading::of(db);
-        let columns = self.columns(&before);
+        let mut before = db.pulse();
+        let rows = Replay::rows(&before);
         if !self.json {
-            columns.header(out)?;
+            rows.header(out)?;
         }
         let bar = progress::of_operations("replaying", survey.accesses);
         let mut total = Measured::new();
@@ -312,7 +321,7 @@ impl Replay {
             };
             done += accesses;
             bar.set_position(done);
-            let now = Reading::of(db);
+            let now = db.pulse();
             let line = WindowLine {
                 at: began.elapsed(),
                 took: window_began.elapsed(),
@@ -320,36 +329,27 @@ impl Replay {
                 delta: now.since(&before),
                 measured: &measured,
             };
-            bar.suspend(|| self.print_window(out, &columns, &line))?;
+            bar.suspend(|| self.print_window(out, &rows, &line))?;
             before = now;
             total.add(measured);
         }
     }
 
-    fn columns(&self, reading: &Reading) -> Columns {
-        let tiers: Vec<String> = reading
-            .tiers
-            .iter()
-            .map(|tier| crate::text::escape(tier.name.as_bytes()))
-            .collect();
-        let mut columns = vec![
+    fn rows(pulse: &Pulse) -> Rows {
+        let titles = [
             ("time", 8),
             ("accesses", 9),
             ("ops/s", 9),
             ("p50", 7),
             ("p99", 7),
-            ("memtable", 8),
-            ("cache", 6),
         ];
-        columns.extend(tiers.iter().map(|name| (name.as_str(), 6)));
-        columns.extend([("moved", 9), ("USD/month", 9)]);
-        Columns::new(&columns)
+        Rows::new(&titles, pulse)
     }
 
     fn print_window(
         &self,
         out: Out<'_>,
-        columns: &Columns,
+        rows: &Rows,
         line: &WindowLine<'_>,
     ) -> Result<(), Failure> {
         let mut all = crate::latency::Latencies::new();
@@ -366,28 +366,24 @@ impl Replay {
                 "accesses_per_second": rate,
                 "latency": latency,
                 "served": served(delta),
-                "relocated_bytes": delta.relocate_bytes,
-                "merged_bytes": delta.merge_bytes,
-                "price_usd_month": delta.price_usd_month(),
+                "relocated_bytes": delta.migrated_bytes,
+                "merged_bytes": delta.merged_bytes,
+                "price_usd_month": delta.price_usd_month,
+                "price_usd_gb_month": delta.price_usd_gb_month,
+                "target_usd_gb_month": delta.target_usd_gb_month,
+                "fast_share": delta.fast_share,
                 "wrong": line.measured.wrong,
             });
             writeln!(out, "{object}")?;
         } else {
-            let hits = delta.hits();
-            let mut cells = vec![
+            let cells = vec![
                 human::duration(line.at),
                 human::count(line.accesses),
                 human::count(rate as u64),
                 human::nanos(latency.p50_ns),
                 human::nanos(latency.p99_ns),
-                human::percent(delta.memtable_hits, hits),
-                human::percent(delta.cache_hits, hits),
             ];
-            let tiers = delta.tiers.iter();
-            cells.extend(tiers.map(|tier| human::percent(tier.hits, hits)));
-            cells.push(human::bytes(delta.relocate_bytes + delta.merge_bytes));
-            cells.push(human::dollars(delta.price_usd_month()));
-            columns.row(out, &cells)?;
+            rows.row(out, cells, delta)?;
         }
         out.flush()?;
         Ok(())
@@ -397,7 +393,7 @@ impl Replay {
         &self,
         out: Out<'_>,
         total: &Measured,
-        delta: &Reading,
+        delta: &Pulse,
         took: Duration,
     ) -> Result<(), Failure> {
         let (reads, writes) = (total.reads.percentiles(), total.writes.percentiles());
@@ -413,10 +409,10 @@ impl Replay {
                 "found": total.found,
                 "wrong": total.wrong,
                 "served": served(delta),
-                "relocated_bytes": delta.relocate_bytes,
-                "merged_bytes": delta.merge_bytes,
+                "relocated_bytes": delta.migrated_bytes,
+                "merged_bytes": delta.merged_bytes,
                 "tiers": delta.tiers,
-                "price_usd_month": delta.price_usd_month(),
+                "price_usd_month": delta.price_usd_month,
             });
             writeln!(out, "{object}")?;
             return Ok(());
@@ -436,8 +432,8 @@ impl Replay {
         writeln!(
             out,
             "\nMoved: {} from tier to tier, {} by merges",
-            human::bytes(delta.relocate_bytes),
-            human::bytes(delta.merge_bytes)
+            human::bytes(delta.migrated_bytes),
+            human::bytes(delta.merged_bytes)
         )?;
         writeln!(out, "\nBytes and price now")?;
         report::tiers(out, delta)?;
@@ -452,7 +448,7 @@ impl Replay {
 }
 
 /// Where the reads of `delta` were served.
-fn served(delta: &Reading) -> serde_json::Value {
+fn served(delta: &Pulse) -> serde_json::Value {
     let tiers: serde_json::Map<String, serde_json::Value> = delta
         .tiers
         .iter()
@@ -460,7 +456,7 @@ fn served(delta: &Reading) -> serde_json::Value {
         .collect();
     json!({
         "memtable": delta.memtable_hits,
-        "cache": delta.cache_hits,
+        "cache": delta.cached_hits,
         "tiers": tiers,
     })
 }
@@ -470,6 +466,6 @@ struct WindowLine<'a> {
     at: Duration,
     took: Duration,
     accesses: u64,
-    delta: Reading,
+    delta: Pulse,
     measured: &'a Measured,
 }

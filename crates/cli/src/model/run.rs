@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::statvfs;
 
 use crate::engine::cost_model::Access;
-use crate::engine::{self, Changes, Db, DeviceProfile, Keyspace, Options, Reading, Tier};
+use crate::engine::{self, Changes, Db, DeviceProfile, Keyspace, Options, Pulse, Tier};
 use crate::exit::{Exit, Failure};
 use crate::human;
 use crate::measure;
@@ -109,7 +109,7 @@ pub(crate) struct Measured {
     /// The time until the merges were done that the operations had left behind.
     pub(crate) settling: Duration,
     /// Reads and where they were answered, in the time measured.
-    pub(crate) delta: Reading,
+    pub(crate) delta: Pulse,
     /// The levels that lie on each tier, most of their bytes counting.
     pub(crate) levels: Vec<u32>,
 }
@@ -220,11 +220,11 @@ impl<'a> Loaded<'a> {
         let bar = progress::of_unknown_length("warming up");
         self.work(&mut dice, &ranks, self.order.warmup)?;
         bar.set_message("measuring");
-        let before = Reading::of(&self.db);
+        let before = self.db.pulse();
         let began = Instant::now();
         let operations = self.work(&mut dice, &ranks, self.order.time)?;
         let took = began.elapsed();
-        let delta = Reading::of(&self.db).since(&before);
+        let delta = self.db.pulse().since(&before);
         bar.set_message("settling");
         let mut settling = Duration::ZERO;
         if self.order.reads < 1.0 {

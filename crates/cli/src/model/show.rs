@@ -130,13 +130,13 @@ impl Measured {
     }
 
     fn reads(&self) -> u64 {
-        self.delta.hits() + self.delta.absent
+        self.delta.hits() + self.delta.misses
     }
 
     /// The share of the reads that memory answered, and that each tier did.
     fn shares(&self) -> (f64, Vec<f64>) {
         let reads = self.reads().max(1) as f64;
-        let memory = self.delta.memtable_hits + self.delta.cache_hits;
+        let memory = self.delta.memtable_hits + self.delta.cached_hits;
         let tiers = self.delta.tiers.iter().map(|t| t.hits as f64 / reads);
         (memory as f64 / reads, tiers.collect())
     }

@@ -188,7 +188,7 @@ impl Engine {
             return Ok(Done::nothing());
         }
         committed?;
-        outputs.keep();
+        let tables_out = outputs.keep();
         let bytes_out = tables.iter().map(|t| t.size_bytes()).sum();
         let what = format!(
             "{} memtables into {} tables of L0.{}",
@@ -198,8 +198,9 @@ impl Engine {
         );
         Ok(Done {
             what,
-            bytes_in: 0,
+            tables_out,
             bytes_out,
+            ..Done::default()
         })
     }
 }

@@ -26,6 +26,7 @@ use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::events::PlacedTable;
 use crate::memory::Filter;
 use crate::merge::{MergeCursor, RunCursor, Source};
 use crate::table::ReadMode;
@@ -182,9 +183,14 @@ impl Engine {
             return Ok(Done::nothing());
         }
         committed?;
-        for (outputs, _) in results {
-            outputs.keep();
-        }
+        let kept = results.into_iter().flat_map(|(outputs, _)| outputs.keep());
+        let moved_tables = moved.iter().map(|t| PlacedTable {
+            table: t.meta.id.0,
+            tier: t.meta.tier().0,
+            bytes: t.meta.data_bytes(),
+            rule: "moved".into(),
+        });
+        let tables_out = kept.chain(moved_tables).collect();
         let count = merged.values().map(Vec::len).sum::<usize>();
         let what = format!(
             "{count} tables into {} of {}, {} moved",
@@ -194,6 +200,8 @@ impl Engine {
         );
         Ok(Done {
             what,
+            tables_in: job.inputs.iter().map(|t| t.0).collect(),
+            tables_out,
             bytes_in: 0,
             bytes_out: new.iter().map(|t| t.size_bytes()).sum(),
         })

@@ -1,6 +1,8 @@
 //! Jobs: what the background does. Each takes plain data from a planner, does
 //! its I/O without holding a lock, and ends in one edit.
 
+use crate::events::PlacedTable;
+
 mod below;
 mod flush;
 mod merge;
@@ -12,6 +14,8 @@ mod survive;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) what: String,
+    pub(crate) tables_in: Vec<u64>,
+    pub(crate) tables_out: Vec<PlacedTable>,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
 }

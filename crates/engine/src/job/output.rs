@@ -16,6 +16,7 @@ use thermocline_model::version::{KeyspaceId, Slot};
 
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::PlacedTable;
 use crate::store::{ObjectKind, ObjectName, ObjectWriter, Store};
 use crate::table::{Table, TableCursor, TableWriter, TableWriterOptions};
 
@@ -56,6 +57,8 @@ struct Current {
     data_tier: TierId,
     /// Where the data belongs.
     wanted_tier: TierId,
+    /// The rule that put it there.
+    rule: &'static str,
     /// See [`Layout::migrates`](thermocline_model::job::Layout::migrates).
     migrates: bool,
     meta_tier: TierId,
@@ -96,6 +99,8 @@ pub(crate) struct Outputs<'a> {
     spilled: Vec<(TierId, u64)>,
     /// Bytes of those that need not be migrated any more.
     migrated: Vec<u64>,
+    /// Where they were put.
+    placed: Vec<PlacedTable>,
     disarmed: bool,
 }
 
@@ -111,6 +116,7 @@ impl<'a> Outputs<'a> {
             finished: Vec::new(),
             spilled: Vec::new(),
             migrated: Vec::new(),
+            placed: Vec::new(),
             disarmed: false,
         }
     }
@@ -217,6 +223,11 @@ impl<'a> Outputs<'a> {
             meta_object: engine.new_id(),
             data_tier,
             wanted_tier: layout.wanted.min(last_tier),
+            rule: if data_tier == layout.data {
+                layout.rule
+            } else {
+                "tier-full"
+            },
             migrates: layout.migrates && data_tier == layout.data,
             meta_tier,
             low: self.low.take(),
@@ -286,8 +297,14 @@ impl<'a> Outputs<'a> {
         if current.migrates {
             self.migrated.push(written.data_bytes);
         }
-        self.finished
-            .push(Arc::new(written.into_meta(meta_place, data_place)));
+        let table = written.into_meta(meta_place, data_place);
+        self.placed.push(PlacedTable {
+            table: table.id.0,
+            tier: current.data_tier.0,
+            bytes: table.data_bytes(),
+            rule: current.rule.into(),
+        });
+        self.finished.push(Arc::new(table));
         Ok(())
     }
 
@@ -299,8 +316,8 @@ impl<'a> Outputs<'a> {
         Ok(self.finished.clone())
     }
 
-    /// A commit names the tables now.
-    pub(crate) fn keep(mut self) {
+    /// A commit names the tables now. Where each was put.
+    pub(crate) fn keep(mut self) -> Vec<PlacedTable> {
         self.disarmed = true;
         let now_us = self.engine.environment.clock.now_micros();
         for (tier, bytes) in self.spilled.drain(..) {
@@ -311,6 +328,7 @@ impl<'a> Outputs<'a> {
             self.engine.counters.migrations_saved.add(1);
             self.engine.counters.migrations_saved_bytes.add(bytes);
         }
+        std::mem::take(&mut self.placed)
     }
 }
 

@@ -19,6 +19,7 @@ use super::Done;
 use super::output::store_of;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::events::PlacedTable;
 use crate::store::{Advice, ObjectKind, ObjectName, ObjectReader};
 use crate::version::tree::OpenTable;
 
@@ -74,8 +75,16 @@ impl Engine {
             .get(table.meta.tier().0 as usize)
             .map_or("?", |t| t.spec.name());
         let what = format!("table {} from {from} to {}", job.table, to.spec.name());
+        let placed = PlacedTable {
+            table: job.table.0,
+            tier: job.to.0,
+            bytes,
+            rule: job.reason.rule.clone().into(),
+        };
         Ok(Done {
             what,
+            tables_in: vec![job.table.0],
+            tables_out: vec![placed],
             bytes_in: bytes,
             bytes_out: bytes,
         })

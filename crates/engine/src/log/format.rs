@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use thermocline_model::SeqNo;
 
+use crate::store::{Advice, File, read_exact_at};
 use crate::store::{is_given_id, parse_id};
 use crate::{Error, ErrorKind, Result};
 
@@ -101,6 +102,34 @@ impl SegmentHeader {
         let crc = header_checksum(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
+    }
+
+    /// Reads the header of the segment in `file`. What is wrong is read twice: a bit
+    /// may have been flipped on the way from the device, and what the header says
+    /// decides what is dropped.
+    ///
+    /// # Errors
+    /// As [`SegmentHeader::decode`], and `Io`.
+    pub(super) fn read(
+        file: &dyn File,
+        path: &Path,
+        store_id: u128,
+        segment: u64,
+    ) -> Result<Result<SegmentHeader, Damage>> {
+        let read = || {
+            let mut bytes = [0; SEGMENT_HEADER_BYTES];
+            let read = read_exact_at(file, &mut bytes, 0);
+            let read = read.map_err(|error| Error::io("read log segment", path, error))?;
+            SegmentHeader::decode(&bytes[..read], path, Some(store_id), segment)
+        };
+        match read() {
+            Ok(Ok(header)) => Ok(Ok(header)),
+            Err(error) if error.kind() == ErrorKind::Io => Err(error),
+            _ => {
+                file.advise(0, 0, Advice::DontNeed);
+                read()
+            }
+        }
     }
 
     /// Reads the header at the front of a segment's bytes. The inner error is

@@ -312,9 +312,7 @@ impl LocalLog {
         let path = segment_path(&self.directory, id);
         let fail = |error| Error::io("read log segment", &path, error);
         let file = self.file_system.open(&path, OpenHow::READ).map_err(fail)?;
-        let mut head = [0; SEGMENT_HEADER_BYTES];
-        let read = read_exact_at(&*file, &mut head, 0).map_err(fail)?;
-        SegmentHeader::decode(&head[..read], &path, Some(self.store_id), id)
+        SegmentHeader::read(&*file, &path, self.store_id, id)
     }
 
     /// Takes the segment out of use after a failed write, and at once cuts off

@@ -18,11 +18,12 @@ use std::path::Path;
 use thermocline_model::SeqNo;
 
 use super::format::{
-    Damage, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader, frame_seed, segment_path,
+    Damage, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader, frame_seed,
+    segment_path,
 };
 use super::local::list_segments;
 use super::scan::{find_frame, read_whole, trimmed_length};
-use crate::store::{Advice, Environment, FileSystem, OpenHow, read_exact_at};
+use crate::store::{Advice, Environment, FileSystem, OpenHow};
 use crate::{Error, Result};
 
 /// How far behind a gap a frame's number may lie for its mark to be believed
@@ -246,9 +247,7 @@ fn read_heads(
         file.sync()
             .map_err(|error| Error::io("sync log segment", &path, error))?;
         file.advise(0, 0, Advice::DontNeed);
-        let mut bytes = [0; SEGMENT_HEADER_BYTES];
-        let read = read_exact_at(&*file, &mut bytes, 0).map_err(fail)?;
-        let head = SegmentHeader::decode(&bytes[..read], &path, Some(store_id), id)?;
+        let head = SegmentHeader::read(&*file, &path, store_id, id)?;
         segments.push(Segment { id, head });
     }
     if !segments.is_empty() {
@@ -397,10 +396,23 @@ impl Replay<'_> {
         let mut expected = header.first_seq;
         let mut counted = false;
         while limit.is_none() || limit != self.last_seq {
-            let (frame, payload) = match follow(&self.bytes, seed, offset, expected, limit) {
+            let sound = |bytes: &[u8]| {
+                let followed = follow(bytes, seed, offset, expected, limit);
+                followed.map(|(frame, _)| frame)
+            };
+            let mut found = sound(&self.bytes);
+            if found.is_err() && trimmed_length(self.bytes.get(offset..).unwrap_or_default()) > 0 {
+                // The end of what is sound decides what is dropped. A bit that was
+                // flipped on the way from the device must not, so it is asked again.
+                self.read_again(id)?;
+                found = sound(&self.bytes);
+            }
+            let frame = match found {
                 Ok(frame) => frame,
                 Err(damage) => return Ok(Some((offset, damage))),
             };
+            let payload =
+                &self.bytes[offset + FRAME_HEADER_BYTES..][..frame.payload_bytes as usize];
             if frame.count > 0 {
                 (self.visit)(ReplayedFrame {
                     segment: id,
@@ -422,6 +434,15 @@ impl Replay<'_> {
             offset = end;
         }
         Ok(None)
+    }
+
+    /// Reads segment `id` from the device, past what the system keeps of it.
+    fn read_again(&mut self, id: u64) -> Result<()> {
+        let path = segment_path(self.directory, id);
+        let file = self.file_system.open(&path, OpenHow::READ);
+        let file = file.map_err(|error| Error::io("read log segment", &path, error))?;
+        file.advise(0, 0, Advice::DontNeed);
+        read_whole(self.file_system, &path, &mut self.bytes)
     }
 
     /// Everything up to this number is there, or in no need of the log.

@@ -91,6 +91,7 @@ impl Options {
             0,
             YEAR_S,
         )?;
+        within("migration_payback_s", self.migration_payback_s, 0, YEAR_S)?;
         within("fast_share", self.fast_share, 0.0, 1.0)?;
         within(
             "staging_overlap_tables",

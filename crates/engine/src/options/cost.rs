@@ -108,4 +108,24 @@ impl Options {
         self.migration_cool_down_s = seconds;
         self
     }
+
+    /// Seconds within which a table that is relocated because it is hotter must save
+    /// its readers as much time as the relocation takes the devices, by their
+    /// profiles; 0 asks for nothing, as the paper does. Default 0; at most a year.
+    /// Raise it from there, to an hour or a day, where the hot keys change faster
+    /// than tables can follow.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path());
+    /// assert!(Db::open(options.clone().migration_payback_s(3600)).is_ok());
+    /// let error = Db::open(options.migration_payback_s(u64::MAX)).unwrap_err();
+    /// assert!(error.to_string().contains("migration_payback_s: expected 0 to 31536000"));
+    /// ```
+    #[must_use]
+    pub fn migration_payback_s(mut self, seconds: u64) -> Options {
+        self.migration_payback_s = seconds;
+        self
+    }
 }

@@ -105,6 +105,7 @@ pub struct Options {
     pub(crate) migration_resistance: f64,
     pub(crate) migration_bytes_per_second_max: u64,
     pub(crate) migration_cool_down_s: u64,
+    pub(crate) migration_payback_s: u64,
     pub(crate) fast_share: f64,
     pub(crate) staging_overlap_tables: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -149,6 +150,7 @@ impl Default for Options {
             migration_resistance: 0.05,
             migration_bytes_per_second_max: 64 * MIB,
             migration_cool_down_s: 60,
+            migration_payback_s: 0,
             fast_share: 0.5,
             staging_overlap_tables: 10,
             optimisations_off: Vec::new(),
@@ -360,6 +362,7 @@ impl Options {
             migration_resistance: self.migration_resistance,
             migration_bytes_per_second_max: self.migration_bytes_per_second_max,
             migration_cool_down_us: self.migration_cool_down_s.saturating_mul(1_000_000),
+            migration_payback_us: self.migration_payback_s.saturating_mul(1_000_000),
         }
     }
 

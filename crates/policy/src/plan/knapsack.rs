@@ -29,15 +29,12 @@ use thermocline_model::table::TableMeta;
 use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_model::view::View;
 
+use crate::cost::Devices;
 use crate::cost::money::{self, Budget};
 use crate::place::fill::{Fill, depth};
 
 /// What makes up for the rounding of a quotient that is multiplied again.
 const ROUNDING: f64 = 1.0 + 1e-12;
-
-/// Random reads that the first tier is taken to serve in a second where profiles
-/// are not known; every further tier serves a tenth of the one before.
-const IOPS_NOMINAL: f64 = 100_000.0;
 
 /// What is to be solved. Lists are by tier.
 #[derive(Clone, PartialEq, Debug)]
@@ -363,14 +360,10 @@ fn problem(view: &View<'_>, fill: &Fill, budget: &Budget) -> Problem {
         .zip(&prices)
         .map(|(&b, &p)| money::usd_month(b, p))
         .sum();
-    let known = view.tiers.iter().all(|t| t.profile.is_some());
-    let latency = |(tier, at): (&thermocline_model::TierState, i32)| {
-        let iops = tier.profile.filter(|_| known).map(|p| p.random_read_iops);
-        1e6 / iops.unwrap_or(IOPS_NOMINAL / 10f64.powi(at))
-    };
+    let devices = Devices::of(view);
     let limits = fill.limit.iter().zip(&fill.meta).take(view.tiers.len());
     Problem {
-        latencies_us: view.tiers.iter().zip(0..).map(latency).collect(),
+        latencies_us: (0..view.tiers.len()).map(|t| devices.read_us(t)).collect(),
         limits_bytes: limits
             .map(|(limit, meta)| limit.saturating_sub(*meta))
             .collect(),

@@ -7,6 +7,10 @@
 //! not, the coldest that belongs lower makes room first. So neither the budget nor
 //! a tier is exceeded by a move.
 //!
+//! A promotion may be asked to pay: within so long it must save the devices as much
+//! time as it takes them, together with the demotion that makes room for it. The paper
+//! weighs no such thing, so by default nothing is asked.
+//!
 //! Nothing is moved while merges are urgent, while a move is under way, sooner than
 //! the bound on moved bytes allows, or twice within the cool-down. While the store is
 //! written to, moves to the first tier leave a spare there for what the newest
@@ -18,9 +22,8 @@ use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
 use crate::Planner;
-use crate::cost::money;
+use crate::cost::{Devices, money};
 use crate::place::fill::Fill;
-use crate::plan::balance::spare_bytes;
 use crate::plan::knapsack::{Organisation, Placed};
 use crate::plan::leveled::URGENT_SCORE;
 use crate::pressure;
@@ -52,19 +55,30 @@ struct Migration<'a> {
     fill: Fill,
     organisation: &'a Organisation<'a>,
     spare_bytes: u64,
+    devices: Devices,
 }
 
-/// Bytes of the first tier to be left for the newest levels.
+/// Blocks of a table read in a second.
+fn reads_per_second(placed: &Placed<'_>) -> f64 {
+    placed.temperature * placed.table.data_bytes() as f64 / f64::from(1 << 20)
+}
+
+/// Bytes of the first tier to be left for the newest levels: what they grow by until
+/// they are merged. The size of the device has no part in it, which may be a
+/// thousand times that of the store.
 fn spare(view: &View<'_>, fill: &Fill, organisation: &Organisation<'_>) -> u64 {
     if view.idle {
         return 0;
     }
-    let swing = spare_bytes(view, fill)[0];
+    let shape = view.shape;
+    let parts: usize = view.version.keyspaces.values().map(|k| k.parts.len()).sum();
+    let grow = (parts * shape.newest_runs_merge) as u64;
+    let grow = grow.saturating_mul(shape.flush_bytes);
     let newest = fill.data[0][0];
     let belongs = organisation.tables.iter().filter(|t| t.to == 0);
     let held: u64 = belongs.map(|t| t.table.data_bytes()).sum();
     let most = (held as f64 * SPARE_SHARE_MAX) as u64;
-    swing.saturating_sub(newest).min(most)
+    grow.saturating_sub(newest).min(most)
 }
 
 impl<'a> Migration<'a> {
@@ -72,6 +86,7 @@ impl<'a> Migration<'a> {
         let fill = Fill::of(view);
         Migration {
             spare_bytes: spare(view, &fill, organisation),
+            devices: Devices::of(view),
             view,
             fill,
             organisation,
@@ -89,10 +104,36 @@ impl<'a> Migration<'a> {
         }
         let promotion = self.promotions().next()?;
         if self.fits(promotion) {
-            return Some(self.relocate(promotion, "hotter"));
+            let pays = self.pays_back(promotion, None);
+            return pays.then(|| self.relocate(promotion, "hotter"));
         }
-        let demotion = self.demotions().next();
-        demotion.map(|d| self.relocate(d, "yields-to-hotter"))
+        let demotion = self.demotions().next()?;
+        let pays = self.pays_back(promotion, Some(demotion));
+        pays.then(|| self.relocate(demotion, "yields-to-hotter"))
+    }
+
+    /// Whether a promotion, with the demotion that makes room for it, saves as much
+    /// time of devices as it takes before too long. Time taken and time saved both go
+    /// by bytes, so where the hottest table does not pay none does.
+    fn pays_back(&self, promotion: &Placed<'_>, demotion: Option<&Placed<'_>>) -> bool {
+        let within_us = self.view.cost.migration_payback_us;
+        if within_us == 0 {
+            return true;
+        }
+        let moved = [Some(promotion), demotion].into_iter().flatten();
+        let (mut seconds, mut saved) = (0.0, 0.0);
+        for placed in moved {
+            let bytes = placed.table.data_bytes();
+            seconds += self.devices.move_seconds(placed.from, placed.to, bytes);
+            saved -= self.latency_change_us(placed) / 1e6;
+        }
+        saved * (within_us as f64 / 1e6) >= seconds
+    }
+
+    /// Microseconds by which all reads of a second get slower.
+    fn latency_change_us(&self, placed: &Placed<'_>) -> f64 {
+        let latencies = &self.organisation.problem.latencies_us;
+        reads_per_second(placed) * (latencies[placed.to] - latencies[placed.from])
     }
 
     fn is_free(&self, placed: &Placed<'_>) -> bool {
@@ -166,19 +207,20 @@ impl<'a> Migration<'a> {
     fn relocate(&self, placed: &Placed<'_>, rule: &str) -> Relocate {
         let budget = &self.organisation.budget;
         let bytes = placed.table.data_bytes();
-        let reads = placed.temperature * bytes as f64 / f64::from(1 << 20);
-        let latencies = &self.organisation.problem.latencies_us;
+        let seconds = self.devices.move_seconds(placed.from, placed.to, bytes);
+        let change_us = self.latency_change_us(placed);
         let mut reason = Reason::new(rule)
             .with("temperature", placed.temperature)
             .with("from_tier", placed.from as f64)
             .with("to_tier", placed.to as f64)
             .with("bytes", bytes as f64)
-            .with("reads_per_second", reads)
-            .with(
-                "latency_change_us_per_second",
-                reads * (latencies[placed.to] - latencies[placed.from]),
-            )
+            .with("reads_per_second", reads_per_second(placed))
+            .with("device_seconds", seconds)
+            .with("latency_change_us_per_second", change_us)
             .with("cost_change_usd_month", self.cost_change(placed));
+        if change_us < 0.0 {
+            reason = reason.with("payback_seconds", seconds / (-change_us / 1e6));
+        }
         if let Some(boundary) = self.organisation.boundary(placed.from.min(placed.to)) {
             reason = reason.with("boundary_temperature", boundary);
         }

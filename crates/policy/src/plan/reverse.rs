@@ -45,6 +45,9 @@ const DEVIATIONS: f64 = 3.0;
 /// Of a table's size, the part by which more room is made than it needs.
 const SLACK_DIVISOR: u64 = 8;
 
+/// Block list, filter and trailers of a small table, at most.
+const SMALL_PARTS_BYTES: u64 = 4 << 10;
+
 /// The hottest tables that are looked at, should the first be busy.
 const CANDIDATES_MAX: usize = 8;
 
@@ -131,9 +134,9 @@ fn up(
     if spared(reads) <= cost {
         return None;
     }
-    let grown =
-        (share.fast_bytes.saturating_add(share.coming_bytes)).saturating_add(table.size_bytes());
-    let written = fast.1.saturating_add(table.size_bytes());
+    let risen = risen_bytes(table);
+    let grown = (share.fast_bytes.saturating_add(share.coming_bytes)).saturating_add(risen);
+    let written = fast.1.saturating_add(risen);
     let needed = written.saturating_add(view.shape.flush_bytes);
     if view.tiers[0].room_bytes() < needed {
         // What goes down is deleted only when its last reader has left, so that
@@ -173,7 +176,7 @@ fn up(
     }
     let yielding = yielding?;
     // Sizes change a little with the tier.
-    let slack = table.size_bytes() / SLACK_DIVISOR + 1;
+    let slack = risen / SLACK_DIVISOR + 1;
     let bytes = grown.saturating_sub(share.limit_bytes) + slack;
     let descent = Descent::take(view, yielding.levels, yielding.tables, bytes);
     if descent.bytes() < bytes {
@@ -184,6 +187,18 @@ fn up(
     let reason = reason("yields-to-hotter", wins(displaced)?);
     let reason = reason.with("displaced_block_reads", displaced);
     descent.merge(view, yielding.levels, reason)
+}
+
+/// What `table` may take on the fast tier, where it may not be compressed. One that
+/// turned out larger than there is room for would go down again, and up, without end.
+fn risen_bytes(table: &TableMeta) -> u64 {
+    let size = table.size_bytes();
+    if size >= table.raw_bytes {
+        return size;
+    }
+    let raw = table.raw_bytes;
+    raw.saturating_add(raw / 4)
+        .saturating_add(SMALL_PARTS_BYTES)
 }
 
 /// Condition 1.

@@ -48,6 +48,7 @@ pub fn cost() -> CostOptions {
         migration_resistance: 0.05,
         migration_bytes_per_second_max: 1 << 40,
         migration_cool_down_us: 0,
+        migration_payback_us: 0,
     }
 }
 

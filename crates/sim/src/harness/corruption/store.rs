@@ -1,6 +1,7 @@
 //! Small stores, with everything in them that a store's files can have, and
 //! with all that was ever done to them.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use thermocline::{
@@ -201,9 +202,13 @@ impl Filling {
         self.db().settle().unwrap();
     }
 
+    /// All files but the record of events, which nothing depends on and whose
+    /// reader has proofs of its own (`events/frame.rs` of the engine).
     fn image(&self) -> Image {
         let files = self.disk.files().into_iter();
+        let counts = |path: &Path| path.file_name().is_none_or(|n| n != "EVENTS");
         files
+            .filter(|(path, _)| counts(path))
             .map(|(path, bytes)| (path, Arc::from(bytes)))
             .collect()
     }

@@ -156,10 +156,13 @@ pub(super) fn request(bytes: &[u8]) {
 
 pub(super) fn request_seeds() -> Vec<Vec<u8>> {
     let request = "request = \"00ff00ff00ff00ff\"\n";
+    let target = "cost_target_usd_per_gb_month";
     [
-        format!("{request}cost_target_usd_per_gb_month = 0.2\n"),
-        format!("{request}cost_target_usd_per_gb_month = 7\n"),
-        request.to_string(),
+        format!("{request}[wanted.tune]\n{target} = 0.2\n"),
+        format!("{request}[wanted.tune]\n{target} = 7\n"),
+        format!("{request}[wanted.tune]\n"),
+        format!("{request}[wanted.forecast]\nkeeps_cost_target = false\n{target} = 0.1\n"),
+        format!("{request}[wanted.pulse]\n"),
     ]
     .map(String::into_bytes)
     .into()

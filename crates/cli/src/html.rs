@@ -5,7 +5,7 @@
 //! What is drawn is plain data ([`Section`]); whoever measures fills it. Numbers
 //! that are not finite are left out of a plot, as are those that a logarithmic
 //! axis cannot show; a plot without a number says so. A line has at most
-//! [`POINTS_MAX`] points; of more, the least and the greatest of each stretch
+//! `POINTS_MAX` points; of more, the least and the greatest of each stretch
 //! are drawn, so that no spike is lost.
 
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use axis::{Axis, short};
 
 /// A part of the report with its plots.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Section {
+pub struct Section {
     /// The heading.
     pub title: String,
     /// Paragraphs below the heading.
@@ -27,7 +27,7 @@ pub(crate) struct Section {
 
 /// Something drawn.
 #[derive(Clone, Debug)]
-pub(crate) enum Plot {
+pub enum Plot {
     /// Lines over a common horizontal axis.
     Series(Series),
     /// Groups of bars.
@@ -38,7 +38,7 @@ pub(crate) enum Plot {
 
 /// Lines over a common horizontal axis.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Series {
+pub struct Series {
     /// What is shown.
     pub title: String,
     /// The unit of the vertical axis.
@@ -53,7 +53,7 @@ pub(crate) struct Series {
 
 /// One line.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Line {
+pub struct Line {
     /// Its name in the legend.
     pub name: String,
     /// Its points, in the order in which they are joined.
@@ -62,7 +62,7 @@ pub(crate) struct Line {
 
 /// Groups of bars, the bars of each group in the order of `names`.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Bars {
+pub struct Bars {
     /// What is shown.
     pub title: String,
     /// The unit of the vertical axis.
@@ -76,7 +76,7 @@ pub(crate) struct Bars {
 
 /// A table; columns of numbers lean right.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Rows {
+pub struct Rows {
     /// The titles of the columns.
     pub titles: Vec<String>,
     /// The cells of each row.
@@ -120,7 +120,7 @@ th,td{padding:.25rem .7rem;border-bottom:1px solid var(--faint);text-align:left}
 .number{text-align:right}";
 
 /// The whole file.
-pub(crate) fn page(title: &str, sections: &[Section]) -> String {
+pub fn page(title: &str, sections: &[Section]) -> String {
     let title = escape(title);
     let mut text = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

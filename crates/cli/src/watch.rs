@@ -1,0 +1,63 @@
+//! Rows of a store's pulse over time, as `stat --watch`, `replay` and `demo` print
+//! them: price, places, and where reads are served.
+
+use std::io;
+
+use crate::columns::Columns;
+use crate::engine::Pulse;
+use crate::human;
+
+/// The cells of a pulse. Columns of the caller's may come before them.
+pub(crate) struct Rows {
+    columns: Columns,
+}
+
+impl Rows {
+    /// For a store with the tiers of `pulse`, behind the columns `before`, each with
+    /// its least width.
+    pub(crate) fn new(before: &[(&str, usize)], pulse: &Pulse) -> Rows {
+        let names: Vec<String> = pulse
+            .tiers
+            .iter()
+            .map(|tier| crate::text::escape(tier.name.as_bytes()))
+            .collect();
+        let mut columns = before.to_vec();
+        columns.extend([("memtable", 8), ("cache", 6)]);
+        columns.extend(names.iter().map(|name| (name.as_str(), 6)));
+        columns.extend([("bytes fast", 10), ("moved", 9), ("USD/GB", 6)]);
+        columns.push(("target", 6));
+        Rows {
+            columns: Columns::new(&columns),
+        }
+    }
+
+    /// Prints the titles.
+    pub(crate) fn header(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        self.columns.header(out)
+    }
+
+    /// Prints a row: the cells `before`, then those of `delta`, whose counts are those
+    /// of the row's time.
+    pub(crate) fn row(
+        &self,
+        out: &mut dyn io::Write,
+        before: Vec<String>,
+        delta: &Pulse,
+    ) -> io::Result<()> {
+        let hits = delta.hits();
+        let mut cells = before;
+        cells.push(human::percent(delta.memtable_hits, hits));
+        cells.push(human::percent(delta.cached_hits, hits));
+        let tiers = delta.tiers.iter();
+        cells.extend(tiers.map(|tier| human::percent(tier.hits, hits)));
+        cells.push(format!("{:.1}%", 100.0 * delta.fast_share));
+        cells.push(human::bytes(delta.migrated_bytes + delta.merged_bytes));
+        cells.push(format!("{:.4}", delta.price_usd_gb_month));
+        cells.push(
+            delta
+                .target_usd_gb_month
+                .map_or("-".to_string(), |t| t.to_string()),
+        );
+        self.columns.row(out, &cells)
+    }
+}

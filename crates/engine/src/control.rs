@@ -1,0 +1,170 @@
+//! What a process that has a store open can be asked by another.
+//!
+//! It is asked by a file: `TUNE` in the first tier's directory says what is wanted.
+//! The engine looks for it once an epoch, takes it away, does what it says and leaves
+//! the file `TUNED` with the answer. Both are swapped in whole, and a request has a
+//! number of its own, so that no answer is taken for another's. A request is small, is
+//! judged like any call, and asks for nothing but what whoever may write to the
+//! store's directory could do anyway.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thermocline_model::forecast::Forecast;
+
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulse::Pulse;
+use crate::store::{Environment, OpenHow, read_exact_at, swap_file};
+use crate::what_if::WhatIf;
+
+/// The files by which an open store is asked, and answers.
+pub(crate) const REQUEST_FILE: &str = "TUNE";
+pub(crate) const ANSWER_FILE: &str = "TUNED";
+/// Largest request and largest answer that are read, in bytes.
+const REQUEST_BYTES_MAX: usize = 4096;
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+/// How often the asking side looks for an answer.
+const ANSWER_WAIT: Duration = Duration::from_millis(20);
+
+/// What is wanted.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) enum Wanted {
+    /// Another cost target; none for no target.
+    Tune {
+        cost_target_usd_per_gb_month: Option<f64>,
+    },
+    /// What would happen.
+    Forecast(WhatIf),
+    /// How it goes.
+    Pulse {},
+}
+
+/// What comes back when it was done.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Given {
+    Done {},
+    Forecast(Box<Forecast>),
+    Pulse(Box<Pulse>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request {
+    request: String,
+    wanted: Wanted,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Answer {
+    request: String,
+    /// None when it was done.
+    error: Option<String>,
+    given: Option<Given>,
+}
+
+/// Asks the process that has the store in `directory` open.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] when it refuses; [`ErrorKind::Locked`] when it does
+/// not answer; [`ErrorKind::Io`].
+pub(crate) fn ask(
+    environment: &Environment,
+    directory: &Path,
+    wanted: Wanted,
+    patience: Duration,
+) -> Result<Given> {
+    let request = Request {
+        request: format!("{:016x}", environment.dice.next_u64()),
+        wanted,
+    };
+    let text = toml::to_string(&request).map_err(|e| Error::invalid(e.to_string()))?;
+    swap_file(environment, directory, REQUEST_FILE, text.as_bytes())?;
+    let clock = &environment.clock;
+    let begun_us = clock.now_micros();
+    loop {
+        let path = directory.join(ANSWER_FILE);
+        let answer = read(environment, &path, ANSWER_BYTES_MAX)?;
+        let answer = answer.and_then(|text| toml::from_str::<Answer>(&text).ok());
+        if let Some(answer) = answer.filter(|a| a.request == request.request) {
+            return match (answer.error, answer.given) {
+                (Some(error), _) => Err(Error::invalid(error)),
+                (None, Some(given)) => Ok(given),
+                (None, None) => Err(Error::invalid("the answer says nothing").at(&path)),
+            };
+        }
+        if clock.now_micros().saturating_sub(begun_us) >= patience.as_micros() as u64 {
+            // What nobody has taken by now, nobody is to take later.
+            let _ = environment
+                .file_system
+                .unlink(&directory.join(REQUEST_FILE));
+            let what = format!("who has the store open did not answer in {patience:?}");
+            return Err(Error::new(ErrorKind::Locked, what).at(directory));
+        }
+        clock.sleep(ANSWER_WAIT);
+    }
+}
+
+/// A small text file; `None` where there is none.
+fn read(environment: &Environment, path: &Path, bytes_max: usize) -> Result<Option<String>> {
+    let fail = |e| Error::io("reading", path, e);
+    let file = match environment.file_system.open(path, OpenHow::READ) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(fail(e)),
+    };
+    let mut bytes = vec![0; bytes_max];
+    let length = read_exact_at(&*file, &mut bytes, 0).map_err(fail)?;
+    bytes.truncate(length);
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+impl Engine {
+    /// Does what a request file asks for, if there is one. What cannot be read,
+    /// taken away or answered is left: asking is not what the store is for.
+    pub(crate) fn take_request(&self) {
+        let directory = self.directory();
+        let path = directory.join(REQUEST_FILE);
+        let Ok(Some(text)) = read(&self.environment, &path, REQUEST_BYTES_MAX) else {
+            return;
+        };
+        if self.environment.file_system.unlink(&path).is_err() {
+            return;
+        }
+        let (request, given) = match toml::from_str::<Request>(&text) {
+            Ok(asked) => (asked.request, self.answer(asked.wanted)),
+            Err(e) => {
+                let error = Error::invalid(format!("request: {}", e.message()));
+                (String::new(), Err(error))
+            }
+        };
+        let answer = Answer {
+            request,
+            error: given.as_ref().err().map(ToString::to_string),
+            given: given.ok(),
+        };
+        if let Ok(text) = toml::to_string(&answer) {
+            let _ = swap_file(&self.environment, &directory, ANSWER_FILE, text.as_bytes());
+        }
+    }
+
+    fn answer(&self, wanted: Wanted) -> Result<Given> {
+        match wanted {
+            Wanted::Tune {
+                cost_target_usd_per_gb_month: target,
+            } => {
+                let done = self.set_cost_target(target);
+                self.note_tuning(done.as_ref().err());
+                done.map(|()| Given::Done {})
+            }
+            Wanted::Forecast(what_if) => {
+                let forecast = self.forecast(&what_if)?;
+                Ok(Given::Forecast(Box::new(forecast)))
+            }
+            Wanted::Pulse {} => Ok(Given::Pulse(Box::new(Pulse::of(self)))),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The pulse of a store: price, places and counts at one moment, in short, so that
+//! they can be watched, also from another process.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::{Given, Wanted, ask};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lock::StoreLock;
+use crate::options::Options;
+use crate::stats::Stats;
+use crate::store::Environment;
+
+/// A store at one moment. Counts begin when it was opened. See [`Db::pulse`](crate::Db::pulse).
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// db.get(b"key")?;
+/// let pulse = db.pulse();
+/// assert_eq!((pulse.writes, pulse.memtable_hits, &*pulse.preset), (1, 1, "leveled"));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Pulse {
+    /// When this was, in microseconds since the Unix epoch.
+    pub now_us: u64,
+    /// The preset in force.
+    pub preset: String,
+    /// What the tables may cost, in USD per 10^9 bytes and month.
+    pub target_usd_gb_month: Option<f64>,
+    /// What they cost.
+    pub price_usd_gb_month: f64,
+    /// What all bytes on all tiers cost, in USD a month.
+    pub price_usd_month: f64,
+    /// Of all bytes of tables, those that lie on the first tier, from 0 to 1.
+    pub fast_share: f64,
+    /// Point reads answered by memtables, by the block cache, and of absent keys.
+    pub memtable_hits: u64,
+    /// See `memtable_hits`.
+    pub cached_hits: u64,
+    /// See `memtable_hits`.
+    pub misses: u64,
+    /// Scans begun.
+    pub scans: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Merges, and the bytes that they wrote.
+    pub merges: u64,
+    /// See `merges`.
+    pub merged_bytes: u64,
+    /// Tables relocated, and their bytes.
+    pub migrations: u64,
+    /// See `migrations`.
+    pub migrated_bytes: u64,
+    /// Bytes of tables that a merge put where they would have been relocated to.
+    pub migrations_saved_bytes: u64,
+    /// Jobs that failed.
+    pub job_errors: u64,
+    /// The tiers, fast to cheap.
+    pub tiers: Vec<TierPulse>,
+}
+
+/// A tier's part of a [`Pulse`].
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// let tier = &db.pulse().tiers[0];
+/// assert_eq!((&*tier.name, tier.hits), ("main", 0));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct TierPulse {
+    /// Its name.
+    pub name: String,
+    /// Bytes of objects on it.
+    pub used_bytes: u64,
+    /// Bytes that it may hold.
+    pub capacity_bytes: u64,
+    /// Its price, in USD per 10^9 bytes and month.
+    pub price_usd_gb_month: f64,
+    /// What its bytes cost, in USD a month.
+    pub price_usd_month: f64,
+    /// Point reads answered by a block read from it.
+    pub hits: u64,
+}
+
+impl Pulse {
+    pub(crate) fn of(engine: &Engine) -> Pulse {
+        let stats: Stats = crate::report::stats(engine);
+        let tiers = stats.tiers.into_iter().map(|tier| TierPulse {
+            name: tier.name,
+            used_bytes: tier.used_bytes,
+            // What is written as text has no more bits.
+            capacity_bytes: tier.capacity_bytes.min(i64::MAX as u64),
+            price_usd_gb_month: tier.price_usd_gb_month,
+            price_usd_month: tier.price_usd_month,
+            hits: tier.hits,
+        });
+        Pulse {
+            now_us: stats.now_us,
+            preset: engine.options.preset.clone(),
+            target_usd_gb_month: stats.cost.target_usd_gb_month,
+            price_usd_gb_month: stats.cost.price_usd_gb_month,
+            price_usd_month: stats.price_usd_month,
+            fast_share: stats.cost.fast_share,
+            memtable_hits: stats.memtable_hits,
+            cached_hits: stats.cached_hits,
+            misses: stats.misses,
+            scans: stats.scans,
+            writes: stats.writes,
+            merges: stats.merges,
+            merged_bytes: stats.merge_out_bytes,
+            migrations: stats.cost.migrations,
+            migrated_bytes: stats.cost.migrated_bytes,
+            migrations_saved_bytes: stats.cost.migrations_saved_bytes,
+            job_errors: stats.job_errors,
+            tiers: tiers.collect(),
+        }
+    }
+
+    /// The same with counts from `earlier` on; places and prices stay those of now.
+    /// Where `earlier` is of another opening, all counts are new.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"a", b"")?;
+    /// let earlier = db.pulse();
+    /// db.put(b"b", b"")?;
+    /// assert_eq!(db.pulse().since(&earlier).writes, 1);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn since(&self, earlier: &Pulse) -> Pulse {
+        let mut delta = self.clone();
+        for (now, before) in delta.counts().into_iter().zip(earlier.clone().counts()) {
+            *now = now.checked_sub(*before).unwrap_or(*now);
+        }
+        for (tier, before) in delta.tiers.iter_mut().zip(&earlier.tiers) {
+            tier.hits = tier.hits.checked_sub(before.hits).unwrap_or(tier.hits);
+        }
+        delta
+    }
+
+    fn counts(&mut self) -> [&mut u64; 11] {
+        [
+            &mut self.memtable_hits,
+            &mut self.cached_hits,
+            &mut self.misses,
+            &mut self.scans,
+            &mut self.writes,
+            &mut self.merges,
+            &mut self.merged_bytes,
+            &mut self.migrations,
+            &mut self.migrated_bytes,
+            &mut self.migrations_saved_bytes,
+            &mut self.job_errors,
+        ]
+    }
+
+    /// All point reads that found a value, wherever it lay.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+    /// db.put(b"key", b"value")?;
+    /// db.get(b"key")?;
+    /// assert_eq!(db.pulse().hits(), 1);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        let tiers = self.tiers.iter().map(|t| t.hits).sum::<u64>();
+        self.memtable_hits + self.cached_hits + tiers
+    }
+}
+
+/// The pulse of the store of `options` in the process that has it open, which is given
+/// `patience` to answer; `None` where nobody has it open.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use thermocline::{Db, Options, pulse};
+/// # let directory = tempfile::tempdir().unwrap();
+/// let options = Options::at(directory.path()).heat_epoch_ms(10);
+/// let db = Db::open(options.clone())?;
+/// db.put(b"key", b"value")?;
+/// let found = pulse(&options, Duration::from_secs(60))?.unwrap();
+/// assert_eq!(found.writes, 1);
+/// drop(db);
+/// assert_eq!(pulse(&options, Duration::ZERO)?, None);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Locked`] when whoever has it open did not answer in time;
+/// [`ErrorKind::Io`].
+pub fn pulse(options: &Options, patience: Duration) -> Result<Option<Pulse>> {
+    let environment = Environment::real();
+    options.check()?;
+    match StoreLock::take_in(options, &environment) {
+        Ok(_lock) => Ok(None),
+        Err(e) if e.kind() == ErrorKind::Locked => {
+            let directory = options.tiers[0].path();
+            match ask(&environment, directory, Wanted::Pulse {}, patience)? {
+                Given::Pulse(pulse) => Ok(Some(*pulse)),
+                _ => Err(Error::invalid("not what was asked for").at(directory)),
+            }
+        }
+        Err(e) => Err(e),
+    }
+}
