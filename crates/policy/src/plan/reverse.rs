@@ -48,6 +48,9 @@ const SLACK_DIVISOR: u64 = 8;
 /// Block list, filter and trailers of a small table, at most.
 const SMALL_PARTS_BYTES: u64 = 4 << 10;
 
+/// How old a table must be, in microseconds, to be raised where room is short.
+const REST_US: u64 = 10_000_000;
+
 /// The hottest tables that are looked at, should the first be busy.
 const CANDIDATES_MAX: usize = 8;
 
@@ -144,6 +147,12 @@ fn up(
         return None;
     }
     let has_room = grown <= share.limit_bytes;
+    // A table may turn out larger than it was, with other blocks or uncompressed. One
+    // that did not fit and went down again would come up and go down without end.
+    let is_tight = grown.saturating_add(risen) > share.limit_bytes;
+    if is_tight && view.now_us.saturating_sub(table.created_us) < REST_US {
+        return None;
+    }
     let rises = |spared: f64| {
         let mut inputs = vec![table];
         inputs.extend(&below);
