@@ -4,6 +4,9 @@
 current="start"
 trap 'code=$?; if [ "$code" -ne 0 ]; then echo; echo "FAILED: $current (exit $code)"; fi' EXIT
 
+# A step that hangs is named too, long before whoever runs the script gives up.
+step_minutes_max="${STEP_MINUTES_MAX:-30}"
+
 step() {
     current="$1"
     shift
@@ -11,7 +14,7 @@ step() {
     echo "=== $current"
     echo "    $*"
     local started=$SECONDS
-    "$@"
+    timeout --kill-after=10 "${step_minutes_max}m" "$@"
     echo "    ok: $current, $((SECONDS - started)) s"
 }
 

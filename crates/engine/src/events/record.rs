@@ -30,26 +30,47 @@ pub(super) const READ_BYTES_MAX: u64 = FILE_BYTES_MAX + WAITING_BYTES_MAX as u64
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
+    /// Held for no longer than memory takes, so that no job waits for the file.
     state: Mutex<State>,
+    /// Held by whoever writes the file. Nobody waits for it.
+    file: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// The number of the newest event.
     number: u64,
-    /// Frames that wait to be written, oldest first.
-    waiting: VecDeque<Vec<u8>>,
-    waiting_bytes: usize,
+    waiting: Waiting,
+}
+
+/// Frames that wait to be written, oldest first.
+#[derive(Debug, Default)]
+struct Waiting {
+    frames: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn push(&mut self, frame: Vec<u8>) {
+        self.bytes += frame.len();
+        self.frames.push_back(frame);
+        while self.bytes > WAITING_BYTES_MAX {
+            match self.frames.pop_front() {
+                Some(oldest) => self.bytes -= oldest.len(),
+                None => break,
+            }
+        }
+    }
 }
 
 impl Record {
     /// Goes on from the newest event that the files in `directory` know.
     pub(crate) fn begin(&self, environment: &Environment, directory: &Path) {
-        let mut state = self.state.lock();
         for name in [OLD_EVENTS_FILE, EVENTS_FILE] {
             let bytes = follow::read_from(environment, &directory.join(name), 0);
             // What cannot be read numbers nothing.
             let newest = newest(&bytes.unwrap_or_default());
+            let mut state = self.state.lock();
             state.number = state.number.max(newest);
         }
     }
@@ -63,29 +84,26 @@ impl Record {
         let Some(frame) = seal(&encode(event)) else {
             return;
         };
-        state.waiting_bytes += frame.len();
-        state.waiting.push_back(frame);
-        while state.waiting_bytes > WAITING_BYTES_MAX {
-            match state.waiting.pop_front() {
-                Some(oldest) => state.waiting_bytes -= oldest.len(),
-                None => break,
-            }
-        }
+        state.waiting.push(frame);
     }
 
     /// Appends what waits. If that fails, it goes on waiting.
     pub(crate) fn write(&self, environment: &Environment, directory: &Path) {
         // Who finds another at it has better things to do.
-        let Some(mut state) = self.state.try_lock() else {
+        let Some(_writing) = self.file.try_lock() else {
             return;
         };
-        if state.waiting.is_empty() {
+        let mut waiting = std::mem::take(&mut self.state.lock().waiting);
+        if waiting.frames.is_empty() {
             return;
         }
-        let bytes = state.waiting.make_contiguous().concat();
-        if append(environment, directory, &bytes).is_ok() {
-            state.waiting.clear();
-            state.waiting_bytes = 0;
+        let bytes = waiting.frames.make_contiguous().concat();
+        if append(environment, directory, &bytes).is_err() {
+            let state = &mut *self.state.lock();
+            for newer in std::mem::take(&mut state.waiting).frames {
+                waiting.push(newer);
+            }
+            state.waiting = waiting;
         }
     }
 }
@@ -163,9 +181,12 @@ mod tests {
             record.add(&mut event(0));
         }
         let directory = tempfile::tempdir().unwrap();
-        assert!(record.state.lock().waiting_bytes <= WAITING_BYTES_MAX);
+        assert!(record.state.lock().waiting.bytes <= WAITING_BYTES_MAX);
         record.write(&Environment::real(), &directory.path().join("gone"));
-        assert!(!record.state.lock().waiting.is_empty(), "nothing was lost");
+        assert!(
+            !record.state.lock().waiting.frames.is_empty(),
+            "nothing was lost"
+        );
         record.write(&Environment::real(), directory.path());
         assert_eq!(read(directory.path()).last(), Some(&20_000));
     }
