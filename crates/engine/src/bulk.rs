@@ -27,6 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::Event;
 use crate::job::output::{Host, Outputs, Target};
 use crate::step::Scheduler;
+use crate::sync::atomic::Ordering;
 use crate::table::LOADED_SEQ;
 
 /// A bulk load in progress. Dropped before it is finished, it leaves nothing.
@@ -50,6 +51,26 @@ pub struct BulkLoad {
     handle: Arc<Handle>,
     last: Vec<u8>,
     next_cut: usize,
+    _cuts: KeepsCuts,
+}
+
+/// While it is there, the cuts of its keyspace stay as they are: a load's tables
+/// are ended at them.
+struct KeepsCuts(Arc<Space>);
+
+impl KeepsCuts {
+    fn new(engine: &Engine, space: &Arc<Space>) -> KeepsCuts {
+        // Cuts change under this mutex.
+        let _commit = engine.commit.lock();
+        space.loads.fetch_add(1, Ordering::AcqRel);
+        KeepsCuts(Arc::clone(space))
+    }
+}
+
+impl Drop for KeepsCuts {
+    fn drop(&mut self) {
+        self.0.loads.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl std::fmt::Debug for BulkLoad {
@@ -66,6 +87,7 @@ impl BulkLoad {
         space.check_open()?;
         let mut load = BulkLoad {
             outputs: None,
+            _cuts: KeepsCuts::new(&handle.engine, &space),
             space,
             handle,
             last: Vec::new(),

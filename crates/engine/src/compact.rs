@@ -49,8 +49,9 @@ impl Engine {
 
     /// Flushes the sealed memtables of `space`, waiting for flushes that run.
     fn flush_sealed(&self, space: &Space, run: fn(&Engine, Planned) -> Result<()>) -> Result<()> {
-        let parts = space.view.load().parts.len();
-        for part in 0..parts as u32 {
+        // Looked at anew for each: a keyspace may be cut meanwhile.
+        let parts = (0u32..).take_while(|&p| (p as usize) < space.view.load().parts.len());
+        for part in parts {
             loop {
                 let sealed = space.view.load().parts[part as usize].sealed.len();
                 if sealed == 0 || space.dropped.load(Ordering::Acquire) {

@@ -491,6 +491,9 @@ fn words(change: &Change) -> String {
         } => {
             format!("add keyspace {keyspace} {name:?} of {} parts", cuts.parts())
         }
+        Change::SetCuts { keyspace, cuts } => {
+            format!("cut keyspace {keyspace} into {} parts", cuts.parts())
+        }
         Change::DropKeyspace { keyspace } => format!("drop keyspace {keyspace}"),
         Change::AddTable {
             keyspace,

@@ -91,6 +91,8 @@ pub(crate) struct PartView {
     pub(crate) active: Arc<LiveMemtable>,
     /// Newest first.
     pub(crate) sealed: Vec<Arc<LiveMemtable>>,
+    /// Bytes of memtables that were flushed since the store was opened.
+    pub(crate) flushed_bytes: Arc<AtomicU64>,
 }
 
 impl PartView {
@@ -115,6 +117,8 @@ pub(crate) struct Space {
     pub(crate) name: String,
     pub(crate) view: ArcSwap<ReadView>,
     pub(crate) dropped: AtomicBool,
+    /// Bulk loads under way, which keep its cuts as they are.
+    pub(crate) loads: AtomicUsize,
     change: Mutex<()>,
 }
 
@@ -254,6 +258,7 @@ impl Engine {
         let part = |_| PartView {
             active: LiveMemtable::new(options, Prefix::default(), arenas),
             sealed: Vec::new(),
+            flushed_bytes: Arc::default(),
         };
         Arc::new(Space {
             id: keyspace.id,
@@ -264,6 +269,7 @@ impl Engine {
                 tree,
             }),
             dropped: AtomicBool::new(false),
+            loads: AtomicUsize::new(0),
             change: Mutex::new(()),
         })
     }
@@ -415,8 +421,12 @@ impl Engine {
                 Some(space) => space.update(|old| {
                     let mut parts = old.parts.clone();
                     view(*id, &mut parts);
+                    let cuts = match *old.cuts == keyspace.cuts {
+                        true => Arc::clone(&old.cuts),
+                        false => Arc::new(keyspace.cuts.clone()),
+                    };
                     ReadView {
-                        cuts: Arc::clone(&old.cuts),
+                        cuts,
                         parts,
                         tree: Arc::clone(&tree),
                     }

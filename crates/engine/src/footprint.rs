@@ -85,7 +85,7 @@ const OTHER_BYTES: u64 = 4 << 20;
 
 impl Options {
     /// The most memory that the engine holds with these options, in bytes, for the
-    /// default keyspace with its cuts. The sum of
+    /// default keyspace with its cuts, or those that the preset makes. The sum of
     /// [`Options::memory_max`]`(parts)`.
     ///
     /// ```
@@ -98,8 +98,7 @@ impl Options {
     /// ```
     #[must_use]
     pub fn memory_bytes_max(&self) -> u64 {
-        let parts = 1 + (self.cuts.len() + self.cuts_bytes.len()) as u64;
-        self.memory_max(parts).total()
+        self.memory_max(self.parts_expected()).total()
     }
 
     /// The most memory that the engine holds with these options and `parts` parts

@@ -46,6 +46,7 @@ mod options;
 mod publish;
 mod pulse;
 mod read;
+mod recut;
 mod repair;
 mod report;
 mod scan;
@@ -81,8 +82,8 @@ pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use snapshot::Snapshot;
 pub use stats::{
-    CostStats, KeyspaceStats, LevelStats, MemoryStats, Recovery, Stats, TableInfo, TierStats,
-    human_bytes,
+    CostStats, KeyspaceStats, LevelStats, MemoryStats, PartStats, Recovery, Stats, TableInfo,
+    TierStats, human_bytes,
 };
 /// ```
 /// # use thermocline::{Db, Forecast, Options, WhatIf};

@@ -9,7 +9,7 @@ use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
 use crate::log;
 use crate::stats::{
-    CostStats, KeyspaceStats, LevelStats, MemoryStats, Stats, TableInfo, TierStats,
+    CostStats, KeyspaceStats, LevelStats, MemoryStats, PartStats, Stats, TableInfo, TierStats,
 };
 use crate::version::manifest;
 
@@ -113,6 +113,9 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         keyspaces.push(KeyspaceStats {
             name: keyspace.name.clone(),
             parts: keyspace.parts.len() as u64,
+            part_list: engine.space(keyspace.id).map_or_else(Vec::new, |space| {
+                PartStats::of(&space.view.load(), keyspace)
+            }),
             levels,
         });
     }

@@ -12,8 +12,10 @@ use crate::footprint::MemoryBytes;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 mod cost;
+mod parts;
 
 pub use cost::CostStats;
+pub use parts::PartStats;
 
 const SHARDS: usize = 8;
 
@@ -360,6 +362,8 @@ pub struct KeyspaceStats {
     pub name: String,
     /// Its number of parts.
     pub parts: u64,
+    /// Each of them, in key order.
+    pub part_list: Vec<PartStats>,
     /// Its levels, newest first, empty ones left out.
     pub levels: Vec<LevelStats>,
 }
@@ -517,6 +521,7 @@ impl fmt::Display for Stats {
         for k in &self.keyspaces {
             let parts = if k.parts == 1 { "part" } else { "parts" };
             writeln!(f, "\nkeyspace {} ({} {parts})", k.name, k.parts)?;
+            parts::display(&k.part_list, f)?;
             if k.levels.is_empty() {
                 writeln!(f, "no tables")?;
                 continue;

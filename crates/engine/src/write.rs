@@ -181,6 +181,7 @@ impl Engine {
             space.check_open()?;
             let full = space.view.load().parts.iter().any(|p| p.active.is_full());
             if full {
+                self.recut_if_due(commit, space);
                 self.seal(commit, space, |p| p.active.is_full());
                 sealed = true;
             }
@@ -215,6 +216,7 @@ impl Engine {
                 PartView {
                     active: self.new_memtable(likely_prefix(&part.active)),
                     sealed,
+                    flushed_bytes: Arc::clone(&part.flushed_bytes),
                 }
             });
             ReadView {
@@ -283,7 +285,7 @@ impl Engine {
 
 /// The bytes that most keys of the next memtable will begin with, going by the
 /// last one.
-fn likely_prefix(memtable: &LiveMemtable) -> Prefix {
+pub(crate) fn likely_prefix(memtable: &LiveMemtable) -> Prefix {
     match (memtable.table.smallest_key(), memtable.table.largest_key()) {
         (Some(first), Some(last)) => Prefix::between(first, last),
         _ => Prefix::default(),

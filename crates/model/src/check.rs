@@ -385,6 +385,17 @@ fn check_touched(before: &Version, edit: &Edit, after: &Version) -> Result<(), B
                     check_keyspace(after, *keyspace, new)?;
                 }
             }
+            Change::SetCuts { keyspace, .. } => {
+                // What moves tables is judged by the parts that there were.
+                if edit.added().any(|(k, ..)| k == *keyspace)
+                    || edit.removed().any(|(k, _)| k == *keyspace)
+                {
+                    return broken!(Shape, "keyspace {keyspace} is cut while tables move");
+                }
+                if let Some(cut) = after.keyspaces.get(keyspace) {
+                    check_keyspace(after, *keyspace, cut)?;
+                }
+            }
             Change::ReplaceTable { keyspace, table } => {
                 check_table(after, table)?;
                 let old = before.keyspaces.get(keyspace);

@@ -40,6 +40,46 @@ impl Cuts {
         Ok(Cuts { bounds })
     }
 
+    /// Cuts that divide `keys` into at most `parts` parts of about as many keys
+    /// each, and only between keys that differ in their first `prefix_bytes` bytes (0:
+    /// in any). `keys` is called twice and gives them ascending; a key may come
+    /// several times. A key shorter than the prefix counts as it is. Where few
+    /// prefixes differ there are fewer parts, and none has less than `least` keys;
+    /// of keys with one prefix no cuts are made.
+    #[must_use]
+    pub fn derive<K: AsRef<[u8]>, I: Iterator<Item = K>>(
+        keys: impl Fn() -> I,
+        prefix_bytes: usize,
+        parts: usize,
+        least: usize,
+    ) -> Cuts {
+        let count = keys().count();
+        let parts = parts.min(PARTS_MAX).min(count / least.max(1)).max(1);
+        let mut bounds: Vec<Box<[u8]>> = Vec::with_capacity(parts - 1);
+        let mut last: Option<Box<[u8]>> = None;
+        // Where the present part begins.
+        let mut begun = 0;
+        for (at, key) in keys().enumerate() {
+            let key = key.as_ref();
+            let prefix = match prefix_bytes {
+                0 => key,
+                bytes => &key[..bytes.min(key.len())],
+            };
+            if last.as_deref() == Some(prefix) {
+                continue;
+            }
+            // An even share of what is left, so that a prefix with many keys does
+            // not cost the others their cuts.
+            let left = parts - bounds.len();
+            if last.is_some() && left > 1 && (at - begun) * left >= count - begun {
+                bounds.push(prefix.into());
+                begun = at;
+            }
+            last = Some(prefix.into());
+        }
+        Cuts { bounds }
+    }
+
     /// The number of parts.
     #[must_use]
     pub fn parts(&self) -> usize {
@@ -85,6 +125,43 @@ mod tests {
             let (start, end) = cuts.interval(part);
             assert!(start.is_none_or(|s| s <= key) && end.is_none_or(|e| key < e));
         }
+    }
+
+    #[test]
+    fn derived_cuts_divide_the_keys_evenly_and_only_between_prefixes() {
+        let keys: Vec<String> = (0..10_000).map(|n| format!("{:016}", n * 7)).collect();
+        let derive = |prefix_bytes, parts| Cuts::derive(|| keys.iter(), prefix_bytes, parts, 16);
+        for (prefix_bytes, parts) in [(0, 10), (16, 10), (100, 10), (0, 1), (13, 7), (0, 600)] {
+            let cuts = derive(prefix_bytes, parts);
+            assert_eq!(cuts.parts(), parts, "{prefix_bytes}");
+            assert!(Cuts::new(cuts.bounds().to_vec()).is_ok());
+            let mut counts = vec![0_usize; parts];
+            keys.iter()
+                .for_each(|k| counts[cuts.part_of(k.as_bytes())] += 1);
+            let even = 10_000 / parts;
+            assert!(
+                counts.iter().all(|c| c.abs_diff(even) <= 200),
+                "{prefix_bytes}: {counts:?}"
+            );
+        }
+        // The first digit that differs has seven values.
+        let cuts = derive(12, 10);
+        assert_eq!(cuts.parts(), 7);
+        assert!(cuts.bounds().iter().all(|b| b.len() == 12));
+        // They all begin alike.
+        assert_eq!(derive(4, 10).parts(), 1);
+    }
+
+    #[test]
+    fn few_keys_one_key_and_no_key_make_few_parts() {
+        let derive = |keys: &[&str]| Cuts::derive(|| keys.iter(), 0, 10, 16).parts();
+        assert_eq!(derive(&[]), 1);
+        assert_eq!(derive(&["a", "b"]), 1);
+        assert_eq!(derive(&["a"; 1000]), 1);
+        assert_eq!(derive(&[&["a"; 999][..], &["b"]].concat()), 2);
+        let few: Vec<String> = (0..50).map(|n| format!("{n:03}")).collect();
+        let few: Vec<&str> = few.iter().map(String::as_str).collect();
+        assert_eq!(derive(&few), 3);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::key::SeqNo;
 use crate::range::KeyRange;
 use crate::table::{Extent, ObjectId, TableId, TableMeta};
 use crate::tier::TierId;
-use crate::version::{Keyspace, KeyspaceId, LEVELS_MAX, Level, Run, RunId, Slot, Version};
+use crate::version::{Keyspace, KeyspaceId, LEVELS_MAX, Level, Part, Run, RunId, Slot, Version};
 
 /// One change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -28,6 +28,14 @@ pub enum Change {
         /// Its name.
         name: String,
         /// Its cuts.
+        cuts: Cuts,
+    },
+    /// A keyspace is cut anew. Only one whose parts have no tables: levels below
+    /// them are not divided by cuts.
+    SetCuts {
+        /// Which.
+        keyspace: KeyspaceId,
+        /// Its cuts from now on.
         cuts: Cuts,
     },
     /// A keyspace goes, with all its tables.
@@ -227,6 +235,23 @@ fn apply(change: &Change, version: &mut Version) -> Result<(), String> {
             let after = after.ok_or_else(|| format!("keyspace {keyspace} is the last number"))?;
             version.next_keyspace = version.next_keyspace.max(after);
         }
+        Change::SetCuts { keyspace, cuts } => {
+            let keyspace = keyspace_mut(version, *keyspace)?;
+            let first = keyspace.parts.first().map_or(SeqNo::ZERO, |p| p.flushed);
+            let uncut = |p: &Part| p.newest.runs.is_empty() && p.flushed == first;
+            if !keyspace.parts.iter().all(uncut) {
+                return Err(format!(
+                    "keyspace {} has tables in its parts, or parts flushed at different times",
+                    keyspace.id
+                ));
+            }
+            let part = Part {
+                flushed: first,
+                newest: Level::default(),
+            };
+            keyspace.parts = vec![part; cuts.parts()];
+            keyspace.cuts = cuts.clone();
+        }
         Change::DropKeyspace { keyspace } => {
             if version.keyspaces.remove(keyspace).is_none() {
                 return Err(format!("keyspace {keyspace} does not exist"));
@@ -384,10 +409,12 @@ fn encode_change(change: &Change, w: &mut Writer) {
             w.byte(1);
             w.number(keyspace.0.into());
             w.bytes(name.as_bytes());
-            w.length(cuts.bounds().len());
-            for bound in cuts.bounds() {
-                w.bytes(bound);
-            }
+            encode_cuts(cuts, w);
+        }
+        Change::SetCuts { keyspace, cuts } => {
+            w.byte(11);
+            w.number(keyspace.0.into());
+            encode_cuts(cuts, w);
         }
         Change::DropKeyspace { keyspace } => {
             w.byte(2);
@@ -458,15 +485,10 @@ fn decode_change(r: &mut Reader<'_>) -> Result<Change, String> {
             let keyspace = KeyspaceId(r.number32()?);
             let name = String::from_utf8(r.bytes()?.to_vec())
                 .map_err(|_| "a keyspace name is not UTF-8".to_string())?;
-            let count = r.length()?;
-            let mut bounds = Vec::new();
-            for _ in 0..count {
-                bounds.push(r.bytes()?.into());
-            }
             Change::AddKeyspace {
                 keyspace,
                 name,
-                cuts: Cuts::new(bounds)?,
+                cuts: decode_cuts(r)?,
             }
         }
         2 => Change::DropKeyspace {
@@ -506,8 +528,28 @@ fn decode_change(r: &mut Reader<'_>) -> Result<Change, String> {
         10 => Change::SetLogBase {
             seq: SeqNo(r.number()?),
         },
+        11 => Change::SetCuts {
+            keyspace: KeyspaceId(r.number32()?),
+            cuts: decode_cuts(r)?,
+        },
         kind => return Err(format!("unknown kind of change {kind}")),
     })
+}
+
+fn encode_cuts(cuts: &Cuts, w: &mut Writer) {
+    w.length(cuts.bounds().len());
+    for bound in cuts.bounds() {
+        w.bytes(bound);
+    }
+}
+
+fn decode_cuts(r: &mut Reader<'_>) -> Result<Cuts, String> {
+    let count = r.length()?;
+    let mut bounds = Vec::new();
+    for _ in 0..count {
+        bounds.push(r.bytes()?.into());
+    }
+    Cuts::new(bounds)
 }
 
 fn encode_slot(slot: Slot, w: &mut Writer) {

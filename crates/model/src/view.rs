@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::key::SeqNo;
 use crate::moves::Moves;
 use crate::table::TableId;
-use crate::tier::TierState;
+use crate::tier::{TierId, TierState};
 use crate::version::{KeyspaceId, Slot, Version};
 
 /// How often a table was used, as its heat tracker tells it: counts since the
@@ -65,6 +65,17 @@ pub struct ShapeOptions {
     pub tier_fill_share: f64,
     /// How levels are shared out between fast and slow tiers, where they are.
     pub staging: StagingOptions,
+    /// Where levels begin, where that is fixed.
+    pub pins: TierPins,
+}
+
+/// Tiers on which levels begin to lie, whatever room there is above them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TierPins {
+    /// The first tier of the newest levels; `None` for the fastest.
+    pub newest: Option<TierId>,
+    /// The first tier of the levels below them; `None` for the fastest.
+    pub levels: Option<TierId>,
 }
 
 /// What a preset with overlapping fast levels goes by.

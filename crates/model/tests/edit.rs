@@ -50,7 +50,11 @@ fn random_table(dice: &mut Dice) -> Arc<TableMeta> {
 
 fn random_change(dice: &mut Dice) -> Change {
     let keyspace = KeyspaceId(dice.roll() as u32);
-    match dice.below(10) {
+    match dice.below(11) {
+        10 => Change::SetCuts {
+            keyspace,
+            cuts: Cuts::new(vec![vec![dice.below(256) as u8; 2].into()]).unwrap(),
+        },
         0 => {
             let bounds = (0..dice.below(4)).map(|i| vec![b'a' + i as u8; 3].into());
             Change::AddKeyspace {
@@ -184,6 +188,13 @@ fn the_encoding_is_the_one_documented() {
                 cuts: Cuts::new(vec![(*b"g").into(), (*b"pq").into()]).unwrap(),
             },
             "01 ac02 016b 02 0167 027071".to_string(),
+        ),
+        (
+            Change::SetCuts {
+                keyspace,
+                cuts: Cuts::new(vec![(*b"g").into(), (*b"pq").into()]).unwrap(),
+            },
+            "0b ac02 02 0167 027071".to_string(),
         ),
         (Change::DropKeyspace { keyspace }, "02 ac02".to_string()),
         (

@@ -179,6 +179,9 @@ impl Engine {
             if keyspace == job.keyspace
                 && let Some(part) = parts.get_mut(job.part as usize)
             {
+                let bytes: usize = sealed.iter().map(|m| m.table.size_bytes()).sum();
+                part.flushed_bytes
+                    .fetch_add(bytes as u64, Ordering::Relaxed);
                 part.sealed
                     .retain(|m| !sealed.iter().any(|s| Arc::ptr_eq(s, m)));
                 leaving.count(sealed);

@@ -12,21 +12,22 @@ use crate::error::{Error, Result};
 const HOUR_MS: u64 = 3_600_000;
 const YEAR_S: u64 = 365 * 86_400;
 
+/// Refuses a value out of bounds, naming its option.
+pub(super) fn within<T: PartialOrd + std::fmt::Display>(
+    name: &str,
+    value: T,
+    low: T,
+    high: T,
+) -> Result<()> {
+    if value >= low && value <= high {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("option {name}")).expected(format!("{low} to {high}"), value))
+}
+
 impl Options {
     /// Refuses what cannot work, naming option, value and bounds.
     pub(crate) fn check(&self) -> Result<()> {
-        fn within<T: PartialOrd + std::fmt::Display>(
-            name: &str,
-            value: T,
-            low: T,
-            high: T,
-        ) -> Result<()> {
-            if value >= low && value <= high {
-                return Ok(());
-            }
-            Err(Error::invalid(format!("option {name}"))
-                .expected(format!("{low} to {high}"), value))
-        }
         const TIB: u64 = 1 << 40;
         if self.tiers.is_empty() || self.tiers.len() > TIERS_MAX {
             let expected = format!("1 to {TIERS_MAX}");
@@ -167,6 +168,7 @@ impl Options {
                     .expected("numbers above 0", format!("{p:?}")));
             }
         }
+        self.check_parts()?;
         if let Some(target) = self.cost_target_usd_per_gb_month {
             self.check_cost_target(target)?;
         }

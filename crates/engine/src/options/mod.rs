@@ -6,6 +6,7 @@
 
 mod check;
 mod cost;
+mod parts;
 mod set;
 mod staging;
 mod tier;
@@ -110,6 +111,12 @@ pub struct Options {
     pub(crate) staging_overlap_tables: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) optimisations_off: Vec<String>,
+    pub(crate) partitions: usize,
+    pub(crate) partition_prefix_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) newest_tier: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) levels_tier: Option<String>,
     pub(crate) cuts: Vec<String>,
     #[serde(skip)]
     pub(crate) cuts_bytes: Vec<Vec<u8>>,
@@ -154,6 +161,10 @@ impl Default for Options {
             fast_share: 0.5,
             staging_overlap_tables: 10,
             optimisations_off: Vec::new(),
+            partitions: 10,
+            partition_prefix_bytes: 0,
+            newest_tier: None,
+            levels_tier: None,
             cuts: Vec::new(),
             cuts_bytes: Vec::new(),
             create_if_missing: true,
@@ -352,7 +363,15 @@ impl Options {
     }
 
     pub(crate) fn memtable_capacity(&self) -> usize {
-        let auto = (self.write_buffer_bytes / 8).clamp(64 * KIB, 64 * MIB);
+        // The memtables that take entries fill no more than half of the write buffer,
+        // with what they may have beyond their capacity (see `memory_max`).
+        let each = self.write_buffer_bytes / 2 / self.parts_expected();
+        let each = each.saturating_sub(256 * KIB) / 9 * 8;
+        let auto = match self.parts_expected() {
+            1 => self.write_buffer_bytes / 8,
+            _ => (self.write_buffer_bytes / 8).min(each),
+        };
+        let auto = auto.clamp(64 * KIB, 64 * MIB);
         self.memtable_bytes.unwrap_or(auto) as usize
     }
 
@@ -387,6 +406,7 @@ impl Options {
                 overlap_tables_max: self.staging_overlap_tables,
                 on: self.optimisations().unwrap_or(Optimisations::all(true)),
             },
+            pins: self.pins(),
         }
     }
 

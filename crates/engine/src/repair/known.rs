@@ -46,6 +46,11 @@ impl Known {
                         .keyspaces
                         .insert(*keyspace, (name.clone(), cuts.clone()));
                 }
+                Change::SetCuts { keyspace, cuts } => {
+                    if let Some((_, known)) = known.keyspaces.get_mut(keyspace) {
+                        known.clone_from(cuts);
+                    }
+                }
                 Change::DropKeyspace { keyspace } => {
                     known.keyspaces.remove(keyspace);
                     known.dropped.insert(*keyspace);

@@ -23,6 +23,7 @@ use thermocline_model::view::View;
 use crate::Placer;
 use crate::place::fill::{Fill, depth};
 use crate::place::lower::Lower;
+use crate::plan::targets::Targets;
 use crate::why::{Explanation, by_level};
 
 /// About how much of a table its meta extent is.
@@ -31,6 +32,25 @@ const META_DIVISOR: u64 = 20;
 /// See the module.
 #[derive(Debug, Default)]
 pub struct ByLevel;
+
+/// As [`ByLevel`], for merges by part ([`crate::plan::Buckets`]), whose levels have other
+/// sizes.
+#[derive(Debug, Default)]
+pub struct ByBucket;
+
+impl Placer for ByBucket {
+    fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
+        ByLevel.place(view, new)
+    }
+
+    fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation> {
+        by_level::why_with(view, table, Targets::under_buckets)
+    }
+
+    fn lower(&self, view: &View<'_>) -> Lower {
+        Lower::of(view)
+    }
+}
 
 impl Placer for ByLevel {
     fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {

@@ -5,6 +5,10 @@
 //! *many* bytes of a level go to a tier is decided here, never which tables.
 //! Levels of the same depth in all keyspaces count as one.
 //!
+//! The newest levels, and all others, may begin on another tier than the fastest
+//! ([`thermocline_model::view::TierPins`]: OHDB's two disk components): the walk of their
+//! bytes then begins there.
+//!
 //! The last tier takes whatever is left. Of the others, placement fills
 //! `tier_fill_share` of the capacity (or of what the device really has), less
 //! the reserve and less the meta extents that lie there.
@@ -44,6 +48,8 @@ pub struct Fill {
     pub busy: ByTier,
     /// Bytes that placement may fill; no limit for the last tier.
     pub limit: ByTier,
+    /// The first tier of the newest levels, and that of all others.
+    first: [usize; 2],
 }
 
 impl Fill {
@@ -58,7 +64,10 @@ impl Fill {
             meta: [0; TIERS_MAX],
             busy: [0; TIERS_MAX],
             limit: [u64::MAX; TIERS_MAX],
+            first: [0; 2],
         };
+        let pins = view.shape.pins;
+        fill.first = [pins.newest, pins.levels].map(|pin| pin.map_or(0, |tier| fill.index(tier)));
         for (limit, tier) in fill.limit.iter_mut().zip(view.tiers).take(tiers - 1) {
             let real = tier.used_bytes.saturating_add(tier.device_free_bytes);
             let share = view.shape.tier_fill_share;
@@ -109,23 +118,21 @@ impl Fill {
     #[must_use]
     pub fn quotas(&self, spare: &ByTier) -> [ByTier; DEPTHS] {
         let mut quotas = [[0; TIERS_MAX]; DEPTHS];
-        let mut tier = 0;
-        let mut left = self.data_limit(tier, spare);
-        for (quota, data) in quotas.iter_mut().zip(&self.data) {
+        let mut left = [0; TIERS_MAX];
+        for (tier, left) in left.iter_mut().enumerate().take(self.tiers) {
+            *left = self.data_limit(tier, spare);
+        }
+        let depths = quotas.iter_mut().zip(&self.data).enumerate();
+        for (depth, (quota, data)) in depths {
             let mut bytes: u64 = data.iter().sum();
-            while bytes > 0 {
-                if left == 0 && tier + 1 < self.tiers {
-                    tier += 1;
-                    left = self.data_limit(tier, spare);
-                    continue;
-                }
+            for tier in self.first[depth.min(1)]..self.tiers {
                 let take = if tier + 1 == self.tiers {
                     bytes
                 } else {
-                    bytes.min(left)
+                    bytes.min(left[tier])
                 };
                 quota[tier] += take;
-                left = left.saturating_sub(take);
+                left[tier] = left[tier].saturating_sub(take);
                 bytes -= take;
             }
         }

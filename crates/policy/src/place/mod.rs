@@ -8,7 +8,7 @@ pub mod lower;
 pub mod span;
 
 pub use by_heat::ByHeat;
-pub use by_level::ByLevel;
+pub use by_level::{ByBucket, ByLevel};
 pub use by_shape::ByShape;
 pub use fill::{Fill, limit_of_all};
 pub use lower::Lower;

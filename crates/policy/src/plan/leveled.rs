@@ -29,6 +29,7 @@ use thermocline_model::version::{Keyspace, Run, Slot};
 use thermocline_model::view::View;
 
 use crate::Planner;
+use crate::plan::buckets::{SHARE_TABLES_MAX, share};
 use crate::plan::targets::Targets;
 
 /// Largest merge between levels, in tables of full size, unless a single table
@@ -54,6 +55,10 @@ pub const URGENT_SCORE: f64 = 2.0;
 /// this part of it, they wait for more of their kind,
 const NEWEST_SHARE: u64 = 4;
 
+/// and a bucket, which is one of many that are merged one by one, while it holds less
+/// than all of its part's share,
+const BUCKET_SHARE: u64 = 1;
+
 /// but no longer than up to this score: each is one more place for reads to look.
 pub const WAITING_SCORE: f64 = 2.0;
 
@@ -69,54 +74,71 @@ struct Due<'a> {
     slot: Slot,
 }
 
+/// What a merge from one level to the next takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    /// A table, and neighbours that add nothing to the cost.
+    Table,
+    /// What the level has of a part.
+    Part,
+}
+
 impl Planner for Leveled {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        let keyspaces = || view.version.keyspaces.values();
-        let targets: Vec<Targets> = keyspaces().map(|k| Targets::of(k, view.shape)).collect();
-        let mut due = Vec::new();
-        for (index, keyspace) in keyspaces().enumerate() {
-            find_due(view, keyspace, index, &targets[index], &mut due);
-        }
-        due.sort_by(|a, b| b.score.total_cmp(&a.score));
-        // Keyspaces whose newest level waits for tables that are busy.
-        let mut waiting = Vec::new();
-        let merge = due.iter().find_map(|d| {
-            if waiting.contains(&d.keyspace.id) {
-                return None;
-            }
-            let targets = &targets[d.targets];
-            let merge = match d.slot {
-                Slot::Newest(part) => merge_newest(view, d.keyspace, targets, part, d.score),
-                Slot::Level(level) => {
-                    let level = level as usize;
-                    if d.keyspace.levels[level].runs.len() > 1 {
-                        merge_runs(view, d.keyspace, level)
-                    } else {
-                        merge_level(view, d.keyspace, targets, level, d.score)
-                    }
-                }
-            };
-            if merge.is_none() && matches!(d.slot, Slot::Newest(_)) && d.score >= URGENT_SCORE {
-                waiting.push(d.keyspace.id);
-            }
-            merge
-        });
-        let idle = due.is_empty() && view.memtables.values().all(|l| l.sealed == 0);
-        merge
-            .or_else(|| {
-                let resting = || {
-                    keyspaces()
-                        .zip(&targets)
-                        .find_map(|(k, t)| merge_resting(view, k, t))
-                };
-                (idle && view.idle).then(resting).flatten()
-            })
-            .or_else(|| {
-                idle.then(|| keyspaces().find_map(|k| reclaim(view, k)))
-                    .flatten()
-            })
-            .map(Job::Merge)
+        plan(view, Unit::Table)
     }
+}
+
+pub(super) fn plan(view: &View<'_>, unit: Unit) -> Option<Job> {
+    let keyspaces = || view.version.keyspaces.values();
+    let targets_of = match unit {
+        Unit::Table => Targets::of,
+        Unit::Part => Targets::under_buckets,
+    };
+    let targets: Vec<Targets> = keyspaces().map(|k| targets_of(k, view.shape)).collect();
+    let mut due = Vec::new();
+    for (index, keyspace) in keyspaces().enumerate() {
+        find_due(view, keyspace, index, &targets[index], unit, &mut due);
+    }
+    due.sort_by(|a, b| b.score.total_cmp(&a.score));
+    // Keyspaces whose newest level waits for tables that are busy.
+    let mut waiting = Vec::new();
+    let merge = due.iter().find_map(|d| {
+        if waiting.contains(&d.keyspace.id) {
+            return None;
+        }
+        let targets = &targets[d.targets];
+        let merge = match d.slot {
+            Slot::Newest(part) => merge_newest(view, d.keyspace, targets, part, d.score),
+            Slot::Level(level) => {
+                let level = level as usize;
+                if d.keyspace.levels[level].runs.len() > 1 {
+                    merge_runs(view, d.keyspace, level)
+                } else {
+                    merge_level(view, d.keyspace, targets, level, d.score, unit)
+                }
+            }
+        };
+        if merge.is_none() && matches!(d.slot, Slot::Newest(_)) && d.score >= URGENT_SCORE {
+            waiting.push(d.keyspace.id);
+        }
+        merge
+    });
+    let idle = due.is_empty() && view.memtables.values().all(|l| l.sealed == 0);
+    merge
+        .or_else(|| {
+            let resting = || {
+                keyspaces()
+                    .zip(&targets)
+                    .find_map(|(k, t)| merge_resting(view, k, t))
+            };
+            (idle && view.idle).then(resting).flatten()
+        })
+        .or_else(|| {
+            idle.then(|| keyspaces().find_map(|k| reclaim(view, k)))
+                .flatten()
+        })
+        .map(Job::Merge)
 }
 
 fn find_due<'a>(
@@ -124,6 +146,7 @@ fn find_due<'a>(
     keyspace: &'a Keyspace,
     targets_index: usize,
     targets: &Targets,
+    unit: Unit,
     due: &mut Vec<Due<'a>>,
 ) {
     let mut add = |score: f64, slot: Slot| {
@@ -139,7 +162,11 @@ fn find_due<'a>(
         let score = runs.len() as f64 / view.shape.newest_runs_merge.max(1) as f64;
         let base = targets.bytes[targets.base] / keyspace.parts.len().max(1) as u64;
         let bytes = bytes_of(runs.iter().flat_map(|r| &r.tables));
-        let worth = bytes >= base / NEWEST_SHARE || score >= WAITING_SCORE;
+        let share = match unit {
+            Unit::Table => NEWEST_SHARE,
+            Unit::Part => BUCKET_SHARE,
+        };
+        let worth = bytes >= base / share || score >= WAITING_SCORE;
         if score >= 1.0 && worth {
             add(score, Slot::Newest(index));
         }
@@ -293,13 +320,13 @@ pub(super) fn merge_runs(view: &View<'_>, keyspace: &Keyspace, level: usize) -> 
 }
 
 /// A table of the upper level with what it overlaps of the lower one.
-struct Pick {
+pub(super) struct Pick {
     /// Overlapping tables of the lower level: `from..to`.
-    from: usize,
-    to: usize,
+    pub(super) from: usize,
+    pub(super) to: usize,
     overlap_bytes: u64,
-    size_bytes: u64,
-    free: bool,
+    pub(super) size_bytes: u64,
+    pub(super) free: bool,
 }
 
 fn merge_level(
@@ -308,6 +335,7 @@ fn merge_level(
     targets: &Targets,
     level: usize,
     score: f64,
+    unit: Unit,
 ) -> Option<Merge> {
     let to = (level + 1..targets.base).find(|&l| targets.bytes[l] > 0);
     let to = to.unwrap_or(targets.base).max(level + 1);
@@ -329,26 +357,24 @@ fn merge_level(
     let blocked = |a: usize, b: usize| {
         range_of(a, b).is_none_or(|r| in_the_way(view, keyspace, level + 1, to, &r))
     };
-    let cost = |p: &Pick| p.overlap_bytes as f64 / p.size_bytes.max(1) as f64;
-    let mut order: Option<usize> = None;
-    for (i, pick) in picks.iter().enumerate().filter(|(_, p)| p.free) {
-        let better = order.is_none_or(|best| cost(pick) < cost(&picks[best]));
-        if better && (view.busy_outputs.is_empty() || !blocked(i, i)) {
-            order = Some(i);
+    let (a, b) = match unit {
+        Unit::Part if keyspace.parts.len() > 1 => {
+            let bytes_max = SHARE_TABLES_MAX * view.shape.table_bytes;
+            share(keyspace, upper, lower, &picks, bytes_max, |a, b| {
+                view.busy_outputs.is_empty() || !blocked(a, b)
+            })?
         }
-    }
-    let best = order?;
-    let excess = targets.excess_bytes(level);
-    let (a, b) = grow(
-        &picks,
-        best,
-        excess,
-        MERGE_TABLES_MAX * view.shape.table_bytes,
-    );
-    let (a, b) = if blocked(a, b) { (best, best) } else { (a, b) };
+        _ => {
+            let best = cheapest(&picks, |i| view.busy_outputs.is_empty() || !blocked(i, i))?;
+            let excess = targets.excess_bytes(level);
+            let bytes_max = MERGE_TABLES_MAX * view.shape.table_bytes;
+            let (a, b) = grow(&picks, best, excess, bytes_max);
+            if blocked(a, b) { (best, best) } else { (a, b) }
+        }
+    };
     let mut inputs: Vec<_> = upper[a..=b].iter().collect();
     let bytes = bytes_of(inputs.iter().copied());
-    let below = &lower[picks[best].from..picks[best].to];
+    let below = &lower[picks[a].from.min(picks[b].to)..picks[b].to];
     inputs.extend(below);
     let rule = match (level < targets.base, below.is_empty()) {
         (true, _) => "level-unused",
@@ -362,6 +388,19 @@ fn merge_level(
         .with("bytes", bytes as f64)
         .with("overlap_bytes", bytes_of(below) as f64);
     merge_of(view, keyspace, inputs, to, reason)
+}
+
+/// The pick that overlaps least for its size, of those that `is_free` allows.
+fn cheapest(picks: &[Pick], is_free: impl Fn(usize) -> bool) -> Option<usize> {
+    let cost = |p: &Pick| p.overlap_bytes as f64 / p.size_bytes.max(1) as f64;
+    let mut best: Option<usize> = None;
+    for (i, pick) in picks.iter().enumerate().filter(|(_, p)| p.free) {
+        let better = best.is_none_or(|best| cost(pick) < cost(&picks[best]));
+        if better && is_free(i) {
+            best = Some(i);
+        }
+    }
+    best
 }
 
 /// For every upper table, what it overlaps; one walk over both levels.

@@ -2,6 +2,7 @@
 
 pub mod balance;
 pub mod belong;
+pub mod buckets;
 pub mod coldest;
 pub mod fast_levels;
 pub mod flush;
@@ -15,6 +16,7 @@ pub mod targets;
 
 pub use balance::Balance;
 pub use belong::Belong;
+pub use buckets::Buckets;
 pub use coldest::{Coldest, Reclaim};
 pub use flush::FlushSealed;
 pub use leveled::Leveled;

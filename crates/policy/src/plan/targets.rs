@@ -26,6 +26,11 @@ pub const BOTTOM: usize = 6;
 /// How many times `first_level_bytes` the base may have.
 const BASE_SLACK: u64 = 2;
 
+/// Flushes' worth of memory that one run of every part holds: parts that fill evenly
+/// are flushed one after the other, the fullest one when half of the memory is taken, and that
+/// has twice the average.
+const MEMORY_FLUSHES: u64 = 4;
+
 /// Bytes of a keyspace's levels, and what they should be.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Targets {
@@ -42,10 +47,28 @@ impl Targets {
     /// For `keyspace`.
     #[must_use]
     pub fn of(keyspace: &Keyspace, shape: &ShapeOptions) -> Targets {
+        Targets::above(keyspace, shape, shape.first_level_bytes)
+    }
+
+    /// For `keyspace` where the newest levels of its parts are merged each by itself:
+    /// together they are the level above the base, which so may have up to
+    /// `level_ratio` times what they have when they are full.
+    #[must_use]
+    pub fn under_buckets(keyspace: &Keyspace, shape: &ShapeOptions) -> Targets {
+        let mut first = shape.first_level_bytes;
+        if keyspace.parts.len() > 1 {
+            let full =
+                (shape.newest_runs_merge as u64).saturating_mul(MEMORY_FLUSHES) * shape.flush_bytes;
+            first = first.max(full.saturating_mul(shape.level_ratio) / BASE_SLACK);
+        }
+        Targets::above(keyspace, shape, first)
+    }
+
+    fn above(keyspace: &Keyspace, shape: &ShapeOptions, first_level_bytes: u64) -> Targets {
         let count = keyspace.levels.len().max(BOTTOM + 1);
         let mut bytes: Vec<u64> = keyspace.levels.iter().map(|l| l.size_bytes()).collect();
         bytes.resize(count, 0);
-        let first = shape.first_level_bytes.max(1);
+        let first = first_level_bytes.max(1);
         let ratio = shape.level_ratio.max(2);
         let mut target_bytes = vec![0; count];
         let mut base = count - 1;

@@ -12,6 +12,8 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     name: "leveled",
     about: "leveled merges; levels fill the tiers from the newest down",
     keeps_cost: false,
+    by_level: true,
+    makes_cuts: false,
     make,
 };
 

@@ -16,6 +16,8 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     name: "logstore",
     about: "overlapping fast levels above one on the slow tier; merged when it pays",
     keeps_cost: false,
+    by_level: false,
+    makes_cuts: false,
     make: |heat| preset(ENTRY.name, heat, true),
 };
 
@@ -23,6 +25,8 @@ pub(crate) const UNOPTIMISED: PresetEntry = PresetEntry {
     name: "logstore-unoptimised",
     about: "the shape of logstore, its tables drawn and its optimisations off",
     keeps_cost: false,
+    by_level: false,
+    makes_cuts: false,
     make: |heat| preset(UNOPTIMISED.name, heat, false),
 };
 

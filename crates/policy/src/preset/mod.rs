@@ -8,6 +8,7 @@ use crate::{HeatTracker, Placer, Planner};
 pub mod leveled;
 pub mod logstore;
 pub mod mutant;
+pub mod ohdb;
 
 /// A choice, ready to use.
 pub struct Preset {
@@ -41,6 +42,10 @@ pub struct PresetEntry {
     pub about: &'static str,
     /// Whether it keeps to a cost target.
     pub keeps_cost: bool,
+    /// Whether tables lie by level, so that levels can be given tiers to begin on.
+    pub by_level: bool,
+    /// Whether it cuts a keyspace that was made without cuts.
+    pub makes_cuts: bool,
     /// Makes one.
     pub make: fn(&HeatOptions) -> Preset,
 }
@@ -53,6 +58,7 @@ pub fn presets() -> &'static [PresetEntry] {
         mutant::ENTRY,
         logstore::ENTRY,
         logstore::UNOPTIMISED,
+        ohdb::ENTRY,
     ]
 }
 

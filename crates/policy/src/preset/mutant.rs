@@ -14,6 +14,8 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     name: "mutant",
     about: "leveled merges; tables lie by temperature, within a cost target",
     keeps_cost: true,
+    by_level: false,
+    makes_cuts: false,
     make,
 };
 

@@ -6,6 +6,7 @@ use thermocline_model::view::View;
 use super::Explanation;
 use super::by_level::next_merge;
 use crate::plan::knapsack::{Organisation, target};
+use crate::plan::targets::Targets;
 
 /// Explains the place of `table`; `None` when no keyspace has it.
 #[must_use]
@@ -64,7 +65,10 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
         Some(to) => Some(format!(
             "a relocation to tier {to}, where its temperature belongs"
         )),
-        None => next_merge(view, keyspace, slot, &mut numbers),
+        None => {
+            let targets = Targets::of(keyspace, view.shape);
+            next_merge(view, keyspace, &targets, slot, &mut numbers)
+        }
     };
     Some(Explanation {
         rule: rule.to_string(),

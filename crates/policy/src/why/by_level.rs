@@ -3,7 +3,7 @@
 use thermocline_model::table::TableId;
 use thermocline_model::tier::TIERS_MAX;
 use thermocline_model::version::{Keyspace, Slot};
-use thermocline_model::view::View;
+use thermocline_model::view::{ShapeOptions, View};
 
 use super::Explanation;
 use crate::place::fill::{Fill, depth};
@@ -13,6 +13,15 @@ use crate::plan::targets::Targets;
 /// Explains the place of `table`; `None` when no keyspace has it.
 #[must_use]
 pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
+    why_with(view, table, Targets::of)
+}
+
+/// The same, where levels have other sizes than [`Targets::of`] says.
+pub(crate) fn why_with(
+    view: &View<'_>,
+    table: TableId,
+    targets_of: fn(&Keyspace, &ShapeOptions) -> Targets,
+) -> Option<Explanation> {
     let mut keyspaces = view.version.keyspaces.values();
     let (keyspace, (slot, _, table)) = keyspaces.find_map(|k| Some((k, k.find(table)?)))?;
     let fill = Fill::of(view);
@@ -52,7 +61,8 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
             "a relocation to tier {to}, where its level belongs"
         ))
     } else {
-        next_merge(view, keyspace, slot, &mut numbers).or_else(|| {
+        let targets = targets_of(keyspace, view.shape);
+        next_merge(view, keyspace, &targets, slot, &mut numbers).or_else(|| {
             if dead_share(table) > DEAD_SHARE_MAX {
                 Some("a rewrite when idle: most of its blocks are dead".to_string())
             } else if deletes_share(table) > DELETES_SHARE_MAX {
@@ -76,10 +86,10 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
 pub(super) fn next_merge(
     view: &View<'_>,
     keyspace: &Keyspace,
+    targets: &Targets,
     slot: Slot,
     numbers: &mut Vec<(String, f64)>,
 ) -> Option<String> {
-    let targets = Targets::of(keyspace, view.shape);
     match slot {
         Slot::Newest(_) => {
             let runs = keyspace.level(slot).map_or(0, |l| l.runs.len());

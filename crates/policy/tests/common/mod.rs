@@ -15,7 +15,7 @@ use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
 use thermocline_model::tier::{TierId, TierState};
 use thermocline_model::version::{Keyspace, KeyspaceId, RunId, Slot, Version};
 use thermocline_model::view::{
-    CostOptions, PartLoad, ShapeOptions, StagingOptions, TableHeat, View,
+    CostOptions, PartLoad, ShapeOptions, StagingOptions, TableHeat, TierPins, View,
 };
 use thermocline_model::{Change, Cuts, Edit, check_edit, check_version, picture};
 use thermocline_policy::heat::HeatOptions;
@@ -62,6 +62,7 @@ pub fn shape() -> ShapeOptions {
         log_bytes_max: 64 * M,
         tier_fill_share: 0.9,
         staging: StagingOptions::default(),
+        pins: TierPins::default(),
     }
 }
 
@@ -471,6 +472,10 @@ pub fn leveled() -> Preset {
 
 pub fn mutant() -> Preset {
     by_name("mutant", &HeatOptions::default()).unwrap()
+}
+
+pub fn ohdb() -> Preset {
+    by_name("ohdb", &HeatOptions::default()).unwrap()
 }
 
 pub fn logstore() -> Preset {

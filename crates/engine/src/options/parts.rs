@@ -1,0 +1,171 @@
+//! Setting the options of parts, and of what lies on which tier whatever its level;
+//! see [`super::set`].
+
+use thermocline_model::tier::TierId;
+use thermocline_model::view::TierPins;
+use thermocline_policy::{PresetEntry, presets};
+
+use super::Options;
+use crate::error::{Error, Result};
+
+/// Longest prefix that cuts are made of, in bytes.
+const PREFIX_BYTES_MAX: usize = 1024;
+
+impl Options {
+    /// Parts that a keyspace made without cuts is divided into with the preset
+    /// `ohdb`: evenly by the keys of its first memtable, once that is full. Fewer where
+    /// these are few. 1 leaves it whole. From 1 to 1024, default 10.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).preset("ohdb").write_buffer_bytes(1 << 20);
+    /// let db = Db::open(options.clone().partitions(4))?;
+    /// for n in 0..2000 {
+    ///     db.put(format!("{n:016}").as_bytes(), &[0; 100])?;
+    /// }
+    /// assert_eq!(db.stats().keyspaces[0].parts, 4);
+    /// # drop(db);
+    /// let error = Db::open(options.partitions(2000)).unwrap_err();
+    /// assert!(error.to_string().contains("partitions: expected 1 to 1024, found 2000"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn partitions(mut self, parts: usize) -> Options {
+        self.partitions = parts;
+        self
+    }
+
+    /// Cuts that the preset `ohdb` makes fall only between keys that differ in so many
+    /// first bytes; a shorter key counts as it is. Where all keys begin with the same
+    /// so many bytes no cuts are made. From 0 (in any byte) to 1024, default 0.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).preset("ohdb").write_buffer_bytes(1 << 20);
+    /// let db = Db::open(options.partition_prefix_bytes(13))?;
+    /// for n in 0..2000 {
+    ///     db.put(format!("{n:016}").as_bytes(), &[0; 100])?;
+    /// }
+    /// assert_eq!(db.stats().keyspaces[0].parts, 1); // The 13th digit is 0 or 1 so far.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn partition_prefix_bytes(mut self, bytes: usize) -> Options {
+        self.partition_prefix_bytes = bytes;
+        self
+    }
+
+    /// The name of the tier that newest levels begin on: what is flushed goes there, and to
+    /// the next ones when it is full. With presets that place by level (`leveled`,
+    /// `ohdb`). Default: the first.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = |name| directory.path().join(name);
+    /// let options = Options::new()
+    ///     .tier(Tier::new("ssd", path("ssd")))
+    ///     .tier(Tier::new("hdd", path("hdd")));
+    /// let db = Db::open(options.clone().newest_tier("hdd"))?;
+    /// db.put(b"key", b"value")?;
+    /// db.flush()?;
+    /// assert_eq!(db.tables()[0].tier, "hdd");
+    /// # drop(db);
+    /// let error = Db::open(options.newest_tier("tape")).unwrap_err();
+    /// assert!(error.to_string().contains("option newest_tier: expected ssd or hdd, found tape"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn newest_tier(mut self, name: &str) -> Options {
+        self.newest_tier = Some(name.to_string());
+        self
+    }
+
+    /// The name of the tier that all other levels begin on; what does not fit goes to
+    /// the next ones. With presets that place by level (`leveled`, `ohdb`). Default:
+    /// the first.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = |name| directory.path().join(name);
+    /// let options = Options::new()
+    ///     .tier(Tier::new("ssd", path("ssd")))
+    ///     .tier(Tier::new("hdd", path("hdd")));
+    /// let db = Db::open(options.levels_tier("hdd"))?;
+    /// for value in [b"1", b"2"] {
+    ///     db.put(b"key", value)?;
+    ///     db.flush()?;
+    ///     assert_eq!(db.tables()[0].tier, "ssd");
+    /// }
+    /// db.compact()?;
+    /// assert_eq!(db.tables()[0].tier, "hdd");
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn levels_tier(mut self, name: &str) -> Options {
+        self.levels_tier = Some(name.to_string());
+        self
+    }
+
+    fn entry(&self) -> Option<&'static PresetEntry> {
+        presets().iter().find(|p| p.name == self.preset)
+    }
+
+    /// Whether the preset cuts keyspaces that were made without cuts.
+    pub(crate) fn makes_cuts(&self) -> bool {
+        self.entry().is_some_and(|p| p.makes_cuts)
+    }
+
+    /// Parts of the default keyspace, as far as the options tell.
+    pub(crate) fn parts_expected(&self) -> u64 {
+        match self.cuts.len() + self.cuts_bytes.len() {
+            0 if self.makes_cuts() => self.partitions as u64,
+            cuts => 1 + cuts as u64,
+        }
+    }
+
+    /// The tier of that name; the error names the option and the tiers there are.
+    fn tier_named(&self, option: &str, name: Option<&String>) -> Result<Option<TierId>> {
+        let Some(name) = name else {
+            return Ok(None);
+        };
+        let at = self.tiers.iter().position(|t| t.name == *name);
+        let at = at.and_then(|at| u32::try_from(at).ok()).ok_or_else(|| {
+            let names: Vec<&str> = self.tiers.iter().map(|t| &*t.name).collect();
+            Error::invalid(format!("option {option}")).expected(names.join(" or "), name)
+        })?;
+        Ok(Some(TierId(at)))
+    }
+
+    /// Where levels begin; what names no tier counts as not given.
+    pub(crate) fn pins(&self) -> TierPins {
+        let tier = |name: &Option<String>| self.tier_named("", name.as_ref()).ok().flatten();
+        TierPins {
+            newest: tier(&self.newest_tier),
+            levels: tier(&self.levels_tier),
+        }
+    }
+
+    /// Refuses what cannot work of these options.
+    pub(super) fn check_parts(&self) -> Result<()> {
+        super::check::within("partitions", self.partitions, 1, 1024)?;
+        let prefix_bytes = self.partition_prefix_bytes;
+        super::check::within("partition_prefix_bytes", prefix_bytes, 0, PREFIX_BYTES_MAX)?;
+        for (option, name) in [
+            ("newest_tier", &self.newest_tier),
+            ("levels_tier", &self.levels_tier),
+        ] {
+            let given = self.tier_named(option, name.as_ref())?.is_some();
+            if given && self.entry().is_some_and(|p| !p.by_level) {
+                return Err(Error::invalid(format!(
+                    "option {option}: the preset {} does not place tables by level",
+                    self.preset
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! Cutting a keyspace into parts by the keys that it gets (OHDB's L0 partition,
+//! section III-A).
+//!
+//! A keyspace made without cuts has one part. With a preset that makes cuts it is
+//! divided when its first memtable is full, evenly by the keys of its memtables
+//! ([`Cuts::derive`]), and the memtables are divided with it. That is only
+//! done while its newest level is empty, as tables of the newest level lie in one part
+//! each; the levels below know nothing of parts.
+//!
+//! `Ensures:` readers see the old view or the new one, which hold the same entries. A
+//! crash leaves the keyspace with its old cuts or with the new ones, and recovery
+//! puts what the log has into the parts that the manifest names.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thermocline_model::cuts::Cuts;
+use thermocline_model::edit::{Change, Edit};
+use thermocline_model::job::Reason;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
+use crate::events::Event;
+use crate::merge::{MergeCursor, Source};
+use crate::write::likely_prefix;
+
+/// Entries that each part must have at least when cuts are made.
+const PART_ENTRIES_MIN: usize = 16;
+
+/// The keys of some memtables, ascending, one for each entry.
+struct Keys(MergeCursor);
+
+impl Keys {
+    fn of(view: &ReadView) -> Keys {
+        let memtables = view.parts.iter().flat_map(PartView::memtables);
+        let sources = memtables.map(|m| Source::Memory(m.table.cursor()));
+        let mut merged = MergeCursor::new(sources.collect());
+        // Reading memory does not fail; if it did there would be no keys.
+        let _ = merged.seek_first();
+        Keys(merged)
+    }
+}
+
+impl Iterator for Keys {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        if !self.0.valid() {
+            return None;
+        }
+        let key = self.0.key().to_vec();
+        self.0.next().ok()?;
+        Some(key)
+    }
+}
+
+impl Engine {
+    /// Cuts `space` if it is not cut yet and can be. What fails leaves it as it is.
+    /// Requires: the commit mutex, so that no write gets numbers meanwhile.
+    pub(crate) fn recut_if_due(&self, _commit: &mut Commit, space: &Space) {
+        let options = &self.options;
+        if options.partitions < 2 || !options.makes_cuts() {
+            return;
+        }
+        // No job begins meanwhile; one under way may be about to name part 0.
+        let scheduler = self.scheduler.lock();
+        let mut flushing = scheduler.flushing.iter();
+        if flushing.any(|(id, _)| *id == space.id) || space.loads.load(Ordering::Acquire) > 0 {
+            return;
+        }
+        let view = space.view.load_full();
+        let [part] = &view.parts[..] else {
+            return;
+        };
+        if view.tree.parts.iter().any(|runs| !runs.is_empty()) {
+            return;
+        }
+        // The entries are in memory twice until the readers of the old view leave.
+        let resident: usize = part.memtables().map(|m| m.table.resident_bytes()).sum();
+        if 2 * resident as u64 > options.write_buffer_bytes {
+            return;
+        }
+        // Those that got numbers before are about to insert their entries; they
+        // need no lock for that.
+        let pending = || {
+            part.memtables()
+                .any(|m| m.pending.load(Ordering::Acquire) > 0)
+        };
+        while pending() {
+            if self.check_poisoned().is_err() {
+                return;
+            }
+            crate::sync::yield_now();
+        }
+        let cuts = Cuts::derive(
+            || Keys::of(&view),
+            options.partition_prefix_bytes,
+            options.partitions,
+            PART_ENTRIES_MIN,
+        );
+        if cuts.parts() < 2 {
+            return;
+        }
+        let now_us = self.environment.clock.now_micros();
+        let mut parts = self.divide(part, &cuts);
+        let edit = Edit::of(Change::SetCuts {
+            keyspace: space.id,
+            cuts: cuts.clone(),
+        });
+        let committed = self.commit_edit(edit, Vec::new(), &mut |id, old| {
+            if id == space.id {
+                *old = std::mem::take(&mut parts);
+            }
+        });
+        drop(scheduler);
+        if let Err(e) = committed {
+            self.counters.background_error(&e);
+            return;
+        }
+        let reason = Reason::new("first-memtable")
+            .with("parts", cuts.parts() as f64)
+            .with("bytes", part.active.table.size_bytes() as f64);
+        let what = format!("cut into {} parts", cuts.parts());
+        self.events.push(Event {
+            keyspace: space.name.clone(),
+            ..Event::new("recut", what, reason, now_us)
+        });
+    }
+
+    /// The memtables of `old`, divided by `cuts`: each into one for every part, so
+    /// that their order is still the order of recency.
+    fn divide(&self, old: &PartView, cuts: &Cuts) -> Vec<PartView> {
+        let prefix = likely_prefix(&old.active);
+        let new = || self.new_memtable(prefix.clone());
+        let mut parts: Vec<PartView> = (0..cuts.parts())
+            .map(|_| PartView {
+                active: new(),
+                sealed: Vec::new(),
+                flushed_bytes: Arc::default(),
+            })
+            .collect();
+        let active: Vec<_> = parts.iter().map(|p| Arc::clone(&p.active)).collect();
+        copy(&old.active, &active, cuts);
+        for sealed in &old.sealed {
+            let copies: Vec<_> = parts.iter().map(|_| new()).collect();
+            copy(sealed, &copies, cuts);
+            for (part, copy) in parts.iter_mut().zip(copies) {
+                if !copy.is_empty() {
+                    part.sealed.push(copy);
+                }
+            }
+        }
+        parts
+    }
+}
+
+/// Copies the entries of `from` into the memtables of the parts that they lie in.
+fn copy(from: &LiveMemtable, to: &[Arc<LiveMemtable>], cuts: &Cuts) {
+    let mut cursor = from.table.cursor();
+    cursor.seek_first();
+    while cursor.valid() {
+        let (key, seq) = (cursor.key(), cursor.seq());
+        let table = &to[cuts.part_of(key)].table;
+        table.insert(key, xxh3_64(key), seq, cursor.kind(), cursor.value());
+        cursor.next();
+    }
+    for (start, end, seqs) in from.table.range_deletes().fragments() {
+        for (part, memtable) in to.iter().enumerate() {
+            let (low, high) = cuts.interval(part);
+            let start = low.map_or(start, |l| start.max(l));
+            let end = high.map_or(end, |h| end.min(h));
+            if start < end {
+                for &seq in seqs {
+                    memtable.table.insert_range_delete(start, end, seq);
+                }
+            }
+        }
+    }
+    for memtable in to.iter().filter(|m| !m.table.is_empty()) {
+        // Bounds as they were: what lies between them may be in another part.
+        let pairs = [
+            (&memtable.oldest_segment, &from.oldest_segment),
+            (&memtable.last_seq, &from.last_seq),
+            (&memtable.first_seq, &from.first_seq),
+        ];
+        for (to, from) in pairs {
+            to.store(from.load(Ordering::Acquire), Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Merges by part: OHDB's buckets (section III-A), above a leveled tree.
+//!
+//! The newest level of a part is its *bucket*. A bucket is merged into the next level
+//! as a whole once it has its number of runs, whatever the others have. As parts do
+//! not overlap, that rewrites only the part's share of the next level, so the
+//! buckets together are a level like any other: what they feed may be `level_ratio`
+//! times as large as they are ([`Targets::under_buckets`]), and the levels in between,
+//! through which an unpartitioned first level has to pass its data, are not needed.
+//!
+//! A level that is full gives up a part's share as a whole too, of the part
+//! that overlaps least of the next level for its size. Shares that grow together are
+//! merged one after the other, each when it is about twice the average, so that
+//! they are cheaper than single tables, and fewer. That is where the paper's small
+//! number of merges comes from.
+//!
+//! Which bucket goes first, what waits for what, and everything else is as in
+//! [`super::leveled`]. With one part the two are the same.
+
+use std::sync::Arc;
+
+use thermocline_model::job::Job;
+use thermocline_model::table::TableMeta;
+use thermocline_model::version::Keyspace;
+use thermocline_model::view::View;
+
+use crate::Planner;
+use crate::plan::leveled::{Pick, Unit, plan};
+
+/// Largest merge of a part's share with what it overlaps, in tables of full size,
+/// unless a single table overlaps more.
+pub(super) const SHARE_TABLES_MAX: u64 = 128;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Buckets;
+
+impl Planner for Buckets {
+    fn plan(&mut self, view: &View<'_>) -> Option<Job> {
+        plan(view, Unit::Part)
+    }
+}
+
+/// The part's share of a level that is merged down best, as a range of indices of
+/// `upper`, ends included: of the shares that `is_free` allows, the one that overlaps
+/// least for its size; of a share that is too large for `bytes_max`, so much from its
+/// beginning as is not, at least a table.
+pub(super) fn share(
+    keyspace: &Keyspace,
+    upper: &[Arc<TableMeta>],
+    lower: &[Arc<TableMeta>],
+    picks: &[Pick],
+    bytes_max: u64,
+    is_free: impl Fn(usize, usize) -> bool,
+) -> Option<(usize, usize)> {
+    let sizes = |a: usize, b: usize| {
+        let size: u64 = picks[a..=b].iter().map(|p| p.size_bytes).sum();
+        let met = &lower[picks[a].from..picks[b].to.max(picks[a].from)];
+        let overlap: u64 = met.iter().map(|t| t.size_bytes()).sum();
+        (size, overlap)
+    };
+    let all = |(size, overlap): (u64, u64)| size.saturating_add(overlap);
+    let mut best: Option<(f64, usize, usize)> = None;
+    let mut a = 0;
+    while a < upper.len() {
+        let part = |at: usize| keyspace.cuts.part_of(&upper[at].range.start);
+        let mut end = a;
+        while end + 1 < upper.len() && part(end + 1) == part(a) {
+            end += 1;
+        }
+        let mut b = end;
+        while b > a && all(sizes(a, b)) > bytes_max {
+            b -= 1;
+        }
+        let (size, overlap) = sizes(a, b);
+        let cost = overlap as f64 / size.max(1) as f64;
+        let free = picks[a..=b].iter().all(|p| p.free) && is_free(a, b);
+        if free && best.is_none_or(|(least, ..)| cost < least) {
+            best = Some((cost, a, b));
+        }
+        a = end + 1;
+    }
+    best.map(|(_, a, b)| (a, b))
+}

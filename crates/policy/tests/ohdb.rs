@@ -1,0 +1,298 @@
+//! The preset `ohdb`: buckets, shares, and the tiers that levels begin on.
+
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Dice, KEYS, KEYSPACE, M, World, empty, key, leveled, ohdb};
+use thermocline_model::job::{Job, Merge, NewTable};
+use thermocline_model::range::KeyRange;
+use thermocline_model::tier::TierId;
+use thermocline_model::version::Slot;
+use thermocline_model::view::{PartLoad, TierPins};
+use thermocline_policy::place::{ByBucket, ByLevel, Fill};
+use thermocline_policy::plan::targets::{BOTTOM, Targets};
+use thermocline_policy::{Placer, Preset};
+
+const LARGE: u64 = 1 << 40;
+
+fn merge(world: &World, preset: &mut Preset) -> Option<Merge> {
+    match world.plan(preset)? {
+        Job::Merge(merge) => Some(merge),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn inputs(merge: &Merge) -> Vec<u64> {
+    let mut inputs: Vec<u64> = merge.inputs.iter().map(|t| t.0).collect();
+    inputs.sort_unstable();
+    inputs
+}
+
+const BUCKETS: &str = "cuts h p | \
+     L0.0: #32[a..g]{size=4M} / #31[a..g]{size=4M} | \
+     L0.1: #44[h..o]{size=4M} / #43[h..o]{size=4M} / #42[h..o]{size=4M} / #41[h..o]{size=4M} | \
+     L0.2: #53[p..z]{size=4M} / #52[p..z]{size=4M} / #51[p..z]{size=4M} | \
+     L7: #1[a..g]{size=8M} #2[h..k]{size=8M} #3[l..o]{size=8M} #4[p..z]{size=8M}";
+
+#[test]
+fn a_bucket_is_merged_as_a_whole_when_it_is_full_and_the_others_are_left() {
+    let world = World::of(BUCKETS, &[LARGE]);
+    let merge = merge(&world, &mut ohdb()).unwrap();
+    assert_eq!(inputs(&merge), [2, 3, 41, 42, 43, 44]);
+    assert_eq!(merge.output, Slot::Level(BOTTOM as u32));
+    assert_eq!(merge.reason.rule, "newest-runs");
+}
+
+#[test]
+fn buckets_that_are_full_together_are_merged_side_by_side() {
+    let text = BUCKETS.replace("L0.0: ", "L0.0: #34[a..g]{size=4M} / #33[a..g]{size=4M} / ");
+    let mut world = World::of(&text, &[LARGE]);
+    let mut preset = ohdb();
+    let first = world.plan(&mut preset).unwrap();
+    world.start(&first);
+    let second = world.plan(&mut preset).unwrap();
+    // Panics if they share a table or write to the same place.
+    world.start(&second);
+    assert!(world.plan(&mut preset).is_none());
+}
+
+/// A flush is planned by a planner of its own, whatever buckets wait.
+#[test]
+fn a_flush_goes_before_buckets_that_filled_together() {
+    let text = BUCKETS
+        .replace("L0.0: ", "L0.0: #34[a..g]{size=4M} / #33[a..g]{size=4M} / ")
+        .replace("L0.2: ", "L0.2: #54[p..z]{size=4M} / ");
+    let mut world = World::of(&text, &[LARGE]);
+    let mut preset = ohdb();
+    for part in [2, 0, 1] {
+        let load = PartLoad {
+            sealed: 1,
+            sealed_bytes: world.shape.flush_bytes,
+            ..PartLoad::default()
+        };
+        world.memtables.insert((KEYSPACE, part), load);
+        match world.plan(&mut preset) {
+            Some(Job::Flush(flush)) => assert_eq!(flush.part, part),
+            other => panic!("{other:?}"),
+        }
+        // A merge is under way: the next flush goes first again.
+        world.memtables.clear();
+        let merge = world.plan(&mut preset).unwrap();
+        assert!(matches!(merge, Job::Merge(_)));
+        world.start(&merge);
+    }
+}
+
+#[test]
+fn a_full_level_gives_up_the_share_of_a_part_as_a_whole() {
+    // L6 is the base of a last level of this size, and full.
+    let mut world = World::of(
+        "cuts h p | \
+         L6: #11[a..c]{size=90M} #12[d..g]{size=90M} #13[h..i]{size=100M} #14[j..k]{size=100M} \
+         #15[l..o]{size=100M} #16[p..z]{size=60M} | \
+         L7: #1[a..g]{size=900M} #2[h..o]{size=900M} #3[p..z]{size=900M}",
+        &[LARGE],
+    );
+    world.shape.table_bytes = 32 * M;
+    let merge = merge(&world, &mut ohdb()).unwrap();
+    assert_eq!(inputs(&merge), [2, 13, 14, 15]);
+    assert_eq!(merge.reason.rule, "level-full");
+    // A share too large for one merge goes in several.
+    world.shape.table_bytes = 8 * M;
+    let merge = self::merge(&world, &mut ohdb()).unwrap();
+    assert_eq!(inputs(&merge), [2, 13]);
+}
+
+#[test]
+fn with_one_part_the_levels_are_those_of_leveled() {
+    for text in [
+        "L0.0: #9[a..z] / #8[a..z] / #7[a..z] / #6[a..z]",
+        "L6: #11[a..c]{size=90M} #12[d..g]{size=90M} | L7: #1[a..g]{size=300M}",
+        "L5: #11[a..c]{size=90M} | L6: #12[a..g]{size=190M} #13[k..l] | L7: #1[a..g]{size=300M}",
+    ] {
+        let world = World::of(text, &[LARGE]);
+        assert_eq!(
+            world.plan(&mut ohdb()),
+            world.plan(&mut leveled()),
+            "{text}"
+        );
+    }
+}
+
+/// What a stream of flushes of uniform keys costs.
+struct Cost {
+    merges: usize,
+    /// Bytes that merges wrote, for each byte flushed.
+    rewritten: f64,
+}
+
+/// Memtables of 32 MB, tables of 8 MB, a first level of 10 MB, as in table II; each
+/// flush of a quarter of a write buffer of two memtables, or of a part at a time.
+fn fill(parts: u64, preset: &mut Preset, bytes: u64) -> Cost {
+    let mut world = empty(parts, &[LARGE]);
+    world.shape.table_bytes = 8 * M;
+    world.shape.first_level_bytes = 10 * M;
+    world.shape.flush_bytes = 16 * M;
+    let mut dice = Dice(1);
+    let mut merges = 0;
+    let width = KEYS / parts;
+    let mut part = 0;
+    while world.flushed_bytes < bytes {
+        let (low, high) = (width * part, width * (part + 1) - 1);
+        let range = KeyRange::inclusive(&key(low + dice.below(99)), &key(high - dice.below(99)));
+        let flushed = if parts == 1 { 16 * M } else { 64 * M / parts };
+        world.flush(part as u32, range, flushed, 0.0);
+        part = (part + 1) % parts;
+        while let Some(job) = world.plan(preset) {
+            world.start(&job);
+            world.finish(&job);
+            merges += 1;
+        }
+    }
+    let keyspace = &world.version.keyspaces[&KEYSPACE];
+    let targets = Targets::under_buckets(keyspace, &world.shape);
+    if parts > 1 {
+        for level in 0..targets.bottom() {
+            assert!(targets.excess_bytes(level) == 0, "{targets:?}");
+        }
+    }
+    Cost {
+        merges,
+        rewritten: world.merged_bytes as f64 / world.flushed_bytes as f64,
+    }
+}
+
+/// The paper's claim, tables II to VI, without data: at least four times fewer.
+#[test]
+fn parts_make_merges_at_least_four_times_fewer_and_rewrite_less() {
+    for bytes in [1 << 30, 4 << 30, 12 << 30] {
+        let whole = fill(1, &mut leveled(), bytes);
+        let parts = fill(10, &mut ohdb(), bytes);
+        println!(
+            "{} MiB: {} merges and {:.2} bytes for each flushed, in parts {} and {:.2}",
+            bytes >> 20,
+            whole.merges,
+            whole.rewritten,
+            parts.merges,
+            parts.rewritten
+        );
+        assert!(4 * parts.merges <= whole.merges);
+        assert!(parts.rewritten <= whole.rewritten);
+    }
+}
+
+/// Three jobs at a time that end in any order, parts of very different load.
+#[test]
+fn merges_that_run_side_by_side_come_to_rest_within_bounds() {
+    for seed in 0..6 {
+        println!("seed {seed}");
+        let mut dice = Dice(seed);
+        let parts = 2 + dice.below(15);
+        let mut world = empty(parts, &[LARGE]);
+        // Small, so that levels are used.
+        world.shape.flush_bytes = M;
+        world.shape.first_level_bytes = 4 * M;
+        let mut preset = ohdb();
+        let mut running: Vec<Job> = Vec::new();
+        let width = KEYS / parts;
+        for _ in 0..3000 {
+            let part = dice.below(parts).min(dice.below(parts));
+            let (low, high) = (width * part, width * (part + 1) - 1);
+            let start = low + dice.below(width / 2);
+            let end = start + 2 + dice.below(high - start - 2);
+            let range = KeyRange::inclusive(&key(start), &key(end));
+            world.flush(part as u32, range, M / 2 + dice.below(M), 0.1);
+            for _ in 0..dice.below(4) {
+                if running.len() < 3
+                    && let Some(job) = world.plan(&mut preset)
+                {
+                    world.start(&job);
+                    running.push(job);
+                } else if !running.is_empty() {
+                    let at = dice.below(running.len() as u64) as usize;
+                    world.finish(&running.swap_remove(at));
+                }
+            }
+        }
+        running.drain(..).for_each(|job| world.finish(&job));
+        let mut left = 20_000;
+        while let Some(job) = world.plan(&mut preset) {
+            world.start(&job);
+            world.finish(&job);
+            left -= 1;
+            assert!(left > 0, "does not come to rest");
+        }
+        let keyspace = &world.version.keyspaces[&KEYSPACE];
+        let targets = Targets::under_buckets(keyspace, &world.shape);
+        assert!(targets.base < BOTTOM, "{targets:?}");
+        for level in 0..targets.bottom() {
+            assert_eq!(targets.excess_bytes(level), 0, "{targets:?}");
+        }
+        for part in &keyspace.parts {
+            assert!(part.newest.runs.len() < 2 * world.shape.newest_runs_merge);
+        }
+    }
+}
+
+fn pinned(text: &str, capacities: &[u64], newest: Option<u32>, levels: Option<u32>) -> World {
+    let mut world = World::of(text, capacities);
+    world.shape.pins = TierPins {
+        newest: newest.map(TierId),
+        levels: levels.map(TierId),
+    };
+    world
+}
+
+fn placed(world: &World, slot: Slot) -> u32 {
+    let new = NewTable {
+        keyspace: KEYSPACE,
+        slot,
+        range: None,
+        start: None,
+        size_bytes: 4 * M,
+        parents: Vec::new(),
+    };
+    let layout = ByBucket.place(&world.view(), &new);
+    assert_eq!(layout, ByLevel.place(&world.view(), &new));
+    layout.data.0
+}
+
+#[test]
+fn newest_levels_and_all_others_begin_on_the_tiers_named_for_them() {
+    let level = Slot::Level(BOTTOM as u32);
+    let at = |newest, levels| {
+        let world = pinned("", &[LARGE, LARGE], newest, levels);
+        (placed(&world, Slot::Newest(0)), placed(&world, level))
+    };
+    assert_eq!(at(None, None), (0, 0));
+    assert_eq!(at(None, Some(1)), (0, 1));
+    assert_eq!(at(Some(1), None), (1, 0));
+    assert_eq!(at(Some(1), Some(0)), (1, 0));
+    assert_eq!(at(Some(1), Some(1)), (1, 1));
+}
+
+#[test]
+fn a_tier_that_is_full_passes_levels_on_to_the_next_whatever_they_begin_on() {
+    let text = "L0.0: #9[a..z]{size=20M,tier=1} | L7: #1[a..z]{size=80M,tier=0}";
+    let world = pinned(text, &[100 * M, LARGE], Some(1), None);
+    let fill = Fill::of(&world.view());
+    let quotas = fill.quotas(&[0; 16]);
+    assert_eq!(quotas[0][..2], [0, 20 * M]);
+    assert_eq!(quotas[BOTTOM + 1][..2], [80 * M, 0]);
+    let world = pinned(text, &[50 * M, LARGE], Some(1), None);
+    let quotas = Fill::of(&world.view()).quotas(&[0; 16]);
+    assert_eq!(quotas[0][..2], [0, 20 * M]);
+    assert!(quotas[BOTTOM + 1][0] <= 45 * M && quotas[BOTTOM + 1][1] >= 35 * M);
+}
+
+#[test]
+fn nothing_is_moved_up_to_a_tier_above_the_one_it_begins_on() {
+    let text = "L0.0: #9[a..z]{size=20M,tier=1} | L7: #1[a..z]{size=80M,tier=1}";
+    let mut world = pinned(text, &[LARGE, LARGE], Some(1), Some(1));
+    world.idle = false;
+    assert!(world.plan(&mut ohdb()).is_none());
+    world.shape.pins = TierPins::default();
+    assert!(matches!(world.plan(&mut ohdb()), Some(Job::Relocate(_))));
+}
