@@ -25,7 +25,7 @@ use crate::merge::{MergeCursor, Source};
 use crate::write::likely_prefix;
 
 /// Entries that each part must have at least when cuts are made.
-const PART_ENTRIES_MIN: usize = 16;
+const PART_ENTRIES_MIN: usize = 4;
 
 /// The keys of some memtables, ascending, one for each entry.
 struct Keys(MergeCursor);
@@ -77,7 +77,8 @@ impl Engine {
         }
         // The entries are in memory twice until the readers of the old view leave.
         let resident: usize = part.memtables().map(|m| m.table.resident_bytes()).sum();
-        if 2 * resident as u64 > options.write_buffer_bytes {
+        let bytes_max = options.memory_max(options.partitions as u64).memtables;
+        if 2 * resident as u64 > bytes_max {
             return;
         }
         // Those that got numbers before are about to insert their entries; they
