@@ -59,6 +59,7 @@ fn the_list_names_every_figure_and_what_it_waits_for() {
         "logstore-table-5",
         "mutant-fig-10",
         "ohdb-table-2",
+        "ohdb-table-3",
     ] {
         assert!(list.contains(name), "{list}");
     }
@@ -67,7 +68,8 @@ fn the_list_names_every_figure_and_what_it_waits_for() {
         lines.next().unwrap().to_owned()
     };
     assert!(line("hyperdb-fig-11").contains("needs the preset hyperdb"));
-    assert!(line("ohdb-table-2").contains("; the rest runs"));
+    assert!(line("hyperdb-fig-9").contains("; the rest runs"));
+    assert!(!line("ohdb-table-2").contains("needs"));
     assert!(!line("mutant-fig-10").contains("needs"));
     assert!(line("mutant-fig-12").contains("not published"));
 }
@@ -110,11 +112,21 @@ fn lines_of_compare_give_ratios_beside_the_papers() {
 
 #[test]
 fn what_exists_of_a_figure_runs_and_the_rest_is_named() {
+    let (shown, object) = tiny("hyperdb-fig-9");
+    let rows = object["rows"].as_array().unwrap();
+    assert_eq!(rows[1]["lacking"], "no preset hyperdb yet", "{shown}");
+    assert!(rows[1]["ours"].is_null());
+    assert!(rows[0]["ours"].as_f64().unwrap() > 0.0, "{shown}");
+}
+
+#[test]
+fn ohdb_and_its_baseline_are_both_there_in_table_2() {
     let (shown, object) = tiny("ohdb-table-2");
     let rows = object["rows"].as_array().unwrap();
-    assert_eq!(rows[0]["lacking"], "no preset ohdb yet", "{shown}");
-    assert!(rows[0]["ours"].is_null());
-    assert!(rows[2]["ours"].as_f64().unwrap() > 0.0, "{shown}");
+    assert!(rows.iter().all(|row| row["lacking"].is_null()), "{shown}");
+    for rate in [3, 4] {
+        assert!(rows[rate]["ours"].as_f64().unwrap() > 0.0, "{shown}");
+    }
     assert_eq!(rows[2]["paper"]["between"][0], 7.47);
 }
 

@@ -230,9 +230,14 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Where log and manifest lie.
+    /// Where the manifest lies.
     pub(crate) fn directory(&self) -> PathBuf {
         self.options.tiers[0].path().to_path_buf()
+    }
+
+    /// Where the log lies.
+    pub(crate) fn log_directory(&self) -> PathBuf {
+        self.options.log_directory().to_path_buf()
     }
 
     /// A number that was never used before.
@@ -623,10 +628,10 @@ impl Engine {
                 used_bytes: state.used_bytes,
                 capacity_bytes: tier.spec.capacity().unwrap_or(device),
                 device_free_bytes: state.free_bytes,
-                reserve_bytes: if tier.id.0 == 0 {
-                    self.options.reserve_bytes
-                } else {
-                    0
+                reserve_bytes: match tier.id.0 as usize {
+                    0 => self.options.reserve_bytes,
+                    at if at == self.options.log_tier_index() => self.options.reserve_bytes,
+                    _ => 0,
                 },
                 price_usd_gb_month: tier.spec.price(),
                 profile: tier.spec.device_profile(),

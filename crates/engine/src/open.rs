@@ -44,8 +44,8 @@ use crate::table::TableContext;
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{Graveyard, TableHome, Tree};
 
-pub(crate) use look::tier_problems;
 use look::{Found, look};
+pub(crate) use look::{check_log_tier, tier_problems};
 
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
@@ -126,8 +126,8 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     let replayed = engine.replay_log()?;
     if !engine.options.read_only {
         engine.begin_generation(found)?;
-        let (environment, directory) = (&engine.environment, engine.directory());
-        engine.events.record.begin(environment, &directory);
+        let (environment, directory) = (&engine.environment, engine.options.event_directory());
+        engine.events.record.begin(environment, directory);
         engine.start_log(&replayed)?;
         engine.sweep_orphans()?;
         engine.update_full();
@@ -417,7 +417,7 @@ impl Engine {
 
     /// Replays the log into memtables. Changes nothing on the devices.
     fn replay_log(&mut self) -> Result<ReplayReport> {
-        let directory = self.directory();
+        let directory = self.log_directory();
         let version = Arc::clone(&self.versions.lock().current);
         let store_id = self.store_id;
         let mut last = version.last_seq;
@@ -470,7 +470,7 @@ impl Engine {
 
     /// Cuts off the log's torn tail and gets it ready for appends.
     fn start_log(&mut self, report: &ReplayReport) -> Result<()> {
-        let directory = self.directory();
+        let directory = self.log_directory();
         let version = Arc::clone(&self.versions.lock().current);
         let store_id = self.store_id;
         let commit = self.commit.get_mut();

@@ -45,6 +45,8 @@ use thermocline_model::tier::TierId;
 use self::patient::Patient;
 use crate::error::{Error, Result};
 use crate::lock::StoreLock;
+use crate::log::list_segments;
+use crate::open::check_log_tier;
 use crate::options::Options;
 use crate::store::{Environment, FileSystem, ObjectName, is_given_id};
 use crate::verify::{Examined, Meter, Phase, Problem, Progress, check_directories, examine, home};
@@ -270,6 +272,10 @@ fn repair_on(
             log_entries_kept: examined.report.log_entries,
             ..RepairReport::default()
         });
+    }
+    if list_segments(&*environment.file_system, options.log_directory())?.is_empty() {
+        // Where they name a tier without the log, it would be given up as lost.
+        check_log_tier(&options, environment, 0)?;
     }
     let mut repair = Repair::new(&options, environment, &examined, meter)?;
     repair.next_id = repair.next_id.max(lowest_id);

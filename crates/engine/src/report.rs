@@ -262,7 +262,7 @@ pub(crate) fn approximate_size(space: &Space, start: &[u8], end: &[u8]) -> Resul
 /// Log segments and their bytes, as far as the directory can be read.
 fn log_on_disk(engine: &Engine) -> (u64, u64) {
     let floor = engine.versions.lock().current.log_floor;
-    let listed = log::list_segments(&*engine.environment.file_system, &engine.directory());
+    let listed = log::list_segments(&*engine.environment.file_system, &engine.log_directory());
     let needed = listed.unwrap_or_default().into_iter();
     needed
         .filter(|&(segment, _)| segment >= floor)

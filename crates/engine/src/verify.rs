@@ -26,7 +26,7 @@ use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::StoreLock;
 use crate::log::parse_segment;
-use crate::open::tier_problems;
+use crate::open::{check_log_tier, tier_problems};
 use crate::options::Options;
 use crate::store::{
     Environment, LocalStore, LocalStoreOptions, ObjectKind, ObjectName, Store, TIER_FILE_NAME,
@@ -370,7 +370,16 @@ impl Verify<'_, '_> {
         self.report.keyspaces = read.version.keyspaces.len() as u64;
         let store_id = read.header.store_id;
         let (environment, end) = (self.environment, read.end);
-        let closed = manifest::check_closing_note(environment, &directory, store_id, number, end);
+        let log = self.options.log_directory();
+        let floor = read.version.log_floor;
+        // A tier that cannot be listed has been reported.
+        let placed = match self.bad_tiers.is_empty() {
+            true => check_log_tier(self.options, environment, floor),
+            false => Ok(()),
+        };
+        let closed = placed.and_then(|()| {
+            manifest::check_closing_note(environment, &directory, log, store_id, number, end)
+        });
         if let Err(error) = closed {
             self.wrong(&error, &directory);
         }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use thermocline::{Db, ErrorKind, KeyspaceOptions, Options, Stats, Tier, WriteBatch};
+use thermocline::{Db, ErrorKind, EventReader, KeyspaceOptions, Options, Stats, Tier, WriteBatch};
 
 const KIB: u64 = 1 << 10;
 
@@ -365,7 +365,11 @@ fn system(path: &Path, partition: bool, two_disks: bool) -> Options {
         .with_tiers(vec![tier("ssd"), tier("hdd")])
         .partitions(if partition { 10 } else { 1 });
     match two_disks {
-        true => options.newest_tier("hdd").levels_tier("ssd"),
+        true => options
+            .newest_tier("hdd")
+            .levels_tier("ssd")
+            .log_tier("hdd")
+            .event_tier("hdd"),
         false => options,
     }
 }
@@ -395,6 +399,9 @@ fn the_four_systems_of_the_paper_are_four_sets_of_options() {
             let expected = if first && two_disks { "hdd" } else { "ssd" };
             assert_eq!(table.tier, expected, "{name}: {table:?}");
         }
+        let path = directory.path().join(name);
+        let logs = ["ssd", "hdd"].map(|tier| files(&path.join(tier), ".log") > 0);
+        assert_eq!(logs, [!two_disks, two_disks], "{name}");
         counts.insert(name, merges(&db));
         let shown = contents(&db);
         assert_eq!(shown.len(), 20_000, "{name}");
@@ -405,4 +412,142 @@ fn the_four_systems_of_the_paper_are_four_sets_of_options() {
     println!("{counts:?}");
     assert!(counts["HDB"] >= 4 * counts["OHDB-L0P"], "{counts:?}");
     assert!(counts["OHDB-2DC"] >= 4 * counts["OHDB-C"], "{counts:?}");
+}
+
+/// Two tiers, log and record of events on the second.
+fn apart(path: &Path) -> Options {
+    system(path, false, false).log_tier("hdd").event_tier("hdd")
+}
+
+fn files(path: &Path, end: &str) -> usize {
+    let names = std::fs::read_dir(path)
+        .unwrap()
+        .map(|e| e.unwrap().file_name());
+    names.filter(|n| n.to_string_lossy().ends_with(end)).count()
+}
+
+#[test]
+fn log_and_events_lie_on_the_tier_named_for_them_and_are_found_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ssd, hdd) = (directory.path().join("ssd"), directory.path().join("hdd"));
+    let options = apart(directory.path());
+    let db = Db::open(options.clone()).unwrap();
+    for n in 0..1000 {
+        db.put(&key(n), &[n as u8; 100]).unwrap();
+    }
+    db.flush().unwrap();
+    db.put(&key(1), b"in the log alone").unwrap();
+    assert_eq!(files(&ssd, ".log"), 0);
+    assert!(files(&hdd, ".log") > 0);
+    assert!(db.stats().log_bytes > 0);
+    db.checkpoint(&directory.path().join("copy")).unwrap();
+    drop(db);
+    // As it was when the process died, for readers, writers and tools.
+    for options in [options.clone().read_only(true), options.clone()] {
+        let db = Db::open(options).unwrap();
+        assert_eq!(
+            db.get(&key(1)).unwrap().as_deref(),
+            Some(&b"in the log alone"[..])
+        );
+        assert_eq!(contents(&db).len(), 1000);
+        assert!(db.stats().log_bytes > 0);
+    }
+    let db = Db::open(options.clone()).unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    let events = EventReader::new(&options).read().unwrap();
+    assert!(events.iter().any(|e| e.job == "flush"), "{events:?}");
+    assert_eq!(
+        EventReader::new(&options.clone().event_tier("ssd"))
+            .read()
+            .unwrap(),
+        []
+    );
+    let kept = Options::from_file(&ssd.join(thermocline::OPTIONS_FILE)).unwrap();
+    assert_eq!(kept, options);
+    let report = thermocline::verify(options.clone()).unwrap();
+    assert!(
+        report.problems.is_empty() && report.log_entries > 0,
+        "{report}"
+    );
+    // Its log begins anew, so that it may lie elsewhere.
+    let copy = |name: &str| Tier::new(name, directory.path().join("copy").join(name));
+    let moved = options
+        .with_tiers(vec![copy("ssd"), copy("hdd")])
+        .log_tier("ssd");
+    let db = Db::open(moved).unwrap();
+    assert_eq!(contents(&db).len(), 1000);
+    db.put(&key(1), b"value").unwrap();
+    assert_eq!(files(&directory.path().join("copy/ssd"), ".log"), 1);
+}
+
+#[test]
+fn a_log_that_lies_elsewhere_than_the_options_say_is_refused_and_nothing_changes() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = apart(directory.path());
+    let db = Db::open(options.clone()).unwrap();
+    db.put(&key(1), b"in the log alone").unwrap();
+    db.close().unwrap();
+    let wrong = options.clone().log_tier("ssd");
+    let error = Db::open(wrong.clone()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongTier);
+    assert!(error.to_string().contains("option log_tier"), "{error}");
+    let report = thermocline::verify(wrong.clone()).unwrap();
+    assert!(
+        report
+            .problems
+            .iter()
+            .any(|p| p.to_string().contains("option log_tier")),
+        "{report}"
+    );
+    let error = thermocline::repair(wrong).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongTier);
+    let error = Db::open(options.clone().log_tier("tape")).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("option log_tier: expected ssd or hdd, found tape")
+    );
+    let error = Db::open(options.clone().event_tier("tape")).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("option event_tier: expected ssd or hdd, found tape")
+    );
+    let db = Db::open(options).unwrap();
+    assert!(db.get(&key(1)).unwrap().is_some());
+}
+
+#[test]
+fn repair_finds_the_log_on_its_tier() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = apart(directory.path());
+    let db = Db::open(options.clone()).unwrap();
+    for n in 0..100 {
+        db.put(&key(n), b"in the log alone").unwrap();
+    }
+    db.close().unwrap();
+    std::fs::write(directory.path().join("ssd/CURRENT"), b"nonsense").unwrap();
+    assert!(Db::open(options.clone()).is_err());
+    let report = thermocline::repair(options.clone()).unwrap();
+    assert!(report.lost.is_empty(), "{report}");
+    assert_eq!(contents(&Db::open(options).unwrap()).len(), 100);
+}
+
+#[test]
+fn a_store_without_the_tier_of_its_log_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = apart(directory.path());
+    let db = Db::open(options.clone()).unwrap();
+    db.put(&key(1), b"in the log alone").unwrap();
+    db.close().unwrap();
+    let (hdd, away) = (directory.path().join("hdd"), directory.path().join("away"));
+    std::fs::rename(&hdd, &away).unwrap();
+    assert_eq!(
+        Db::open(options.clone()).unwrap_err().kind(),
+        ErrorKind::WrongTier
+    );
+    std::fs::remove_dir_all(&hdd).ok();
+    std::fs::rename(&away, &hdd).unwrap();
+    assert!(Db::open(options).unwrap().get(&key(1)).unwrap().is_some());
 }

@@ -60,7 +60,7 @@ pub struct TierState {
     /// Bytes free on the device, whoever uses the rest.
     pub device_free_bytes: u64,
     /// Bytes that placement may never use: the reserve of log, flush and
-    /// manifest. Zero on all tiers but the first.
+    /// manifest. Zero on all tiers but the first and the log's.
     pub reserve_bytes: u64,
     /// Price in USD per 10^9 bytes and month.
     pub price_usd_gb_month: f64,

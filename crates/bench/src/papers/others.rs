@@ -1,5 +1,5 @@
 //! OHDB, Nova-LSM and HyperDB: what their baselines do, and what waits for their
-//! presets. HyperLevelDB and RocksDB are our `leveled`.
+//! presets. HyperLevelDB and RocksDB are our `leveled`, OHDB-L0P our `ohdb`.
 
 use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, RowPlan};
 
@@ -12,7 +12,7 @@ const HYPERDB_RECORDS: u64 = 700_000_000;
 /// Memtables of 32 MB and tables of 8 MB for 11.6 GB of data. A flush here is a quarter of the write
 /// buffer, which is an eighth of the memory: 256 KiB. Sizes are those of a hundredth.
 const FILL: Line = Line {
-    engines: &["ohdb", "leveled/all-fast"],
+    engines: &["ohdb/all-fast", "leveled/all-fast"],
     workloads: &["ohdb-fillrandom"],
     words: &["--memory-mib=8"],
     options: "table_bytes = 83886\nfirst_level_bytes = 104857",

@@ -53,7 +53,7 @@ impl EventReader {
     /// If `options` name no tier.
     #[must_use]
     pub fn new(options: &Options) -> EventReader {
-        EventReader::in_directory(&Environment::real(), options.tiers[0].path())
+        EventReader::in_directory(&Environment::real(), options.event_directory())
     }
 
     pub(crate) fn in_directory(environment: &Environment, directory: &Path) -> EventReader {

@@ -150,8 +150,8 @@ impl Engine {
     pub(crate) fn events(&self, count: usize) -> Vec<Event> {
         let mut last = self.events.last(count);
         if last.len() < count && last.len() < EVENTS_MAX {
-            let directory = self.directory();
-            let mut record = EventReader::in_directory(&self.environment, &directory);
+            let directory = self.options.event_directory();
+            let mut record = EventReader::in_directory(&self.environment, directory);
             // Without the record there are those of this opening.
             let mut before = record.read().unwrap_or_default();
             let first = last.first().map_or(u64::MAX, |e| e.number);

@@ -7,6 +7,7 @@ use thermocline_model::version::{KeyspaceId, Version};
 
 use super::DEFAULT_KEYSPACE;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log;
 use crate::options::Options;
 use crate::store::{Environment, ObjectName, TierIdentity};
 use crate::version::manifest::{self, Header};
@@ -43,9 +44,11 @@ pub(super) fn look(options: &Options, environment: &Environment) -> Result<Found
     {
         return Err(problem);
     }
+    check_log_tier(options, environment, read.version.log_floor)?;
     manifest::check_closing_note(
         environment,
         directory,
+        options.log_directory(),
         read.header.store_id,
         number,
         read.end,
@@ -142,6 +145,35 @@ pub(crate) fn tier_problems(
         problems.push(missing.at(options.tiers[0].path()));
     }
     problems
+}
+
+/// The log must lie where the options say: what is in a segment elsewhere would be
+/// missing, and no power failure explains that.
+pub(crate) fn check_log_tier(
+    options: &Options,
+    environment: &Environment,
+    floor: u64,
+) -> Result<()> {
+    let fs = &*environment.file_system;
+    for (at, tier) in options.tiers.iter().enumerate() {
+        let path = tier.path();
+        let there = fs
+            .metadata(path)
+            .map_err(|e| Error::io("looking for tier directory", path, e));
+        if at == options.log_tier_index() || there?.is_none() {
+            continue;
+        }
+        let segments = log::list_segments(fs, path)?;
+        if let Some((segment, _)) = segments.into_iter().find(|&(s, _)| s >= floor) {
+            let what = format!("tier {:?} has the log", tier.name());
+            let expected = format!("the tier of option log_tier, {:?}", tier.name());
+            let named = &options.tiers[options.log_tier_index()];
+            return Err(Error::new(ErrorKind::WrongTier, what)
+                .at(&log::segment_path(path, segment))
+                .expected(expected, format!("{:?}", named.name())));
+        }
+    }
+    Ok(())
 }
 
 /// There is no manifest in force: this must be a place where no store was.

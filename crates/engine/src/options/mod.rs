@@ -114,6 +114,10 @@ pub struct Options {
     pub(crate) partitions: usize,
     pub(crate) partition_prefix_bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) log_tier: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) event_tier: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) newest_tier: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) levels_tier: Option<String>,
@@ -163,6 +167,8 @@ impl Default for Options {
             optimisations_off: Vec::new(),
             partitions: 10,
             partition_prefix_bytes: 0,
+            log_tier: None,
+            event_tier: None,
             newest_tier: None,
             levels_tier: None,
             cuts: Vec::new(),

@@ -1,6 +1,8 @@
 //! Setting the options of parts, and of what lies on which tier whatever its level;
 //! see [`super::set`].
 
+use std::path::Path;
+
 use thermocline_model::tier::TierId;
 use thermocline_model::view::TierPins;
 use thermocline_policy::{PresetEntry, presets};
@@ -110,6 +112,77 @@ impl Options {
         self
     }
 
+    /// The name of the tier that has the log. It stays where it is: an opening that names
+    /// another tier than the one with the log is refused, and only a new store or a checkpoint
+    /// takes another. Default: the first. The manifest is always on the first.
+    ///
+    /// ```
+    /// # use thermocline::{Db, ErrorKind, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = |name| directory.path().join(name);
+    /// let options = Options::new()
+    ///     .tier(Tier::new("ssd", path("ssd")))
+    ///     .tier(Tier::new("hdd", path("hdd")));
+    /// let db = Db::open(options.clone().log_tier("hdd"))?;
+    /// db.put(b"key", b"value")?; // Not a byte of it on the first tier.
+    /// # drop(db);
+    /// let error = Db::open(options.clone()).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::WrongTier);
+    /// let db = Db::open(options.log_tier("hdd"))?;
+    /// assert!(db.get(b"key")?.is_some());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn log_tier(mut self, name: &str) -> Options {
+        self.log_tier = Some(name.to_string());
+        self
+    }
+
+    /// The name of the tier that has the record of events. Default: the first. On another
+    /// one a new record begins.
+    ///
+    /// ```
+    /// # use thermocline::{Db, EventReader, Options, Tier};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = |name| directory.path().join(name);
+    /// let options = Options::new()
+    ///     .tier(Tier::new("ssd", path("ssd")))
+    ///     .tier(Tier::new("hdd", path("hdd")))
+    ///     .event_tier("hdd");
+    /// let db = Db::open(options.clone())?;
+    /// db.put(b"key", b"value")?;
+    /// db.flush()?;
+    /// db.close()?;
+    /// assert_eq!(EventReader::new(&options).read()?.len(), 1);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn event_tier(mut self, name: &str) -> Options {
+        self.event_tier = Some(name.to_string());
+        self
+    }
+
+    /// The tier of that name, or the first: what names none is refused before.
+    fn tier_or_first(&self, name: Option<&String>) -> usize {
+        let named = self.tier_named("", name).ok().flatten();
+        named.map_or(0, |tier| tier.0 as usize)
+    }
+
+    /// The number of the tier that has the log.
+    pub(crate) fn log_tier_index(&self) -> usize {
+        self.tier_or_first(self.log_tier.as_ref())
+    }
+
+    /// Where the log lies.
+    pub(crate) fn log_directory(&self) -> &Path {
+        self.tiers[self.log_tier_index()].path()
+    }
+
+    /// Where the record of events lies.
+    pub(crate) fn event_directory(&self) -> &Path {
+        self.tiers[self.tier_or_first(self.event_tier.as_ref())].path()
+    }
+
     fn entry(&self) -> Option<&'static PresetEntry> {
         presets().iter().find(|p| p.name == self.preset)
     }
@@ -154,6 +227,8 @@ impl Options {
         super::check::within("partitions", self.partitions, 1, 1024)?;
         let prefix_bytes = self.partition_prefix_bytes;
         super::check::within("partition_prefix_bytes", prefix_bytes, 0, PREFIX_BYTES_MAX)?;
+        self.tier_named("log_tier", self.log_tier.as_ref())?;
+        self.tier_named("event_tier", self.event_tier.as_ref())?;
         for (option, name) in [
             ("newest_tier", &self.newest_tier),
             ("levels_tier", &self.levels_tier),

@@ -40,6 +40,7 @@ impl Repair<'_> {
                 manifest::check_closing_note(
                     self.environment,
                     directory,
+                    self.options.log_directory(),
                     header.store_id,
                     number,
                     remains.end,
@@ -95,9 +96,9 @@ impl Repair<'_> {
         if store_id.is_none() {
             // The segments of the log say whose they are.
             for (segment, _) in
-                log::list_segments(&*self.environment.file_system, self.directory())?
+                log::list_segments(&*self.environment.file_system, self.options.log_directory())?
             {
-                let path = log::segment_path(self.directory(), segment);
+                let path = log::segment_path(self.options.log_directory(), segment);
                 let _ = log::scan_frames(self.environment, &path, None, &mut |found| {
                     if let Found::Header(header) = found {
                         store_id.get_or_insert(header.store_id);

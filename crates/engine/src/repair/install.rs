@@ -26,7 +26,7 @@ impl Repair<'_> {
         let number = self.new_id();
         version.next_id = version.next_id.max(self.next_id);
         version.last_seq = version.last_seq.max(self.last_seq);
-        let directory = self.directory();
+        let (directory, log_directory) = (self.directory(), self.options.log_directory());
         check::check_version(version)
             .map_err(|e| Error::corruption(format!("the repaired version: {e}")).at(directory))?;
         let (fs, environment) = (&self.environment.file_system, self.environment);
@@ -61,19 +61,19 @@ impl Repair<'_> {
             }
         }
         for &segment in &self.segments {
-            let path = log::segment_path(directory, segment);
+            let path = log::segment_path(log_directory, segment);
             let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
-            gone.extend(name.map(|n| (directory, n)));
+            gone.extend(name.map(|n| (log_directory, n)));
         }
         for (tier, name) in &gone {
             self.set_aside(tier, name, false)?;
         }
         let cut_name = self
             .cut
-            .map(|(segment, _)| log::segment_path(directory, segment));
+            .map(|(segment, _)| log::segment_path(log_directory, segment));
         if let Some(name) = cut_name.as_ref().and_then(|p| p.file_name()) {
             // A copy: the original is cut.
-            self.set_aside(directory, &name.to_string_lossy(), true)?;
+            self.set_aside(log_directory, &name.to_string_lossy(), true)?;
         }
 
         let tiers = self
@@ -104,7 +104,7 @@ impl Repair<'_> {
         attempt::unmark(environment, directory)?;
 
         if let Some((segment, end)) = self.cut {
-            let path = log::segment_path(directory, segment);
+            let path = log::segment_path(log_directory, segment);
             let cut = || {
                 let file = fs.open(&path, OpenHow::WRITE)?;
                 file.set_size(end)?;

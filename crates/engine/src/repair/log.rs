@@ -34,7 +34,7 @@ impl Repair<'_> {
         wanted: bool,
     ) -> Result<LogRemains> {
         let mut log = LogRemains::default();
-        let directory = self.directory();
+        let directory = self.options.log_directory();
         let strangers = self.strangers(floor)?;
         let replayed = log::replay_without(
             &strangers,
@@ -96,8 +96,10 @@ impl Repair<'_> {
     /// how they came here; the log may well be whole without them.
     fn strangers(&self, floor: u64) -> Result<Vec<u64>> {
         let mut strangers = Vec::new();
-        for (segment, _) in log::list_segments(&*self.environment.file_system, self.directory())? {
-            let path = log::segment_path(self.directory(), segment);
+        for (segment, _) in
+            log::list_segments(&*self.environment.file_system, self.options.log_directory())?
+        {
+            let path = log::segment_path(self.options.log_directory(), segment);
             let scan = |_: Found<'_>| Ok(());
             let scanned =
                 log::scan_frames(self.environment, &path, Some(self.store_id), &mut { scan });
@@ -116,11 +118,13 @@ impl Repair<'_> {
     fn report_log_loss(&mut self, floor: u64, reach: SeqNo, last: SeqNo) -> Result<()> {
         let mut highest = last.max(reach);
         let mut is_open_ended = false;
-        for (segment, _) in log::list_segments(&*self.environment.file_system, self.directory())? {
+        for (segment, _) in
+            log::list_segments(&*self.environment.file_system, self.options.log_directory())?
+        {
             if segment < floor {
                 continue;
             }
-            let path = log::segment_path(self.directory(), segment);
+            let path = log::segment_path(self.options.log_directory(), segment);
             // What cannot be read has been reported.
             let _ = log::scan_frames(self.environment, &path, Some(self.store_id), &mut |found| {
                 match found {
@@ -152,7 +156,8 @@ impl Repair<'_> {
 
     /// Plans to keep the log up to its damage.
     pub(super) fn cut_log(&mut self, floor: u64, log: &LogRemains) -> Result<()> {
-        let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
+        let segments =
+            log::list_segments(&*self.environment.file_system, self.options.log_directory())?;
         // A link of the chain stays even if it has no frames: without it, what
         // follows would count as torn off. All others go: what they claim would
         // make the rest look damaged again.
@@ -172,7 +177,7 @@ impl Repair<'_> {
         let mut next = Some(last).filter(|&last| last > 0);
         while let Some(segment) = next.take() {
             chain.insert(segment);
-            let path = log::segment_path(self.directory(), segment);
+            let path = log::segment_path(self.options.log_directory(), segment);
             // One that cannot be read says of none before it.
             let _ = log::scan_frames(self.environment, &path, Some(self.store_id), &mut |found| {
                 if let Found::Header(header) = found {
@@ -187,7 +192,8 @@ impl Repair<'_> {
 
     /// The lowest log segment there is, from `floor` on.
     pub(super) fn lowest_segment(&self, floor: u64) -> Result<u64> {
-        let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
+        let segments =
+            log::list_segments(&*self.environment.file_system, self.options.log_directory())?;
         Ok(segments
             .iter()
             .map(|s| s.0)

@@ -108,7 +108,8 @@ impl Repair<'_> {
             );
         }
         // What the log held is in tables now.
-        let segments = log::list_segments(&*self.environment.file_system, self.directory())?;
+        let segments =
+            log::list_segments(&*self.environment.file_system, self.options.log_directory())?;
         version.log_floor = segments.last().map_or(0, |s| s.0 + 1).max(floor);
         self.segments = segments.iter().map(|s| s.0).collect();
         for keyspace in version.keyspaces.values_mut() {

@@ -15,11 +15,12 @@ impl Verify<'_, '_> {
     /// Reads the log: the part that the manifest needs; all of it where there
     /// is no manifest.
     pub(super) fn check_log(&mut self, read: Option<&ReadBack>) {
-        let directory = self.directory().to_path_buf();
+        let directory = self.options.log_directory().to_path_buf();
+        let tier = self.options.log_tier_index();
         let mut segments: Vec<(u64, u64)> = self
             .files
             .iter()
-            .filter(|file| file.tier == 0)
+            .filter(|file| file.tier == tier)
             .filter_map(|file| Some((log::parse_segment(&file.name)?, file.size_bytes)))
             .collect();
         segments.sort_unstable();

@@ -316,11 +316,12 @@ pub(crate) fn noted(note: &[u8]) -> Option<(u64, u64)> {
 pub(crate) fn check_closing_note(
     environment: &Environment,
     directory: &Path,
+    log_directory: &Path,
     store_id: u128,
     number: u64,
     end: u64,
 ) -> Result<()> {
-    let note = closing_note_of_log(environment, directory, store_id)?;
+    let note = closing_note_of_log(environment, log_directory, store_id)?;
     let Some((of, closed_at)) = note.and_then(|note| noted(&note)) else {
         return Ok(());
     };

@@ -153,7 +153,7 @@ fn edits_missing_since_the_note_of_the_same_manifest_are_reported() {
     let manifest = create(path, true);
     let end = manifest.size_bytes();
     let environment = Environment::real();
-    let check = |number, end| check_closing_note(&environment, path, STORE, number, end);
+    let check = |number, end| check_closing_note(&environment, path, path, STORE, number, end);
     // Nothing was noted yet.
     check(NUMBER, 0).unwrap();
     let options = LogOptions::default();
