@@ -370,6 +370,38 @@ fn a_replaced_table_differs_in_its_extents_only() {
 }
 
 #[test]
+fn a_keyspace_is_cut_only_while_its_parts_have_no_tables() {
+    let cuts = |bounds: &[&str]| {
+        let bounds = bounds.iter().map(|b| b.as_bytes().into());
+        Change::SetCuts {
+            keyspace: K,
+            cuts: thermocline_model::Cuts::new(bounds.collect()).unwrap(),
+        }
+    };
+    // Levels below the parts are not divided.
+    let below = picture::parse("L1: #1[a..z] | L7: #2[a..z]").unwrap();
+    judge(&below, vec![cuts(&["g", "p"])]).unwrap();
+    let after = Edit::of(cuts(&["g", "p"])).apply(&below).unwrap();
+    let flushed = keyspace(&below).parts[0].flushed;
+    assert_eq!(keyspace(&after).parts.len(), 3);
+    assert!(keyspace(&after).parts.iter().all(|p| p.flushed == flushed));
+    assert_eq!(keyspace(&after).levels, keyspace(&below).levels);
+    check_version(&after).unwrap();
+    // And back.
+    judge(&after, vec![cuts(&[])]).unwrap();
+
+    let tables = picture::parse("L0.0: #3[a..z] | L7: #2[a..z]").unwrap();
+    let words = Edit::of(cuts(&["g"])).apply(&tables).unwrap_err();
+    assert!(words.contains("has tables in its parts"), "{words}");
+    // Parts that were flushed at different times cannot be told apart afterwards.
+    let mut uneven = after.clone();
+    Arc::make_mut(uneven.keyspaces.get_mut(&K).unwrap()).parts[1].flushed = SeqNo(0);
+    assert!(Edit::of(cuts(&["g"])).apply(&uneven).is_err());
+    let moving = vec![cuts(&["g"]), remove(1)];
+    refused(judge(&below, moving), Invariant::Shape);
+}
+
+#[test]
 fn numbers_name_one_thing_each() {
     let same_table = merge(TREE, &[5], &[(L1, At::With(6), "#6[a..g]{seq=5}")]);
     assert!(same_table.is_err());
