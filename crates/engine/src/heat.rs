@@ -179,8 +179,8 @@ impl Engine {
     /// writes goes on saying why.
     pub(crate) fn record_events(&self) {
         if !self.options.read_only {
-            let (environment, directory) = (&self.environment, self.directory());
-            self.events.record.write(environment, &directory);
+            let (environment, directory) = (&self.environment, self.options.event_directory());
+            self.events.record.write(environment, directory);
         }
     }
 

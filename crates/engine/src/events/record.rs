@@ -1,4 +1,4 @@
-//! The record of events: two files on the first tier, `EVENTS` and, once that is
+//! The record of events: two files on the first tier, or the one named for them, `EVENTS` and, once that is
 //! full, `EVENTS.old`. So it holds the last ones and never grows beyond a bound.
 //!
 //! Events wait in memory and are appended together now and then, by whoever plans
