@@ -147,6 +147,8 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
         priced(dice, options, &cents)
     } else if preset.starts_with("logstore") {
         staged(dice, options)
+    } else if preset == "ohdb" {
+        parted(dice, options)
     } else {
         options
     }
@@ -163,6 +165,25 @@ fn staged(dice: &mut Dice, options: Options) -> Options {
         .fast_share(dice.one_of(&[0.0, 0.1, 0.5, 0.5, 0.9, 1.0]))
         .staging_overlap_tables(dice.one_of(&[0, 1, 3, 10]))
         .optimisations_off(&off)
+}
+
+/// Options of parts that are cut by the first keys, and tiers that levels begin on.
+fn parted(dice: &mut Dice, options: Options) -> Options {
+    let tiers: Vec<String> = options
+        .tier_list()
+        .iter()
+        .map(|t| t.name().to_string())
+        .collect();
+    let mut options = options
+        .partitions(dice.one_of(&[1, 2, 3, 10, 10, 100]))
+        .partition_prefix_bytes(dice.one_of(&[0, 0, 1, 2, 100]));
+    if dice.percent(30) {
+        options = options.newest_tier(&tiers[dice.below(tiers.len() as u64) as usize]);
+    }
+    if dice.percent(30) {
+        options = options.levels_tier(&tiers[dice.below(tiers.len() as u64) as usize]);
+    }
+    options
 }
 
 /// Options of placement by price, and a target where there can be one.

@@ -4,7 +4,7 @@
 //! as a whole once it has its number of runs, whatever the others have. As parts do
 //! not overlap, that rewrites only the part's share of the next level, so the
 //! buckets together are a level like any other: what they feed may be `level_ratio`
-//! times as large as they are ([`Targets::under_buckets`]), and the levels in between,
+//! times as large as they are ([`super::targets::Targets::under_buckets`]), and the levels in between,
 //! through which an unpartitioned first level has to pass its data, are not needed.
 //!
 //! A level that is full gives up a part's share as a whole too, of the part
