@@ -5,7 +5,7 @@ current="start"
 trap 'code=$?; if [ "$code" -ne 0 ]; then echo; echo "FAILED: $current (exit $code)"; fi' EXIT
 
 # A step that hangs is named too, long before whoever runs the script gives up.
-step_minutes_max="${STEP_MINUTES_MAX:-30}"
+step_minutes_max="${STEP_MINUTES_MAX:-40}"
 
 step() {
     current="$1"

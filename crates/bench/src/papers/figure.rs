@@ -147,6 +147,25 @@ pub(super) struct RowPlan {
     pub place: &'static str,
 }
 
+/// A row of a figure's table.
+pub(super) const fn number(
+    what: &'static str,
+    number: Number,
+    of: Cell,
+    over: Option<Cell>,
+    paper: Paper,
+    place: &'static str,
+) -> RowPlan {
+    RowPlan {
+        what,
+        number,
+        of,
+        over,
+        paper,
+        place,
+    }
+}
+
 /// What the paper's text has.
 #[derive(Clone, Copy, PartialEq, Serialize, Debug)]
 #[serde(rename_all = "kebab-case")]

@@ -3,7 +3,7 @@
 //! `logstore-unoptimised`. Keys are clustered: the paper places whole tables, and 92 % of
 //! its reads found the fast half.
 
-use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, PredictedPlan, RowPlan};
+use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, PredictedPlan, RowPlan, number};
 
 /// Records of the paper: 100 million of 16 + 1024 bytes.
 const RECORDS: u64 = 100_000_000;
@@ -39,24 +39,6 @@ const fn ratio(
     place: &'static str,
 ) -> RowPlan {
     number(what, Number::Rate, of, Some(over), paper, place)
-}
-
-const fn number(
-    what: &'static str,
-    number: Number,
-    of: Cell,
-    over: Option<Cell>,
-    paper: Paper,
-    place: &'static str,
-) -> RowPlan {
-    RowPlan {
-        what,
-        number,
-        of,
-        over,
-        paper,
-        place,
-    }
 }
 
 const fn predicted(

@@ -1,7 +1,7 @@
 //! Mutant (Yoon et al.): its section 5. The fast database is our `leveled` on the fast
 //! tier, the slow one the same on the slow tier. YCSB's "read latest" throughout.
 
-use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, RowPlan, Shown, Targets};
+use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, Shown, Targets, number};
 
 /// Lowering the target from 0.4 to 0.2 moved 4.5 GB (section 5.2.1), which is
 /// 0.2 / (0.528 - 0.045) of all: some 11 GB, of records of 1 KiB.
@@ -21,24 +21,6 @@ const LATEST: Line = Line {
 /// The target says how much is fast, the capacity does not.
 const SHARE: &[&str] = &["--fast-share=100"];
 const ONE_CLIENT: &[&str] = &["--fast-share=100", "--clients=1"];
-
-const fn number(
-    what: &'static str,
-    number: Number,
-    of: Cell,
-    over: Option<Cell>,
-    paper: Paper,
-    place: &'static str,
-) -> RowPlan {
-    RowPlan {
-        what,
-        number,
-        of,
-        over,
-        paper,
-        place,
-    }
-}
 
 pub(super) const FIGURES: &[Figure] = &[
     Figure {

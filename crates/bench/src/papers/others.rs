@@ -1,7 +1,7 @@
 //! OHDB, Nova-LSM and HyperDB: what their baselines do, and what waits for their
 //! presets. HyperLevelDB and RocksDB are our `leveled`.
 
-use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, RowPlan};
+use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, RowPlan, number};
 
 /// OHDB, section IV.A: 100 million entries of 16 + 100 bytes.
 const OHDB_RECORDS: u64 = 100_000_000;
@@ -18,24 +18,6 @@ const FILL: Line = Line {
     options: "table_bytes = 83886\nfirst_level_bytes = 104857",
     ..LINE
 };
-
-const fn number(
-    what: &'static str,
-    number: Number,
-    of: Cell,
-    over: Option<Cell>,
-    paper: Paper,
-    place: &'static str,
-) -> RowPlan {
-    RowPlan {
-        what,
-        number,
-        of,
-        over,
-        paper,
-        place,
-    }
-}
 
 /// Merges of the baseline with the line `of` over those with the line `over`.
 const fn merges(

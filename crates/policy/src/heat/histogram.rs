@@ -27,8 +27,8 @@ use thermocline_model::version::Version;
 use thermocline_model::view::{TableHeat, View};
 
 use super::HeatOptions;
+use super::heirs::{self, size_mib};
 use super::shards::{Shards, lock};
-use crate::place::span::Span;
 use crate::{Access, HeatMap, HeatTracker};
 
 /// Epochs that counts fade by at once, at most: a clock that leaps makes nothing cold.
@@ -36,8 +36,6 @@ const LEAP_EPOCHS_MAX: u64 = 60;
 
 /// Epochs that a count stands for where counts do not fade.
 const EPOCHS_UNFADED: f64 = 1000.0;
-
-const MIB: f64 = (1 << 20) as f64;
 
 /// Lookups, hits, filter answers, block reads, scans.
 type Counts = [f64; 5];
@@ -78,10 +76,6 @@ struct Bucket {
     counts: Counts,
     /// Since when it counts, in microseconds since the Unix epoch.
     since_us: u64,
-}
-
-fn size_mib(table: &TableMeta) -> f64 {
-    table.size_bytes().max(1) as f64 / MIB
 }
 
 impl Histograms {
@@ -180,36 +174,22 @@ impl HeatTracker for Histograms {
     fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]) {
         let mut state = lock(&self.state);
         self.fetch(&mut state);
-        let Some(span) = Span::of(parents.iter().chain(children)) else {
-            return;
+        let born = |child: &TableMeta, before: Bucket| Bucket {
+            size_mib: size_mib(child),
+            counts: Counts::default(),
+            since_us: before.since_us,
         };
-        let mut heirs: Vec<Option<Bucket>> = vec![None; children.len()];
-        for parent in parents {
-            let Some(&before) = state.buckets.get(&parent.id) else {
-                continue;
-            };
-            let bytes: Vec<f64> = children
-                .iter()
-                .map(|c| span.shared(&c.range, &parent.range) * size_mib(c))
-                .collect();
-            let all: f64 = bytes.iter().sum();
-            for ((child, heir), bytes) in children.iter().zip(&mut heirs).zip(bytes) {
-                if bytes == 0.0 {
-                    continue;
-                }
-                let heir = heir.get_or_insert(Bucket {
-                    size_mib: size_mib(child),
-                    counts: Counts::default(),
-                    since_us: before.since_us,
-                });
+        heirs::inherit(
+            &mut state.buckets,
+            parents,
+            children,
+            born,
+            |heir, before, share| {
                 heir.since_us = heir.since_us.min(before.since_us);
                 let pairs = heir.counts.iter_mut().zip(before.counts);
-                pairs.for_each(|(count, had)| *count += had * bytes / all);
-            }
-        }
-        let known = children.iter().zip(heirs);
-        let known = known.filter_map(|(child, heir)| Some((child.id, heir?)));
-        state.buckets.extend(known);
+                pairs.for_each(|(count, had)| *count += had * share);
+            },
+        );
     }
 
     /// Buckets are of tables, and know nothing of keys.

@@ -1,6 +1,7 @@
 //! Heat trackers, one a file.
 
 pub mod counters;
+mod heirs;
 pub mod histogram;
 mod shards;
 pub mod temperature;

@@ -27,14 +27,12 @@ use thermocline_model::version::Version;
 use thermocline_model::view::TableHeat;
 
 use super::HeatOptions;
+use super::heirs::{self, size_mib};
 use super::shards::{Shards, lock};
-use crate::place::span::Span;
 use crate::{Access, HeatMap, HeatTracker};
 
 /// Epochs that a table cools by at once, at most.
 pub const LEAP_EPOCHS_MAX: u64 = 60;
-
-const MIB: f64 = (1 << 20) as f64;
 
 /// See the module.
 #[derive(Debug)]
@@ -62,10 +60,6 @@ struct Warmth {
     pending: f64,
     /// Since when `pending` counts.
     since_us: u64,
-}
-
-fn size_mib(table: &TableMeta) -> f64 {
-    table.size_bytes().max(1) as f64 / MIB
 }
 
 impl Temperature {
@@ -134,41 +128,26 @@ impl HeatTracker for Temperature {
     fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]) {
         let mut state = lock(&self.state);
         self.fetch(&mut state);
-        let Some(span) = Span::of(parents.iter().chain(children)) else {
-            return;
+        let born = |child: &TableMeta, before: Warmth| Warmth {
+            size_mib: size_mib(child),
+            value: None,
+            pending: 0.0,
+            since_us: before.since_us,
         };
-        let mut heirs: Vec<Option<Warmth>> = vec![None; children.len()];
-        for parent in parents {
-            let Some(&before) = state.tables.get(&parent.id) else {
-                continue;
-            };
-            let bytes: Vec<f64> = children
-                .iter()
-                .map(|c| span.shared(&c.range, &parent.range) * size_mib(c))
-                .collect();
-            let all: f64 = bytes.iter().sum();
-            for ((child, heir), bytes) in children.iter().zip(&mut heirs).zip(bytes) {
-                if bytes == 0.0 {
-                    continue;
-                }
-                let heir = heir.get_or_insert(Warmth {
-                    size_mib: size_mib(child),
-                    value: None,
-                    pending: 0.0,
-                    since_us: before.since_us,
-                });
-                let share = bytes / all;
+        heirs::inherit(
+            &mut state.tables,
+            parents,
+            children,
+            born,
+            |heir, before, share| {
                 heir.pending += share * before.pending;
                 heir.since_us = heir.since_us.max(before.since_us);
                 if let Some(value) = before.value {
                     let rate = share * value * before.size_mib / heir.size_mib;
                     heir.value = Some(heir.value.unwrap_or(0.0) + rate);
                 }
-            }
-        }
-        let known = children.iter().zip(heirs);
-        let known = known.filter_map(|(child, heir)| Some((child.id, heir?)));
-        state.tables.extend(known);
+            },
+        );
     }
 
     /// Temperatures are of tables, and know nothing of keys.
