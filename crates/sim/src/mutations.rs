@@ -36,6 +36,9 @@ struct Arguments {
     /// Print the names and what they do.
     #[arg(long)]
     list: bool,
+    /// Leave out the run without a fault, where these tests have just passed.
+    #[arg(long)]
+    only_faults: bool,
     /// How long a test may take before it counts as hanging, in seconds.
     #[arg(long, default_value_t = 900)]
     timeout_seconds: u64,
@@ -104,8 +107,12 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
         mutations.retain(|m| arguments.only.contains(&m.name));
     }
     let copy = Copy::new(root, Duration::from_secs(arguments.timeout_seconds))?;
-    let commands: BTreeSet<&str> = mutations.iter().map(|m| &*m.caught_by).collect();
-    println!("without a fault, every test must pass:");
+    let mut commands: BTreeSet<&str> = mutations.iter().map(|m| &*m.caught_by).collect();
+    if arguments.only_faults {
+        commands.clear();
+    } else {
+        println!("without a fault, every test must pass:");
+    }
     for command in commands {
         let start = Instant::now();
         match copy.test(command)? {
@@ -246,33 +253,46 @@ impl Copy {
             if let Some(status) = child.try_wait().map_err(failed)? {
                 break status;
             }
-            if start.elapsed() > self.timeout {
-                // The whole group: the test is a child of cargo.
-                let group = format!("-{}", child.id());
-                Command::new("kill")
-                    .args(["-9", "--", &group])
-                    .status()
-                    .map_err(failed)?;
-                child.wait().map_err(failed)?;
-                return Ok(Outcome::Hung);
-            }
-            thread::sleep(Duration::from_millis(50));
+            // One is enough: the others need not end.
+            let named = failed_tests(&output).map_err(failed)?;
+            let outcome = if !named.is_empty() {
+                Outcome::Failed(named)
+            } else if start.elapsed() > self.timeout {
+                Outcome::Hung
+            } else {
+                thread::sleep(Duration::from_millis(200));
+                continue;
+            };
+            // The whole group: the test is a child of cargo.
+            let group = format!("-{}", child.id());
+            Command::new("kill")
+                .args(["-9", "--", &group])
+                .status()
+                .map_err(failed)?;
+            child.wait().map_err(failed)?;
+            return Ok(outcome);
         };
         if status.success() {
             return Ok(Outcome::Passed);
         }
-        let printed = fs::read(&output).map_err(failed)?;
-        let failed_tests: Vec<String> = String::from_utf8_lossy(&printed)
-            .lines()
-            .filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"))
-            .map(str::to_string)
-            .collect();
-        Ok(Outcome::Failed(if failed_tests.is_empty() {
+        let named = failed_tests(&output).map_err(failed)?;
+        Ok(Outcome::Failed(if named.is_empty() {
             vec![format!("an end of the process ({status})")]
         } else {
-            failed_tests
+            named
         }))
     }
+}
+
+/// The tests that failed, by what they have printed so far.
+fn failed_tests(output: &Path) -> io::Result<Vec<String>> {
+    let printed = fs::read(output)?;
+    let named = String::from_utf8_lossy(&printed)
+        .lines()
+        .filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"))
+        .map(str::to_string)
+        .collect();
+    Ok(named)
 }
 
 fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {

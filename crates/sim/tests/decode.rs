@@ -95,6 +95,11 @@ fn any_heat_is_read_or_passed_over() {
 }
 
 #[test]
+fn any_record_of_events_is_read_or_passed_over() {
+    decode("events");
+}
+
+#[test]
 fn any_request_for_a_target_is_answered_and_any_answer_is_read() {
     decode("tune");
     decode("tuned");

@@ -28,6 +28,11 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
         "relocate tier-under",
         "relocate over-budget",
         "relocate hotter",
+        "merge newest-deferred",
+        "merge staging",
+        "merge reverse",
+        "merge coldest",
+        "merge yields-to-hotter",
     ] {
         assert!(done.iter().any(|d| d.starts_with(job)), "{job}");
     }

@@ -33,9 +33,32 @@ const IDENTITY_BYTES: usize = 64;
 pub struct EventReader {
     environment: Environment,
     directory: PathBuf,
-    /// How the file began that was last read, and how far it was read.
+    /// How far each of the two files was read.
+    newer: Place,
+    older: Place,
+}
+
+/// How far a file was read, and how it begins: that is how it is known again.
+#[derive(Debug, Default)]
+struct Place {
+    offset: usize,
     identity: Vec<u8>,
-    offset: u64,
+}
+
+impl Place {
+    /// Whether `bytes` are those that were read, and perhaps more.
+    fn is_in(&self, bytes: &[u8]) -> bool {
+        (1..=bytes.len()).contains(&self.offset) && bytes.starts_with(&self.identity)
+    }
+
+    /// The events in `bytes` from here on; goes on behind them.
+    fn read(&mut self, bytes: &[u8]) -> Vec<Event> {
+        let found = find(bytes.get(self.offset..).unwrap_or_default());
+        self.offset += found.done;
+        let begins = self.offset.min(IDENTITY_BYTES).min(bytes.len());
+        self.identity = bytes[..begins].to_vec();
+        found.events
+    }
 }
 
 impl EventReader {
@@ -60,8 +83,8 @@ impl EventReader {
         EventReader {
             environment: environment.clone(),
             directory: directory.to_path_buf(),
-            identity: Vec::new(),
-            offset: 0,
+            newer: Place::default(),
+            older: Place::default(),
         }
     }
 
@@ -87,50 +110,39 @@ impl EventReader {
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) when a file is there and cannot be
     /// read.
     pub fn read(&mut self) -> Result<Vec<Event>> {
-        let path = self.directory.join(EVENTS_FILE);
-        let bytes = self.bytes(&path, 0)?;
+        let bytes = self.bytes(EVENTS_FILE)?;
         let mut events = Vec::new();
-        let is_known = (1..=bytes.len() as u64).contains(&self.offset);
-        if !(is_known && bytes.starts_with(&self.identity)) {
+        if !self.newer.is_in(&bytes) {
             // Begun anew since: the rest of the one before has the old name.
-            let path = self.directory.join(OLD_EVENTS_FILE);
-            let old = self.bytes(&path, 0)?;
-            let from = if self.offset > 0 && old.starts_with(&self.identity) {
-                self.offset as usize
-            } else {
-                0
-            };
-            events = find(old.get(from..).unwrap_or_default()).events;
-            self.offset = 0;
+            let old = self.bytes(OLD_EVENTS_FILE)?;
+            let before = std::mem::take(&mut self.newer);
+            if before.is_in(&old) {
+                self.older = before;
+            } else if !self.older.is_in(&old) {
+                self.older = Place::default();
+            }
+            events = self.older.read(&old);
         }
-        let from = usize::try_from(self.offset).unwrap_or(usize::MAX);
-        let found = find(bytes.get(from..).unwrap_or_default());
-        self.offset += found.done as u64;
-        let begins = (self.offset as usize).min(IDENTITY_BYTES);
-        self.identity = bytes[..begins].to_vec();
-        events.extend(found.events);
+        events.extend(self.newer.read(&bytes));
         Ok(events)
     }
 
-    fn bytes(&self, path: &Path, offset: u64) -> Result<Vec<u8>> {
-        read_from(&self.environment, path, offset).map_err(|e| Error::io("reading events", path, e))
+    fn bytes(&self, name: &str) -> Result<Vec<u8>> {
+        let path = self.directory.join(name);
+        read_file(&self.environment, &path).map_err(|e| Error::io("reading events", &path, e))
     }
 }
 
-/// The bytes of a file of the record from `offset` on; none where there is no file.
-pub(super) fn read_from(
-    environment: &Environment,
-    path: &Path,
-    offset: u64,
-) -> std::io::Result<Vec<u8>> {
+/// The bytes of a file of the record; none where there is no file.
+pub(super) fn read_file(environment: &Environment, path: &Path) -> std::io::Result<Vec<u8>> {
     let file = match environment.file_system.open(path, OpenHow::READ) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(e),
     };
     let size = file.size_bytes()?.min(READ_BYTES_MAX);
-    let mut bytes = vec![0; size.saturating_sub(offset) as usize];
-    let length = read_exact_at(&*file, &mut bytes, offset)?;
+    let mut bytes = vec![0; size as usize];
+    let length = read_exact_at(&*file, &mut bytes, 0)?;
     bytes.truncate(length);
     Ok(bytes)
 }
@@ -165,6 +177,38 @@ mod tests {
         record.write(&environment, directory.path());
         seen.extend(numbers(&mut reader));
         assert!(seen.iter().copied().eq(1..=20_000), "{}", seen.len());
+    }
+
+    // Found when the fuzz target `events` was written: while the newer file had no whole event (just
+    // begun anew on a device that then was full, deleted, or damaged at its
+    // beginning), a reader forgot how far it had read the older one, and gave all of
+    // that again with every call.
+    #[test]
+    fn a_reader_repeats_nothing_while_the_newer_file_is_empty_or_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(EVENTS_FILE);
+        let (environment, record) = (Environment::real(), Record::default());
+        let mut reader = EventReader::in_directory(&environment, directory.path());
+        let write = || {
+            record.add(&mut event(0));
+            record.write(&environment, directory.path());
+        };
+        write();
+        assert_eq!(numbers(&mut reader), [1]);
+        write();
+        std::fs::rename(&path, directory.path().join(OLD_EVENTS_FILE)).unwrap();
+        assert_eq!(numbers(&mut reader), [2], "the rest of what was followed");
+        assert_eq!(numbers(&mut reader), []);
+        std::fs::write(&path, b"").unwrap();
+        assert_eq!(numbers(&mut reader), []);
+        std::fs::write(&path, [0xff; 100]).unwrap();
+        assert_eq!(numbers(&mut reader), []);
+        write();
+        assert_eq!(numbers(&mut reader), [3]);
+        let mut late = EventReader::in_directory(&environment, directory.path());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(numbers(&mut late), [1, 2]);
+        assert_eq!(numbers(&mut late), []);
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Record {
     /// Goes on from the newest event that the files in `directory` know.
     pub(crate) fn begin(&self, environment: &Environment, directory: &Path) {
         for name in [OLD_EVENTS_FILE, EVENTS_FILE] {
-            let bytes = follow::read_from(environment, &directory.join(name), 0);
+            let bytes = follow::read_file(environment, &directory.join(name));
             // What cannot be read numbers nothing.
             let newest = newest(&bytes.unwrap_or_default());
             let mut state = self.state.lock();
@@ -139,7 +139,7 @@ mod tests {
     fn read(directory: &Path) -> Vec<u64> {
         let environment = Environment::real();
         let numbers = [OLD_EVENTS_FILE, EVENTS_FILE].map(|name| {
-            let bytes = follow::read_from(&environment, &directory.join(name), 0);
+            let bytes = follow::read_file(&environment, &directory.join(name));
             let events = find(&bytes.unwrap_or_default()).events;
             events.iter().map(|e| e.number).collect::<Vec<_>>()
         });

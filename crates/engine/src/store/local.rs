@@ -175,7 +175,13 @@ impl Store for LocalStore {
     }
 
     fn is_direct(&self) -> bool {
-        self.shared.options.direct && *self.shared.direct_works.get_or_init(|| self.shared.probe())
+        if !self.shared.options.direct {
+            return false;
+        }
+        let known = self.shared.direct_works.get().copied();
+        // Who asks meanwhile asks the device too: nobody waits for another's answer.
+        let works = known.unwrap_or_else(|| self.shared.probe());
+        *self.shared.direct_works.get_or_init(|| works)
     }
 
     fn directory(&self) -> &Path {

@@ -154,7 +154,8 @@ impl Readers {
         drop(queue);
         drop(waiting);
         self.shared.work.notify_all();
-        for thread in std::mem::take(&mut *self.threads.lock()) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
             // A thread that panicked has nothing more to tell.
             let _ = thread.join();
         }

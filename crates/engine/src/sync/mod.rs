@@ -5,7 +5,7 @@
 //! the standard library, `parking_lot` and `arc_swap`. Built with `--cfg
 //! shuttle` the same names are stand-ins, each call of which is a place where
 //! the model's scheduler may let another thread go on. So the models of
-//! `crates/sim/tests/threads.rs` run the engine's own code, and no copy of it.
+//! `crates/sim/tests/threads` run the engine's own code, and no copy of it.
 //!
 //! Modules whose threads meet import from here. What stays with the platform
 //! is invisible to the scheduler and happens at one blow, which is sound as long

@@ -6,11 +6,13 @@
 //! the store opens and every answer is right. A store that is refused is none
 //! the worse: with the damage undone it opens. What `repair` says is true: what
 //! it does not call lost is there, and nothing is invented; and what stops it
-//! half-way makes nothing worse ([`interrupt`]).
+//! half-way makes nothing worse ([`interrupt`]). A damaged record of events costs events
+//! and nothing else ([`record`]).
 
 pub mod damage;
 pub mod examine;
 pub mod interrupt;
+pub mod record;
 pub mod store;
 pub mod truth;
 

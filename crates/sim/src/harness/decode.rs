@@ -39,7 +39,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub static TARGETS: [Target; 14] = [
+pub static TARGETS: [Target; 15] = [
     Target {
         name: "dump",
         run: dump,
@@ -99,6 +99,11 @@ pub static TARGETS: [Target; 14] = [
         name: "heat",
         run: beside::heat,
         seeds: beside::heat_seeds,
+    },
+    Target {
+        name: "events",
+        run: beside::events,
+        seeds: beside::events_seeds,
     },
     Target {
         name: "tune",

@@ -1,12 +1,16 @@
 //! Fixed series of operations that together reach every kind of I/O the engine
-//! does: flush, merge, relocation down and up, manifest compaction, keyspaces
-//! made and dropped, bulk load, checkpoint, close and recovery. Short, so that
-//! every single call of them can be made to fail.
+//! does: flush, merge, relocation down and up, merges that bring what is hot to the
+//! fast tier and what is cold to the slow one, manifest compaction, keyspaces made
+//! and dropped, bulk load, checkpoint, close and recovery. Short, so that every
+//! single call of them can be made to fail.
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
-use thermocline::{Db, Durability, KeyspaceOptions, Options, Tier, WriteBatch, WriteOptions};
+use thermocline::{
+    Db, DeviceProfile, Durability, KeyspaceOptions, Options, Tier, WriteBatch, WriteOptions,
+};
 
 use super::history::{History, Tried};
 use crate::Dice;
@@ -29,6 +33,10 @@ pub enum Act {
     Open(Room),
     /// A batch.
     Write(Vec<Effect>, Durability),
+    /// Reads these keys, so often each.
+    Read(Vec<String>, u32),
+    /// Lets so many seconds pass.
+    Pass(u64),
     /// Moves memory to tables.
     Flush,
     /// One background job, if there is one.
@@ -56,9 +64,19 @@ pub enum Act {
 struct Setting {
     /// Whether the log is written through a map.
     mapped: bool,
-    /// Whether tables lie by temperature and price, and the room stands for a
-    /// cost target.
-    priced: bool,
+    shape: Shape,
+}
+
+/// Where tables lie, and what a room stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Shape {
+    /// Levels fill tiers (`leveled`); a room is the fast tier's capacity.
+    Levels,
+    /// By temperature and price (`mutant`); a room is a cost target.
+    Priced,
+    /// In overlapping fast levels and a slow one (`logstore`); a room is the share of
+    /// the fast ones.
+    Staged,
 }
 
 /// A store made beforehand, and what is done to it.
@@ -125,7 +143,7 @@ impl Setting {
     fn plain(mapped: bool) -> Setting {
         Setting {
             mapped,
-            priced: false,
+            shape: Shape::Levels,
         }
     }
 }
@@ -139,6 +157,7 @@ impl Workload {
             Workload::life(seed, true),
             Workload::moves(seed, true),
             Workload::prices(seed, false),
+            Workload::stages(seed, true),
             Workload::recovery(seed, false),
             Workload::recovery(seed, true),
         ]
@@ -227,7 +246,7 @@ impl Workload {
         let mut dice = Dice(seed ^ 3);
         let setting = Setting {
             mapped,
-            priced: true,
+            shape: Shape::Priced,
         };
         let mut making = vec![Act::Open(Room::Plenty)];
         let loaded = |n: u64| (format!("k{n:02}m").into_bytes(), vec![n as u8; 800]);
@@ -244,6 +263,44 @@ impl Workload {
         writes(&mut dice, 1, &mut acts);
         Workload {
             name: "prices",
+            seed,
+            setting,
+            base,
+            before,
+            earlier: Vec::new(),
+            acts,
+        }
+    }
+
+    /// A store whose hot tables come up by merges, whose cold ones go down by them,
+    /// and whose fast levels are merged among themselves.
+    #[must_use]
+    pub fn stages(seed: u64, mapped: bool) -> Workload {
+        let mut dice = Dice(seed ^ 4);
+        let setting = Setting {
+            mapped,
+            shape: Shape::Staged,
+        };
+        let mut making = vec![Act::Open(Room::Plenty)];
+        let loaded = |n: u64| (format!("k{n:02}m").into_bytes(), vec![n as u8; 800]);
+        making.push(Act::Load("default".into(), (0..30).map(loaded).collect()));
+        writes(&mut dice, 8, &mut making);
+        making.extend([Act::Compact, Act::Close]);
+        let (base, before) = made(&machine(seed, mapped), &making, setting);
+        let mut acts = vec![Act::Open(Room::Little)];
+        for count in [2, 2, 1] {
+            writes(&mut dice, count, &mut acts);
+            acts.push(Act::Flush);
+        }
+        // The first finds room on the fast tier. The second must win it.
+        for (hot, times) in [(3, 4), (21, 8)] {
+            let keys = (hot..hot + 3).map(|n| format!("k{n:02}m"));
+            acts.push(Act::Read(keys.collect(), times));
+            acts.extend([Act::Pass(20), Act::Settle]);
+        }
+        writes(&mut dice, 1, &mut acts);
+        Workload {
+            name: "stages",
             seed,
             setting,
             base,
@@ -334,18 +391,38 @@ impl fmt::Display for Workload {
 /// The options of every workload.
 fn options(room: Room, setting: Setting) -> Options {
     let options = plain_options(room, setting.mapped);
-    if !setting.priced {
-        return options;
+    match setting.shape {
+        Shape::Levels => options,
+        Shape::Priced => {
+            let tier = |name: &str, price| {
+                let tier = Tier::new(name, format!("/{name}/store"));
+                tier.block_bytes(512).price_usd_gb_month(price)
+            };
+            options
+                .with_tiers(vec![tier("fast", 0.5), tier("slow", 0.05)])
+                .preset("mutant")
+                .cost_target_usd_per_gb_month(target(room))
+                .migration_cool_down_s(0)
+        }
+        Shape::Staged => {
+            let tier = |name: &str, random_read_iops, sequential_mb_s| {
+                let tier = Tier::new(name, format!("/{name}/store"));
+                tier.block_bytes(512).profile(DeviceProfile {
+                    random_read_iops,
+                    sequential_mb_s,
+                })
+            };
+            options
+                .with_tiers(vec![tier("fast", 6000.0, 480.0), tier("slow", 60.0, 150.0)])
+                .preset("logstore")
+                .fast_share(match room {
+                    Room::Little => 0.3,
+                    Room::Plenty => 0.7,
+                })
+                // So that reads reach the tables, and heat them.
+                .block_cache_bytes(0)
+        }
     }
-    let tier = |name: &str, price| {
-        let tier = Tier::new(name, format!("/{name}/store"));
-        tier.block_bytes(512).price_usd_gb_month(price)
-    };
-    options
-        .with_tiers(vec![tier("fast", 0.5), tier("slow", 0.05)])
-        .preset("mutant")
-        .cost_target_usd_per_gb_month(target(room))
-        .migration_cool_down_s(0)
 }
 
 /// The cost target that a room stands for, in USD per GB and month.
@@ -439,6 +516,15 @@ fn write(db: &Db, effects: &[Effect], durability: Durability) -> thermocline::Re
     db.write_with(&batch, WriteOptions::default().durability(durability))
 }
 
+fn read(db: &Db, keys: &[String], times: u32) -> thermocline::Result<()> {
+    for _ in 0..times {
+        for key in keys {
+            db.get(key.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
 fn load(db: &Db, space: &str, entries: &[(Vec<u8>, Vec<u8>)]) -> thermocline::Result<()> {
     let mut load = db.keyspace(space)?.bulk_load()?;
     for (key, value) in entries {
@@ -470,6 +556,11 @@ fn act(history: &mut History, db: &Db, act: &Act, disk: &Disk) {
     }
     let done = match act {
         Act::Write(effects, durability) => write(db, effects, *durability),
+        Act::Read(keys, times) => read(db, keys, *times),
+        Act::Pass(seconds) => {
+            disk.pass_time(Duration::from_secs(*seconds));
+            Ok(())
+        }
         Act::Flush => db.flush(),
         Act::Step => db.step().map(drop),
         Act::Settle => db.settle(),

@@ -215,7 +215,7 @@ pub(super) fn kind(path: &Path) -> String {
 fn other_names(name: &str) -> Vec<String> {
     let digits: String = name.chars().filter(char::is_ascii_digit).collect();
     let Ok(number) = digits.parse::<u64>() else {
-        return [".new", ".tmp", ".bak"]
+        return [".new", ".tmp", ".bak", ".old"]
             .map(|e| format!("{name}{e}"))
             .into();
     };

@@ -127,7 +127,14 @@ impl Case<'_> {
         self.outcome.fit = answers
             .check_allowed(history, self.allowed, self.backward)
             .map_err(|e| format!("{:?}: {e}", self.allowed))?;
+        self.told(&db)?;
         ended(&disk, "read")
+    }
+
+    /// What is whole of the record of events is told.
+    fn told(&self, db: &Db) -> Result<(), String> {
+        let record = &self.store.record;
+        record.check(&self.damaged, &self.store.options, db)
     }
 
     /// A refused store is none the worse: with the damage undone it opens.
@@ -200,6 +207,7 @@ impl Case<'_> {
         if let Some(error) = answers.errors.first() {
             return Err(told(error.to_string()));
         }
+        self.told(&db).map_err(told)?;
         // What a crash excuses needs no report; the rest does.
         let right = answers.check_allowed(&self.store.history, self.allowed, self.backward);
         if right.is_err() {

@@ -1,13 +1,13 @@
 //! Small stores, with everything in them that a store's files can have, and
 //! with all that was ever done to them.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use thermocline::{
     Compression, Db, Durability, KeyspaceOptions, Options, Tier, WriteBatch, WriteOptions,
 };
 
+use super::record::Record;
 use super::truth::{History, Image, State};
 use crate::Dice;
 use crate::disk::{Disk, Down};
@@ -25,6 +25,8 @@ pub struct Small {
     pub earlier: Image,
     /// What was done to it.
     pub history: History,
+    /// What it did by itself, as far as it wrote that down.
+    pub record: Record,
 }
 
 /// Fills stores, and writes down how.
@@ -202,13 +204,9 @@ impl Filling {
         self.db().settle().unwrap();
     }
 
-    /// All files but the record of events, which nothing depends on and whose
-    /// reader has proofs of its own (`events/frame.rs` of the engine).
     fn image(&self) -> Image {
         let files = self.disk.files().into_iter();
-        let counts = |path: &Path| path.file_name().is_none_or(|n| n != "EVENTS");
         files
-            .filter(|(path, _)| counts(path))
             .map(|(path, bytes)| (path, Arc::from(bytes)))
             .collect()
     }
@@ -229,9 +227,11 @@ impl Filling {
     }
 
     fn end(self, name: &'static str) -> Small {
+        let image = self.image();
         Small {
             name,
-            image: self.image(),
+            record: Record::of(&image, &self.options),
+            image,
             options: self.options,
             earlier: self.earlier,
             history: self.history,

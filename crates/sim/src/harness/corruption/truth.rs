@@ -343,7 +343,8 @@ pub(super) fn file_name(path: &Path) -> String {
         .into_owned()
 }
 
-fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
+/// A little-endian number.
+pub(super) fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
     let place = bytes.get(at..at + length).unwrap_or_default();
     place.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
 }

@@ -1,5 +1,5 @@
-//! Files beside the data: heat, requests and answers about the cost target, and the
-//! mark of a repair. Nothing depends on them, so whatever they say, the store opens,
+//! Files beside the data: heat, the record of events, requests and answers about the
+//! cost target, and the mark of a repair. Nothing depends on them, so whatever they say, the store opens,
 //! goes on and answers right.
 
 use std::cell::OnceCell;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thermocline::{Db, Error, ErrorKind, Options, Tier, repair_in, tune};
+use thermocline::{Db, Error, ErrorKind, Event, EventReader, Options, Tier, repair_in, tune};
 
 use super::seal;
 use crate::disk::Disk;
@@ -126,6 +126,104 @@ pub(super) fn heat_seeds() -> Vec<Vec<u8>> {
         let few = heat[..heat.len().min(40 + 3 * 16)].to_vec();
         [&heat[..], &few, &heat[..40]]
             .map(|bytes| [&[1], bytes].concat())
+            .into()
+    })
+}
+
+/// The first byte says whether checksums are put right (1) and whether it is the
+/// older file of the record (2).
+pub(super) fn events(bytes: &[u8]) {
+    let Some((&head, bytes)) = bytes.split_first() else {
+        return;
+    };
+    with_store(|image, options| {
+        let mut image = image.clone();
+        let name = if head & 2 == 0 {
+            "EVENTS"
+        } else {
+            "EVENTS.old"
+        };
+        let path = Path::new("/fast").join(name);
+        image.insert(path.clone(), Arc::from(bytes));
+        if head & 1 == 1 {
+            seal::events(&mut image, &path);
+        }
+        super::dump_as(name, &image[&path]);
+        let disk = disk_of(&image, options, 0);
+        let told = told_by(&disk, options, |db| {
+            // An event of its own behind what is there.
+            db.put(&key(0), &[0; 300])?;
+            db.flush()
+        });
+        follow(name, &image[&path], &told);
+        let again = told_by(&disk, options, |_| Ok(()));
+        assert!(again.starts_with(&told), "{told:?}, then {again:?}");
+        let mut since = again[told.len()..].iter();
+        assert!(since.any(|e| e.job == "flush"), "lost: {again:?}");
+    });
+}
+
+/// What the store says that it did, before `act`.
+fn told_by(
+    disk: &Disk,
+    options: &Options,
+    act: impl FnOnce(&Db) -> Result<(), Error>,
+) -> Vec<Event> {
+    let db = Db::open_in(options.clone(), &disk.environment())
+        .unwrap_or_else(|e| panic!("refused for its events: {e}"));
+    let told = db.events(usize::MAX);
+    for event in &told {
+        assert!(!event.to_string().is_empty());
+        let mut numbers = event.reason.numbers.iter();
+        assert!(numbers.all(|(_, n)| n.is_finite()), "{event}");
+    }
+    act(&db).unwrap_or_else(|e| panic!("a file that nothing depends on: {e}"));
+    goes_on(db, disk);
+    told
+}
+
+/// Another process reads `bytes` as they come, and finds nothing that the store does
+/// not have.
+fn follow(name: &str, bytes: &[u8], told: &[Event]) {
+    thread_local! {
+        static PLACE: OnceCell<Scratch> = const { OnceCell::new() };
+    }
+    PLACE.with(|place| {
+        let directory = place.get_or_init(Scratch::in_memory).path();
+        let options = Options::new().tier(Tier::new("fast", directory));
+        let mut reader = EventReader::new(&options);
+        let mut read = || {
+            let read = reader.read();
+            read.unwrap_or_else(|e| panic!("following what is damaged: {e}"))
+        };
+        let file = directory.join(name);
+        let put = |bytes| std::fs::write(&file, bytes).expect("the directory is ours");
+        put(&bytes[..bytes.len() / 2]);
+        read();
+        assert_eq!(read(), [], "nothing is new");
+        put(bytes);
+        read();
+        assert_eq!(read(), [], "nothing is new");
+        let fresh = EventReader::new(&options).read();
+        let fresh = fresh.unwrap_or_else(|e| panic!("reading what is damaged: {e}"));
+        assert!(
+            fresh.iter().all(|e| told.contains(e)),
+            "{fresh:?}, {told:?}"
+        );
+        std::fs::remove_file(&file).expect("the directory is ours");
+        assert_eq!(read(), [], "nothing is there");
+    });
+}
+
+pub(super) fn events_seeds() -> Vec<Vec<u8>> {
+    with_store(|image, _| {
+        let events = &image[Path::new("/fast/EVENTS")];
+        let second = events[1..].windows(4).position(|w| w == b"\nTE\x01");
+        let second = second.map_or(events.len(), |at| at + 1);
+        // The whole of one event, sealed and not, and the beginning of the next one.
+        let few = &events[..events.len().min(second * 2 + 40)];
+        [(1, &events[..second]), (0, few), (2, few), (3, few)]
+            .map(|(head, bytes)| [&[head], bytes].concat())
             .into()
     })
 }
