@@ -33,6 +33,7 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
         "merge reverse",
         "merge coldest",
         "merge yields-to-hotter",
+        "recut first-memtable",
     ] {
         assert!(done.iter().any(|d| d.starts_with(job)), "{job}");
     }

@@ -411,11 +411,12 @@ pub fn run(seed: u64, tally: &mut Tally) {
     println!("seed {seed}");
     let mut dice = Dice(seed);
     let mapped = dice.percent(50);
-    let workload = match dice.below(5) {
+    let workload = match dice.below(6) {
         0 => Workload::life(seed, mapped),
         1 => Workload::moves(seed, mapped),
         2 => Workload::prices(seed, mapped),
         3 => Workload::stages(seed, mapped),
+        4 => Workload::parts(seed, mapped),
         _ => Workload::recovery(seed, mapped),
     };
     for _ in 0..20 {

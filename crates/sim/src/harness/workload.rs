@@ -77,6 +77,9 @@ enum Shape {
     /// In overlapping fast levels and a slow one (`logstore`); a room is the share of
     /// the fast ones.
     Staged,
+    /// In parts that are cut by the first keys (`ohdb`), log and newest levels on the slow
+    /// tier; a room is the fast tier's capacity.
+    Parted,
 }
 
 /// A store made beforehand, and what is done to it.
@@ -158,6 +161,7 @@ impl Workload {
             Workload::moves(seed, true),
             Workload::prices(seed, false),
             Workload::stages(seed, true),
+            Workload::parts(seed, true),
             Workload::recovery(seed, false),
             Workload::recovery(seed, true),
         ]
@@ -310,6 +314,34 @@ impl Workload {
         }
     }
 
+    /// A store that is cut into parts by its first keys, whose log and newest levels lie
+    /// on the slow tier.
+    #[must_use]
+    pub fn parts(seed: u64, mapped: bool) -> Workload {
+        let mut dice = Dice(seed ^ 5);
+        let setting = Setting {
+            mapped,
+            shape: Shape::Parted,
+        };
+        let mut acts = vec![Act::Open(Room::Plenty)];
+        writes(&mut dice, 26, &mut acts);
+        acts.push(Act::Flush);
+        writes(&mut dice, 6, &mut acts);
+        acts.extend([Act::Flush, Act::Settle, Act::Open(Room::Little)]);
+        writes(&mut dice, 2, &mut acts);
+        acts.extend([Act::Settle, Act::Close, Act::Open(Room::Little)]);
+        writes(&mut dice, 1, &mut acts);
+        Workload {
+            name: "parts",
+            seed,
+            setting,
+            base: machine(seed, mapped),
+            before: fresh(),
+            earlier: Vec::new(),
+            acts,
+        }
+    }
+
     /// What a power failure left in the middle of everything, opened.
     #[must_use]
     pub fn recovery(seed: u64, mapped: bool) -> Workload {
@@ -404,6 +436,13 @@ fn options(room: Room, setting: Setting) -> Options {
                 .cost_target_usd_per_gb_month(target(room))
                 .migration_cool_down_s(0)
         }
+        Shape::Parted => options
+            .preset("ohdb")
+            .cuts(Vec::new())
+            .partitions(4)
+            .log_tier("slow")
+            .event_tier("slow")
+            .newest_tier("slow"),
         Shape::Staged => {
             let tier = |name: &str, random_read_iops, sequential_mb_s| {
                 let tier = Tier::new(name, format!("/{name}/store"));
