@@ -81,6 +81,7 @@ impl Engine {
         if 2 * resident as u64 > bytes_max {
             return;
         }
+        let started_us = self.environment.clock.now_micros();
         // Those that got numbers before are about to insert their entries; they
         // need no lock for that.
         let pending = || {
@@ -102,7 +103,6 @@ impl Engine {
         if cuts.parts() < 2 {
             return;
         }
-        let now_us = self.environment.clock.now_micros();
         let mut parts = self.divide(part, &cuts);
         let edit = Edit::of(Change::SetCuts {
             keyspace: space.id,
@@ -122,9 +122,11 @@ impl Engine {
             .with("parts", cuts.parts() as f64)
             .with("bytes", part.active.table.size_bytes() as f64);
         let what = format!("cut into {} parts", cuts.parts());
+        let now_us = self.environment.clock.now_micros();
         self.events.push(Event {
             keyspace: space.name.clone(),
-            ..Event::new("recut", what, reason, now_us)
+            took_us: now_us.saturating_sub(started_us),
+            ..Event::new("recut", what, reason, started_us)
         });
     }
 
