@@ -61,6 +61,7 @@ impl Engine {
                 let job = Job::Flush(Flush {
                     keyspace: space.id,
                     part,
+                    active: false,
                     reason: Reason::new("on-demand").with("sealed memtables", sealed as f64),
                 });
                 let begun = {

@@ -81,6 +81,9 @@ pub struct Flush {
     pub keyspace: KeyspaceId,
     /// The part.
     pub part: u32,
+    /// Whether the memtable that takes writes is sealed and flushed too. If none is
+    /// sealed it is in any case.
+    pub active: bool,
     /// Why.
     pub reason: Reason,
 }

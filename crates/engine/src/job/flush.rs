@@ -67,23 +67,22 @@ impl Engine {
                 .map_or_else(Vec::new, |p| p.sealed.clone())
         };
         let mut memtables: Vec<Arc<LiveMemtable>> = sealed();
-        if memtables.is_empty() {
+        if memtables.is_empty() || job.active {
             // Called for to free the log or memory: the active one it is. Who
             // holds the mutex for long may be waiting for this very job.
-            let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
-                return Ok(Done::nothing());
-            };
-            let active = space
-                .view
-                .load()
-                .parts
-                .get(part)
-                .map(|p| Arc::clone(&p.active));
-            self.seal(&mut commit, &space, |p| {
-                active.as_ref().is_some_and(|a| Arc::ptr_eq(a, &p.active))
-            });
-            drop(commit);
-            memtables = sealed();
+            if let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) {
+                let active = space
+                    .view
+                    .load()
+                    .parts
+                    .get(part)
+                    .map(|p| Arc::clone(&p.active));
+                self.seal(&mut commit, &space, |p| {
+                    active.as_ref().is_some_and(|a| Arc::ptr_eq(a, &p.active))
+                });
+                drop(commit);
+                memtables = sealed();
+            }
         }
         let sealed = memtables;
         if sealed.is_empty() {

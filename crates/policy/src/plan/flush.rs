@@ -10,7 +10,8 @@
 //!
 //! Many parts may fill the memory together while none of them holds a flush's
 //! worth: then writers would stop and nobody would make room. So at half of the
-//! memory the part that holds most is flushed, sealed or not.
+//! memory the part that holds most is flushed, sealed or not; the memtable that takes
+//! writes along with the sealed ones, if it has much of what the part holds.
 
 use thermocline_model::job::{Flush, Job, Reason};
 use thermocline_model::view::{PartLoad, View};
@@ -53,6 +54,7 @@ fn sealed(view: &View<'_>) -> Option<Flush> {
     Some(Flush {
         keyspace,
         part,
+        active: false,
         reason: Reason::new("memtable-full")
             .with("sealed_bytes", load.sealed_bytes as f64)
             .with("flush_bytes", flush_bytes as f64),
@@ -81,6 +83,7 @@ fn largest(view: &View<'_>) -> Option<Flush> {
     Some(Flush {
         keyspace,
         part,
+        active: load.active_bytes >= load.sealed_bytes / 2,
         reason: Reason::new("memory-full")
             .with("memory_bytes", memory_bytes as f64)
             .with("part_bytes", held(load) as f64),
@@ -105,6 +108,7 @@ fn oldest_segment(view: &View<'_>) -> Option<Flush> {
     Some(Flush {
         keyspace,
         part,
+        active: false,
         reason: Reason::new("log-full")
             .with("log_bytes", view.log_bytes as f64)
             .with("log_bytes_max", view.shape.log_bytes_max as f64)
