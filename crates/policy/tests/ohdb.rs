@@ -85,6 +85,43 @@ fn a_flush_goes_before_buckets_that_filled_together() {
     }
 }
 
+/// Measured: without it a run held one memtable of 2.6 MiB, with ten parts and a write
+/// buffer of 64 MiB, and its part went on holding half as much.
+#[test]
+fn the_fullest_part_is_flushed_with_the_memtable_that_takes_writes_if_that_has_much() {
+    let planned = |loads: &[(u64, u64)]| {
+        let mut world = World::of("cuts h p |", &[LARGE]);
+        for (&(active_bytes, sealed_bytes), part) in loads.iter().zip(0..) {
+            let load = PartLoad {
+                active_bytes,
+                sealed: usize::from(sealed_bytes > 0),
+                sealed_bytes,
+                oldest_segment: Some(1),
+                ..PartLoad::default()
+            };
+            world.memtables.insert((KEYSPACE, part), load);
+        }
+        match world.plan(&mut ohdb()) {
+            Some(Job::Flush(flush)) => Some((flush.part, flush.active)),
+            other => {
+                assert!(other.is_none(), "{other:?}");
+                None
+            }
+        }
+    };
+    // Half of the memory are two flushes of 4 MiB each.
+    assert_eq!(planned(&[(M, M), (M, M), (M, 2 * M)]), None);
+    assert_eq!(planned(&[(M, M), (M, 3 * M), (2 * M, M)]), Some((1, false)));
+    assert_eq!(
+        planned(&[(M, M), (2 * M, 2 * M), (2 * M, M)]),
+        Some((1, true))
+    );
+    assert_eq!(
+        planned(&[(3 * M, 0), (3 * M, 0), (3 * M, 0)]),
+        Some((0, true))
+    );
+}
+
 #[test]
 fn a_full_level_gives_up_the_share_of_a_part_as_a_whole() {
     // L6 is the base of a last level of this size, and full.

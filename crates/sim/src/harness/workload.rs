@@ -327,10 +327,12 @@ impl Workload {
         writes(&mut dice, 26, &mut acts);
         acts.push(Act::Flush);
         writes(&mut dice, 6, &mut acts);
-        acts.extend([Act::Flush, Act::Settle, Act::Open(Room::Little)]);
+        acts.extend([Act::Flush, Act::Settle, Act::Close]);
+        // Once: the history takes what was durable before a second opening that follows
+        // a failed sync for durable after it.
+        acts.push(Act::Open(Room::Little));
         writes(&mut dice, 2, &mut acts);
-        acts.extend([Act::Settle, Act::Close, Act::Open(Room::Little)]);
-        writes(&mut dice, 1, &mut acts);
+        acts.push(Act::Settle);
         Workload {
             name: "parts",
             seed,
