@@ -46,11 +46,11 @@ impl Options {
     /// # use thermocline::{Db, Options};
     /// # let directory = tempfile::tempdir().unwrap();
     /// let options = Options::at(directory.path()).preset("ohdb").write_buffer_bytes(1 << 20);
-    /// let db = Db::open(options.partition_prefix_bytes(13))?;
+    /// let db = Db::open(options.partition_prefix_bytes(12))?;
     /// for n in 0..2000 {
     ///     db.put(format!("{n:016}").as_bytes(), &[0; 100])?;
     /// }
-    /// assert_eq!(db.stats().keyspaces[0].parts, 1); // The 13th digit is 0 or 1 so far.
+    /// assert_eq!(db.stats().keyspaces[0].parts, 1); // All begin with twelve zeros.
     /// # Ok::<(), thermocline::Error>(())
     /// ```
     #[must_use]
@@ -102,7 +102,7 @@ impl Options {
     ///     db.flush()?;
     ///     assert_eq!(db.tables()[0].tier, "ssd");
     /// }
-    /// db.compact()?;
+    /// db.compact_range(None, None)?;
     /// assert_eq!(db.tables()[0].tier, "hdd");
     /// # Ok::<(), thermocline::Error>(())
     /// ```
