@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use crate::engine::{EngineKind, EngineOptions, Result};
+use crate::engine::{Compression, EngineKind, EngineOptions, Result};
 use crate::report::{JsonLines, Record, markdown};
 use crate::scratch::Scratch;
 use crate::usage::machine;
@@ -197,6 +197,7 @@ fn settings(args: &MemoryArgs, directory: &Path) -> Settings {
             entries: args.entries,
             direct_reads: false,
             synced: false,
+            compression: Compression::None,
             preset: None,
             options_file: None,
         },

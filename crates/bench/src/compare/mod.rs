@@ -12,7 +12,7 @@ use clap::Args;
 
 use crate::contender::Contender;
 use crate::drive::{RunOrder, RunOutcome};
-use crate::engine::Result;
+use crate::engine::{Compression, Result};
 use crate::memory::Failure;
 use crate::mix;
 use crate::report::compare::{Lines, Measured, tables};
@@ -124,12 +124,27 @@ pub(crate) struct CompareArgs {
     /// Have every write on its device before it is acknowledged.
     #[arg(long)]
     sync: bool,
+    /// Compress the blocks of tables; an engine that has no such compression is
+    /// refused.
+    #[arg(long, value_enum, default_value = "none")]
+    compression: Compression,
+    /// Percent of a value's bytes that compress away; the rest is random.
+    #[arg(long, default_value_t = 0.0, value_parser = percent)]
+    compressible: f64,
     /// Background threads of a store.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     background_threads: u32,
     /// Bits of Bloom filter for each key.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=30))]
     filter_bits: u32,
+}
+
+/// A share in percent.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("from 0 to 100".to_string()),
+    }
 }
 
 impl CompareArgs {
@@ -323,6 +338,7 @@ fn order(args: &CompareArgs, workload: &mix::Workload, repetition: u32) -> RunOr
         seed: u64::from(repetition) + 1,
         load_only: false,
         keep_inserted: args.load_once,
+        compressible: args.compressible / 100.0,
     }
 }
 
@@ -457,13 +473,18 @@ fn describe(args: &CompareArgs, places: &Places, loads: &[Load]) -> String {
     let shares: Vec<String> = args.fast_share.iter().map(f64::to_string).collect();
     let mut text = format!(
         "{pace}; {:.1} s of warm-up, {} s measured, {} repetitions.\n\
-         Rules for all: no compression, filters of {} bits a key, log written and {}, {} background \
+         Rules for all: {}{}, filters of {} bits a key, log written and {}, {} background \
          threads, the same write buffer and block cache; {} % of the data on each tier but the \
          last; reads of tables {}{}.\n\
          {}.\n{}",
         args.warmup(),
         args.seconds(),
         args.repeat(),
+        args.compression.words(),
+        match args.compressible {
+            0.0 => String::new(),
+            percent => format!(", values of which {percent} % compress away"),
+        },
         args.filter_bits,
         if args.sync { "synced" } else { "not synced" },
         args.background_threads,

@@ -167,6 +167,7 @@ impl Places {
                 entries: args.records(),
                 direct_reads: args.direct_reads,
                 synced: args.sync,
+                compression: args.compression,
                 preset: contender.preset.clone(),
                 options_file: contender.options_file.clone(),
             },

@@ -24,6 +24,7 @@ fn order(rate: Option<f64>, workload: &str) -> RunOrder {
         seed: 1,
         load_only: false,
         keep_inserted: false,
+        compressible: 0.0,
     }
 }
 

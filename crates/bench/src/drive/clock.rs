@@ -84,7 +84,7 @@ pub(super) fn run<E: Engine, M>(
                     first: Duration::from_secs_f64(f64::from(number) / rate),
                     every: Duration::from_secs_f64(f64::from(order.clients) / rate),
                 }),
-                content: Content::new(seed),
+                content: Content::new(seed, order.compressible),
                 dice: Dice::new(seed),
             };
             let barrier = &barrier;

@@ -27,7 +27,7 @@ pub(super) fn load<E: Engine>(
     };
     let at_random = trace.is_none() && order.workload.start == Start::FilledAtRandom;
     run_threads(THREADS, |number| {
-        let mut content = Content::new(u64::from(number));
+        let mut content = Content::new(u64::from(number), order.compressible);
         let mut dice = Dice::new(order.seed + u64::from(number));
         let mut buffer = [0; KEY_BYTES_MAX];
         for index in share(records, number, THREADS) {

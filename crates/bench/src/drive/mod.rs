@@ -62,6 +62,9 @@ pub(crate) struct RunOrder {
     pub rate: Option<f64>,
     /// Chooses the dice.
     pub seed: u64,
+    /// The share of a value that compresses away.
+    #[serde(default)]
+    pub compressible: f64,
     /// Only make the store that the workload begins with, unless it is there.
     #[serde(default)]
     pub load_only: bool,

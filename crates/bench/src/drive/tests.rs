@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::*;
-use crate::engine::{Cursor, Load};
+use crate::engine::{Compression, Cursor, Load};
 use crate::mix::parse;
 
 /// An engine that keeps everything in a map, and can be made to lose or mix up.
@@ -138,6 +138,7 @@ fn driver() -> (EngineDriver<Map>, tempfile::TempDir) {
             entries: 0,
             direct_reads: false,
             synced: false,
+            compression: Compression::None,
             preset: None,
             options_file: None,
         },
@@ -156,6 +157,7 @@ fn order(workload: &str) -> RunOrder {
         seed: 7,
         load_only: false,
         keep_inserted: false,
+        compressible: 0.0,
     }
 }
 

@@ -15,7 +15,9 @@ use ::fjall::{
     CompressionType, Database, Iter, Keyspace, KeyspaceCreateOptions, PersistMode, Slice,
 };
 
-use super::{Counted, Cursor, Engine, EngineOptions, Home, Load, Result, SETTLE_MAX, only};
+use super::{
+    Compression, Counted, Cursor, Engine, EngineOptions, Home, Load, Result, SETTLE_MAX, only,
+};
 
 /// How often [`Engine::settle`] looks.
 const POLL: Duration = Duration::from_millis(10);
@@ -36,6 +38,11 @@ impl Engine for Fjall {
 
     fn open(homes: &[Home], given: &EngineOptions) -> Result<Self> {
         let home = only(homes, "fjall")?;
+        let blocks = match given.compression {
+            Compression::None => CompressionPolicy::disabled(),
+            Compression::Lz4 => CompressionPolicy::all(CompressionType::Lz4),
+            other => return other.refused("fjall"),
+        };
         let db = Database::builder(&home.path)
             .cache_size(given.block_cache_bytes as u64)
             .worker_threads(given.background_threads as usize)
@@ -46,7 +53,7 @@ impl Engine for Fjall {
         let space = db.keyspace("default", || {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(given.write_buffer_bytes as u64 / 2)
-                .data_block_compression_policy(CompressionPolicy::disabled())
+                .data_block_compression_policy(blocks)
                 .index_block_compression_policy(CompressionPolicy::disabled())
                 .filter_policy(FilterPolicy::all(filter))
         })?;

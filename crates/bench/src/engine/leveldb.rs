@@ -14,15 +14,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::foreign::{bytes, c_path, check, opaque};
-use super::{Counted, Cursor, Engine, EngineOptions, Home, Load, Result, SETTLE_MAX, only};
+use super::{
+    Compression, Counted, Cursor, Engine, EngineOptions, Home, Load, Result, SETTLE_MAX, only,
+};
 use crate::usage::cpu_seconds;
 
 /// What is known of the library that Debian ships.
 pub(crate) const CAVEAT: &str = "leveldb: Debian's build of 1.23 has assertions compiled in and \
      computes its checksums without the processor's CRC instruction";
 
-/// `leveldb_no_compression`.
-const NO_COMPRESSION: c_int = 0;
+/// `leveldb_no_compression` and `leveldb_snappy_compression`.
+fn compression(given: Compression) -> Result<c_int> {
+    match given {
+        Compression::None => Ok(0),
+        Compression::Snappy => Ok(1),
+        other => other.refused("leveldb"),
+    }
+}
 
 /// Entries of one batch of a bulk load.
 const LOAD_BATCH_ENTRIES: usize = 1000;
@@ -160,13 +168,14 @@ impl Engine for Leveldb {
     fn open(homes: &[Home], given: &EngineOptions) -> Result<Self> {
         let name = c_path(&only(homes, "leveldb")?.path)?;
         let bits = c_int::try_from(given.filter_bits_per_key)?;
+        let compression = compression(given.compression)?;
         // SAFETY: every object is created here and passed as its type; cache and
         // policy are kept until the database is closed.
         unsafe {
             let options = leveldb_options_create();
             leveldb_options_set_create_if_missing(options, 1);
             leveldb_options_set_write_buffer_size(options, given.write_buffer_bytes);
-            leveldb_options_set_compression(options, NO_COMPRESSION);
+            leveldb_options_set_compression(options, compression);
             let cache = leveldb_cache_create_lru(given.block_cache_bytes);
             leveldb_options_set_cache(options, cache);
             let policy = leveldb_filterpolicy_create_bloom(bits);

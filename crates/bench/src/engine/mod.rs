@@ -8,7 +8,8 @@
 //!
 //! Every engine gets the same means: the same total of write buffers, the same
 //! block cache, filters of the same bits, the same number of background threads
-//! where it can be set, no compression, a log that is written and not synced.
+//! where it can be set, no compression unless one is asked for, a log that is written
+//! and not synced.
 
 use std::error::Error;
 use std::fmt;
@@ -67,6 +68,34 @@ impl Home {
     }
 }
 
+/// How blocks of tables are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Compression {
+    #[default]
+    None,
+    Snappy,
+    Lz4,
+    Zstd,
+}
+
+impl Compression {
+    /// In words, for rules and errors.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Compression::None => "no compression",
+            Compression::Snappy => "snappy compression",
+            Compression::Lz4 => "lz4 compression",
+            Compression::Zstd => "zstd compression",
+        }
+    }
+
+    /// That `engine` has no such compression.
+    fn refused<T>(self, engine: &str) -> Result<T> {
+        Err(format!("{engine} has no {}", self.words()).into())
+    }
+}
+
 /// What every engine is given.
 #[derive(Clone, Serialize, Deserialize, Debug)]
 pub(crate) struct EngineOptions {
@@ -84,6 +113,10 @@ pub(crate) struct EngineOptions {
     pub direct_reads: bool,
     /// Whether each write is on its device before it is acknowledged.
     pub synced: bool,
+    /// The same for tables of all levels and tiers. One that an engine does not have
+    /// is an error.
+    #[serde(default)]
+    pub compression: Compression,
     /// Which of Thermocline's presets, if not its default; others do not ask.
     pub preset: Option<String>,
     /// Thermocline's further options, as a TOML file; others do not ask.

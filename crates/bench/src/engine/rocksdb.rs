@@ -2,7 +2,7 @@
 //!
 //! Settings: `write_buffer_size` is half the given total, because
 //! `max_write_buffer_number` is 2; `max_background_jobs`, the LRU block cache and
-//! a full Bloom filter are as given; compression is off; all else is the
+//! a full Bloom filter are as given; compression is as asked; all else is the
 //! library's default (checksums verified, no memory maps, concurrent memtable
 //! writes on). Gets are pinned, multi-gets are the batched kind, bulk loads are
 //! table files of 64 MiB, moved in when all are written.
@@ -34,15 +34,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::foreign::{bytes, c_path, check};
-use super::{Counted, Cursor, Engine, EngineOptions, Home, Load, Result, SETTLE_MAX};
+use super::{Compression, Counted, Cursor, Engine, EngineOptions, Home, Load, Result, SETTLE_MAX};
 
 mod c;
 mod stats;
 
 use c::*;
 
-/// `rocksdb_no_compression`.
-const NO_COMPRESSION: c_int = 0;
+/// `rocksdb_no_compression` and those that follow it in `rocksdb/c.h`.
+fn compression(given: Compression) -> c_int {
+    match given {
+        Compression::None => 0,
+        Compression::Snappy => 1,
+        Compression::Lz4 => 4,
+        Compression::Zstd => 7,
+    }
+}
 
 /// Bulk loads begin a new table file at this size, the default
 /// `target_file_size_base`.
@@ -129,7 +136,7 @@ impl Engine for Rocksdb {
             rocksdb_options_set_max_write_buffer_number(options, 2);
             let jobs = c_int::try_from(given.background_threads)?;
             rocksdb_options_set_max_background_jobs(options, jobs);
-            rocksdb_options_set_compression(options, NO_COMPRESSION);
+            rocksdb_options_set_compression(options, compression(given.compression));
             let direct = u8::from(given.direct_reads);
             rocksdb_options_set_use_direct_reads(options, direct);
             rocksdb_options_set_use_direct_io_for_flush_and_compaction(options, direct);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ::thermocline::{BulkLoad, Db, DeviceProfile, Durability, Iter, Options, Tier};
 
-use super::{Counted, Cursor, Engine, EngineOptions, Home, Load, Result};
+use super::{Compression, Counted, Cursor, Engine, EngineOptions, Home, Load, Result};
 
 /// The reserve of the fast tier for log and flushes: the engine's default.
 const RESERVE_BYTES_MAX: u64 = 16 << 20;
@@ -118,11 +118,18 @@ fn options(homes: &[Home], given: &EngineOptions) -> Result<Options> {
         Some(path) => Options::from_file(path)?,
         None => Options::new(),
     };
+    let compression = match given.compression {
+        Compression::None => thermocline::Compression::None,
+        Compression::Lz4 => thermocline::Compression::Lz4,
+        Compression::Zstd => thermocline::Compression::Zstd,
+        Compression::Snappy => return given.compression.refused("thermocline"),
+    };
     let fast_bytes = homes.first().and_then(|home| home.capacity_bytes);
     let reserve_bytes = (given.write_buffer_bytes as u64).min(RESERVE_BYTES_MAX);
     let mut tiers = Vec::new();
     for (index, home) in homes.iter().enumerate() {
         let mut tier = Tier::new(&home.name, &home.path)
+            .compression(compression)
             .price_usd_gb_month(home.price_usd_gb_month)
             .direct_io(given.direct_reads);
         if let Some(bytes) = home.capacity_bytes {

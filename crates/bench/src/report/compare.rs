@@ -443,6 +443,7 @@ pub(super) mod tests {
                 seed: 1,
                 load_only: false,
                 keep_inserted: false,
+                compressible: 0.0,
             },
             outcome: RunOutcome {
                 operations,

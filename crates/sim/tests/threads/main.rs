@@ -312,6 +312,12 @@ fn versions() {
             "deleted at last, and not before: {names:?}"
         );
     }
+    // Whoever wrote the record of events meanwhile, each is there once, in order.
+    let last = db.events(1)[0].number;
+    Arc::into_inner(db).unwrap().close().unwrap();
+    let events = open(&disk, options()).events(usize::MAX);
+    let numbers = events.iter().map(|e| e.number);
+    assert!(numbers.eq(1..=last), "{last}: {events:?}");
 }
 
 #[test]
