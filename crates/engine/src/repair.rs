@@ -157,6 +157,9 @@ pub struct RepairReport {
     /// Whether later ones may have been lost as well: the log ends with damage
     /// in which nothing can be read.
     pub log_numbers_lost_or_later: bool,
+    /// Nothing says where the log ended: entries from this number on are lost, if there
+    /// were any.
+    pub log_end_unknown: Option<u64>,
     /// Files put into the directory `lost` of their tier.
     pub moved_aside: Vec<PathBuf>,
     /// What should be known besides.

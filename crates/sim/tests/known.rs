@@ -62,6 +62,13 @@ fn seed_20412_a_log_that_lost_its_beginning() {
     corruption::run(20412, &mut Tally::default());
 }
 
+/// A manifest damaged where it said how far the log reached, and a log cut at the end of
+/// a frame: repair said that nothing was lost, and an older value was back.
+#[test]
+fn seed_601183_a_log_whose_end_nothing_knows() {
+    corruption::run(601_183, &mut Tally::default());
+}
+
 /// The seal of a clean close written over earlier frames of the same file: the log then
 /// looked torn before anything in it was durable. The manifest now says at a close how
 /// far the log reaches.

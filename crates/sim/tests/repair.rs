@@ -242,6 +242,26 @@ fn a_log_that_ends_in_damage_may_have_lost_more_than_can_be_counted() {
     assert!(report.log_numbers_lost.is_some(), "{report}");
 }
 
+/// Seed 601183: a manifest damaged where it said how far the log reached, and a log cut
+/// at the end of a frame. The log looked whole, and repair said that nothing was lost. It
+/// is whole for certain only with the seal of a clean close at its end.
+#[test]
+fn where_a_damaged_manifest_does_not_say_how_far_the_log_reached_its_seal_does() {
+    let store = small("one tier");
+    let (manifest, log) = (file(&store.image, "MANIFEST"), file(&store.image, ".log"));
+    let mut image = store.image.clone();
+    let mut bytes = store.image[&manifest].to_vec();
+    bytes[300] ^= 1;
+    set(&mut image, &manifest, &bytes);
+    let (report, _) = repaired(&store, &image);
+    assert_eq!(report.log_end_unknown, None, "{report}");
+    let whole = store.image[&log].clone();
+    set(&mut image, &log, &whole[..whole.len() - SEAL_BYTES]);
+    let (report, _) = repaired(&store, &image);
+    assert!(report.log_end_unknown.is_some(), "{report}");
+    assert!(!report.to_string().contains("nothing was lost"), "{report}");
+}
+
 /// A frame with as many operations as it says and bytes behind them that are
 /// none was sound to verify, and refused by the opening.
 #[test]

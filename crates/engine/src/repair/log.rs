@@ -150,6 +150,34 @@ impl Repair<'_> {
         Ok(())
     }
 
+    /// Where the manifest may have lost how far the log must reach: unless the seal of
+    /// a clean close stands at its end, there may have been more behind `last`.
+    pub(super) fn note_log_end(&mut self, floor: u64, last: SeqNo) -> Result<()> {
+        let mut is_sealed = false;
+        for (segment, _) in log::list_segments(&*self.environment.file_system, self.directory())? {
+            if segment < floor || self.segments.contains(&segment) {
+                continue;
+            }
+            let path = log::segment_path(self.directory(), segment);
+            is_sealed = false;
+            // What cannot be read has been reported.
+            let _ = log::scan_frames(self.environment, &path, Some(self.store_id), &mut |found| {
+                match found {
+                    Found::Frame { count, .. } => is_sealed = count == 0,
+                    Found::Damaged { .. } => is_sealed = false,
+                    Found::Header(_) | Found::Zeros { .. } => {}
+                }
+                Ok(())
+            });
+        }
+        match self.report.log_numbers_lost {
+            _ if is_sealed => {}
+            Some(_) => self.report.log_numbers_lost_or_later = true,
+            None => self.report.log_end_unknown = Some(last.0 + 1),
+        }
+        Ok(())
+    }
+
     /// Plans to keep the log up to its damage.
     pub(super) fn cut_log(&mut self, floor: u64, log: &LogRemains) -> Result<()> {
         let segments = log::list_segments(&*self.environment.file_system, self.directory())?;

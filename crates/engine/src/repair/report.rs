@@ -104,7 +104,16 @@ impl Repair<'_> {
                 "log entries numbered {first} to {last}{later}, but for those in tables"
             ));
         }
-        if !report.key_ranges_lost.is_empty() || report.log_numbers_lost.is_some() {
+        if let Some(first) = report.log_end_unknown {
+            report.lost.push(format!(
+                "log entries numbered {first} and later, if there were any, but for those in tables: \
+                 nothing says where the log ended"
+            ));
+        }
+        if !report.key_ranges_lost.is_empty()
+            || report.log_numbers_lost.is_some()
+            || report.log_end_unknown.is_some()
+        {
             report.notes.push(
                 "where entries were lost, older values of their keys may be back".to_string(),
             );

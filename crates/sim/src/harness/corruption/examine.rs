@@ -272,9 +272,12 @@ impl Excuses {
             ranges: ranges
                 .map(|r| (r.keyspace.clone(), r.first_key.clone(), r.last_key.clone()))
                 .collect(),
-            numbers: match report.log_numbers_lost {
-                Some((first, _)) if report.log_numbers_lost_or_later => Some((first, u64::MAX)),
-                lost => lost,
+            numbers: match (report.log_numbers_lost, report.log_end_unknown) {
+                (Some((first, _)), _) if report.log_numbers_lost_or_later => {
+                    Some((first, u64::MAX))
+                }
+                (None, Some(first)) => Some((first, u64::MAX)),
+                (lost, _) => lost,
             },
             since: match allowed {
                 Allowed::Right => u64::MAX,
