@@ -117,7 +117,10 @@ impl Table {
     /// A cursor, not yet anywhere.
     #[must_use]
     pub fn cursor(self: &Arc<Self>, mode: ReadMode) -> TableCursor {
-        self.count_cursor();
+        // What a merge reads is no use of the table.
+        if mode.fill_cache {
+            self.count_cursor();
+        }
         let streams = self.takes_requests();
         TableCursor {
             table: Arc::clone(self),

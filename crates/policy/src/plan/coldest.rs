@@ -7,7 +7,15 @@
 //!
 //! With deferred compaction a good deal of room is made at once while the store is
 //! written to, in one merge, so that merges are few and their writes long; without,
-//! table by table. With informed
+//! table by table. What that merge costs is what it rewrites of the last level, which
+//! a few tables with cold keys from everywhere make all of it. So while the store is
+//! written to, of the colder half of the settled tables those go first that rewrite the
+//! least for each byte that goes; and along with them goes whatever is cold as well and
+//! has the merge rewrite no more for each byte, each table with what is older and
+//! overlaps it: the paper's "all SSTs that store keys which fall into the chosen range".
+//! At rest the coldest go, and no more than must.
+//!
+//! With informed
 //! compaction switched off the tables that go are drawn, by a number made from
 //! theirs, as the paper does it.
 //!
@@ -25,9 +33,10 @@ use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
 use crate::Planner;
+use crate::cost::compaction::{Device, Work};
 use crate::heat::Histogram;
 use crate::plan::fast_levels::{
-    FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
+    FIRST, FastLevels, FastTable, Share, bytes_of, hull, is_free, merge, newest_waits,
 };
 use crate::plan::leveled::{
     DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share, merge_runs, reclaim_table,
@@ -36,6 +45,9 @@ use crate::plan::staging::RUNS_MAX;
 
 /// Of what the fast levels may hold, the share that is made free at once.
 pub const ROOM_SHARE: f64 = 0.25;
+
+/// Of the tables of L1, the share that may go down with colder ones.
+const COLDER_SHARE: f64 = 0.5;
 
 /// Tables of full size that one merge takes from the fast levels, at most.
 const TABLES_MAX: u64 = 64;
@@ -101,6 +113,8 @@ fn drawn(table: TableId) -> u64 {
 pub struct Descent<'a> {
     tables: Vec<FastTable<'a>>,
     below: Vec<&'a Arc<TableMeta>>,
+    /// All of both.
+    known: BTreeSet<TableId>,
     /// Bytes that leave the fast levels.
     bytes: u64,
     /// Whether nothing need be written.
@@ -116,45 +130,102 @@ impl<'a> Descent<'a> {
         order: impl IntoIterator<Item = FastTable<'a>>,
         bytes: u64,
     ) -> Descent<'a> {
+        Descent::take_along(view, levels, order, bytes, &[])
+    }
+
+    /// The same; and with them those of `along`, each with what is older and overlaps
+    /// it, that have the merge rewrite no more of the last level for each byte that
+    /// goes down than it does without them. These are looked at in their order, so that
+    /// what is older comes first.
+    pub fn take_along(
+        view: &View<'_>,
+        levels: &FastLevels<'a>,
+        order: impl IntoIterator<Item = FastTable<'a>>,
+        bytes: u64,
+        along: &[FastTable<'a>],
+    ) -> Descent<'a> {
+        let most = bytes.max(TABLES_MAX * view.shape.table_bytes);
+        let cold: BTreeSet<TableId> = along.iter().map(|t| t.table.id).collect();
         let mut descent = Descent::default();
-        let mut known: BTreeSet<TableId> = BTreeSet::new();
-        let mut inputs: Vec<&'a Arc<TableMeta>> = Vec::new();
         for table in order {
             if descent.bytes >= bytes && !descent.tables.is_empty() {
                 break;
             }
-            let Some(met) = levels.below(&[table]) else {
+            let before = descent.below.len();
+            if levels.below(&[]).is_none() {
                 break;
-            };
-            let chosen = |t: &FastTable<'_>| {
-                let mut chosen = descent.tables.iter();
-                t.table.id == table.table.id || chosen.any(|c| c.table.id == t.table.id)
-            };
-            if !levels.closure([table]).iter().all(chosen) {
+            }
+            if !descent.add(view, levels, &[table], u64::MAX) {
                 continue;
             }
-            let slow = view.tiers.len() < 2 || table.table.tier() > TierId(0);
-            let moves = slow && met.is_empty();
-            if !descent.tables.is_empty() && moves != descent.moves {
-                continue;
-            }
-            let before = inputs.len();
-            inputs.push(table.table);
-            inputs.extend(met.iter().filter(|t| !known.contains(&t.id)));
-            if !is_free(view, levels.keyspace, &inputs) {
-                inputs.truncate(before);
-                continue;
-            }
-            descent.moves = moves;
-            descent.bytes += table.table.size_bytes();
-            descent.tables.push(table);
-            for other in met {
-                if known.insert(other.id) {
-                    descent.below.push(other);
+            let mut from = before;
+            // As long as what came along lets others come along.
+            while let Some(hull) = hull(descent.below[from..].iter().copied()) {
+                from = descent.below.len();
+                for other in along.iter().filter(|t| t.table.range.overlaps(&hull)) {
+                    if descent.bytes >= most {
+                        return descent;
+                    }
+                    let mut group = levels.closure([*other]);
+                    group.retain(|t| !descent.known.contains(&t.table.id));
+                    if group.iter().all(|t| cold.contains(&t.table.id)) {
+                        let bytes = bytes_of(group.iter().map(|t| t.table));
+                        let allowed = descent.overlap() * bytes as f64;
+                        descent.add(view, levels, &group, allowed as u64);
+                    }
                 }
             }
         }
         descent
+    }
+
+    /// Bytes of the last level that are rewritten for each byte that goes down.
+    fn overlap(&self) -> f64 {
+        bytes_of(self.below.iter().copied()) as f64 / self.bytes.max(1) as f64
+    }
+
+    /// Adds `tables` if they can go now and need at most `below_bytes` more of the last
+    /// level; says whether it did.
+    fn add(
+        &mut self,
+        view: &View<'_>,
+        levels: &FastLevels<'a>,
+        tables: &[FastTable<'a>],
+        below_bytes: u64,
+    ) -> bool {
+        let Some(mut met) = levels.below(tables) else {
+            return false;
+        };
+        let is_slow = |t: &FastTable<'_>| view.tiers.len() < 2 || t.table.tier() > TierId(0);
+        let moves = met.is_empty() && tables.iter().all(is_slow);
+        met.retain(|t| !self.known.contains(&t.id));
+        if bytes_of(met.iter().copied()) > below_bytes {
+            return false;
+        }
+        let new = |t: &FastTable<'_>| tables.iter().any(|n| n.table.id == t.table.id);
+        let closure = levels.closure(tables.iter().copied());
+        let goes = |t: &FastTable<'_>| new(t) || self.known.contains(&t.table.id);
+        let known = tables.iter().any(|t| self.known.contains(&t.table.id));
+        if tables.is_empty() || known || !closure.iter().all(goes) {
+            return false;
+        }
+        if !self.tables.is_empty() && moves != self.moves {
+            return false;
+        }
+        let others = self.tables.iter().map(|t| t.table);
+        let mut inputs: Vec<_> = others.chain(self.below.iter().copied()).collect();
+        inputs.extend(tables.iter().map(|t| t.table));
+        inputs.extend(&met);
+        if !is_free(view, levels.keyspace, &inputs) {
+            return false;
+        }
+        self.moves = moves;
+        self.bytes += bytes_of(tables.iter().map(|t| t.table));
+        self.tables.extend(tables);
+        self.known.extend(tables.iter().map(|t| t.table.id));
+        self.known.extend(met.iter().map(|t| t.id));
+        self.below.extend(met);
+        true
     }
 
     /// The merge, if there is anything to merge.
@@ -177,6 +248,34 @@ impl<'a> Descent<'a> {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Seconds that the devices take for it: equation 10 the other way round.
+    #[must_use]
+    pub fn cost_s(&self, devices: &[Device]) -> f64 {
+        if self.moves {
+            return 0.0;
+        }
+        let on_tier = |tier: TierId| {
+            let last = devices.len().saturating_sub(1);
+            devices.get((tier.0 as usize).min(last)).copied()
+        };
+        let read = |table: &Arc<TableMeta>| {
+            let work = Work {
+                tables: 1,
+                read_bytes: table.size_bytes(),
+                written_bytes: 0,
+            };
+            on_tier(table.tier()).map_or(0.0, |device| work.seconds(device))
+        };
+        let tables = self.tables.iter().map(|t| t.table);
+        let read_s: f64 = tables.chain(self.below.iter().copied()).map(read).sum();
+        let written = Work {
+            written_bytes: self.bytes + bytes_of(self.below.iter().copied()),
+            ..Work::default()
+        };
+        // What goes down goes to the first of the slow tiers.
+        read_s + on_tier(TierId(1)).map_or(0.0, |device| written.seconds(device))
     }
 
     /// Block reads of the tables that leave the fast levels.
@@ -253,8 +352,14 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
         // Where the settled ones are not enough, those above them, oldest first.
         let mut above: Vec<_> = levels.tables().filter(|t| !levels.is_settled(*t)).collect();
         above.reverse();
+        // At rest no more goes than must, or it would come up again.
+        let mut along = Vec::new();
+        if deferred && informed && !view.idle {
+            cheapest_first(levels, &mut order);
+            along = colder(view, levels);
+        }
         order.extend(above);
-        let descent = Descent::take(view, levels, order, bytes);
+        let descent = Descent::take_along(view, levels, order, bytes, &along);
         let rule = match (informed, descent.moves) {
             (_, true) => "coldest-move",
             (true, false) => "coldest",
@@ -266,6 +371,33 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
             .with("total_bytes", share.total_bytes as f64);
         descent.merge(view, levels, reason)
     })
+}
+
+/// Puts the colder half of `order` in the order of what it costs to take them down:
+/// bytes of the last level that are rewritten for each byte that goes.
+fn cheapest_first(levels: &FastLevels<'_>, order: &mut [FastTable<'_>]) {
+    let colder = (order.len() as f64 * COLDER_SHARE).ceil() as usize;
+    order[..colder].sort_by_cached_key(|table| {
+        let below = levels.below(&[*table]).unwrap_or_default();
+        let permille = bytes_of(below).saturating_mul(1000);
+        permille / table.table.size_bytes().max(1)
+    });
+}
+
+/// The colder half of L1, the oldest run first: what may go down with others.
+fn colder<'a>(view: &View<'_>, levels: &FastLevels<'a>) -> Vec<FastTable<'a>> {
+    let mut tables: Vec<_> = levels.tables().collect();
+    tables.reverse();
+    let histogram = Histogram::of(view, tables.iter().map(|t| t.table));
+    let most = histogram.least(COLDER_SHARE).map(|b| b.heat.temperature);
+    tables.retain(|t| {
+        let temperature = view.heat.get(&t.table.id).and_then(|h| h.temperature);
+        match (temperature, most) {
+            (Some(temperature), Some(Some(most))) => temperature <= most,
+            _ => false,
+        }
+    });
+    tables
 }
 
 /// Wins back space when nothing else is due; see the module.

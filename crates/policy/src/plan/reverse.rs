@@ -7,8 +7,9 @@
 //! conditions must be met, and a third where the fast levels are full:
 //!
 //! 1. It is read more often than the least read tenth of L1.
-//! 2. What reading it has cost (equation 11) is more than the merge costs (equation
-//!    10).
+//! 2. What reading it has cost the slow device (equation 11) is more than the merge
+//!    costs (equation 10). Counts go with their keys: of those that it took over when it
+//!    was written only as many count as its temperature makes of its age.
 //! 3. Where there is no room for it, the coldest settled tables of L1 go down first,
 //!    so that the fast levels hold no more than they may. Then what counts in 2 is by
 //!    how much it is read more often than those; and that must be more than chance
@@ -17,7 +18,8 @@
 //!
 //! Where there is room the first condition is not asked: nothing is displaced. While
 //! the store is written to, the room that informed compaction has made is not taken
-//! for that; it is for what is written next.
+//! for that; it is for what is written next. A table that is hot enough takes it all the
+//! same, and then the merge down of as much, which it brings forward, is part of the cost.
 
 use std::sync::Arc;
 
@@ -123,7 +125,8 @@ fn up(
     let slow = devices.get(table.tier().0 as usize).or(devices.last())?;
     let fast = (below.len(), bytes_of(below.iter().copied()));
     let cost = reverse_s(fast, (1, table.size_bytes()), (devices[0], *slow));
-    let spared = |reads: f64| reads_s(reads, SEEKS, *slow);
+    let here = share_here(view, hot);
+    let spared = |reads: f64| reads_s(reads * here, SEEKS, *slow);
     let reason = |rule: &str, spared: f64| {
         Reason::new(rule)
             .with("temperature", hot.temperature())
@@ -170,14 +173,19 @@ fn up(
         return None;
     }
     let yielding = yielding(view, all, hot);
-    let wins = |equal: f64| {
+    let wins = |equal: f64, down: f64| {
         let by_more_than_chance = reads - equal > DEVIATIONS * (reads + equal).sqrt();
         let gained = spared(reads - equal);
-        (by_more_than_chance && gained > cost).then_some(gained)
+        (by_more_than_chance && gained > cost + down).then_some(gained)
     };
     if has_room {
-        let reads_per_byte = yielding.map_or(0.0, |y| y.reads_per_byte);
-        return rises(wins(reads_per_byte * table.size_bytes() as f64)?);
+        let Some(yielding) = yielding else {
+            return rises(wins(0.0, 0.0)?);
+        };
+        let equal = yielding.reads_per_byte * table.size_bytes() as f64;
+        // The room is for what is written: as much goes down again as comes up.
+        let descent = Descent::take(view, yielding.levels, yielding.tables, risen);
+        return rises(wins(equal, descent.cost_s(devices))?);
     }
     if share.busy_bytes > 0 {
         // What is under way may be making room.
@@ -193,9 +201,25 @@ fn up(
         return None;
     }
     let displaced = descent.block_reads(view);
-    let reason = reason("yields-to-hotter", wins(displaced)?);
-    let reason = reason.with("displaced_block_reads", displaced);
+    let down = descent.cost_s(devices);
+    let reason = reason("yields-to-hotter", wins(displaced, down)?);
+    let reason = reason
+        .with("displaced_block_reads", displaced)
+        .with("descent_cost_s", down);
     descent.merge(view, yielding.levels, reason)
+}
+
+/// Of the block reads of a table, the share that was made since it was written where it
+/// lies, as far as its temperature tells: the counts that it took over are of keys, and
+/// many of them were read on the fast tier, which is nothing that the slow one has cost.
+fn share_here(view: &View<'_>, hot: &LevelBucket<'_>) -> f64 {
+    let size_mib = hot.table.size_bytes().max(1) as f64 / f64::from(1 << 20);
+    let reads_per_s = hot.temperature() * size_mib;
+    if reads_per_s <= 0.0 {
+        return 1.0;
+    }
+    let age_s = view.now_us.saturating_sub(hot.table.created_us) as f64 / 1e6;
+    (age_s * reads_per_s / hot.heat.block_reads.max(1) as f64).min(1.0)
 }
 
 /// What `table` may take on the fast tier, where it may not be compressed. One that

@@ -18,7 +18,8 @@
 //! - when L1 has [`RUNS_MAX`] runs, each of which costs every read something.
 //!
 //! A merge needs room on the fast tier for its outputs. If all that overlaps does
-//! not fit, as much of it is merged as does: tables with all that is older and
+//! not fit, as much of it is merged as does: runs one behind the other, four or more,
+//! which parts what was flushed wide; or tables with all that is older and
 //! overlaps them, from the oldest on; or the newest runs with each other.
 
 use std::collections::BTreeMap;
@@ -42,6 +43,9 @@ pub const RUNS_MAX: usize = 64;
 /// Of L1, the share that may overlap something older before room is made by
 /// merging it with that.
 const OVERLAPPING_SHARE_MAX: f64 = 0.5;
+
+/// Runs that are worth being merged into one, where not all that overlap can be.
+const WINDOW_RUNS_MIN: usize = 4;
 
 /// Seconds that a filter takes to answer.
 const FILTER_S: f64 = 2e-7;
@@ -118,6 +122,9 @@ fn group<'a>(
     if fits(&all) {
         return Some(all);
     }
+    if let Some(tables) = window(levels, fits) {
+        return Some(tables);
+    }
     let mut chosen: BTreeMap<(usize, TableId), FastTable<'a>> = BTreeMap::new();
     let oldest = overlapping.iter().rev().take(CANDIDATES_MAX);
     for table in oldest {
@@ -145,6 +152,32 @@ fn group<'a>(
     let meets = |t: &FastTable<'a>| closure(levels, [*t]).iter().skip(1).any(within);
     let newest_overlap = newest.iter().any(meets);
     (newest_overlap && fits(&newest)).then_some(newest)
+}
+
+/// Of the runs that lie one behind the other as many as `fits` lets be merged at once,
+/// the newest of equals; none if these are few.
+fn window<'a>(
+    levels: &FastLevels<'a>,
+    fits: impl Fn(&[FastTable<'a>]) -> bool,
+) -> Option<Vec<FastTable<'a>>> {
+    let runs = levels.first_runs();
+    let mut by_run: Vec<Vec<FastTable<'a>>> = vec![Vec::new(); runs];
+    for table in levels.tables().filter(|t| t.run < runs) {
+        by_run[table.run].push(table);
+    }
+    let (mut begin, mut end) = (0, 0);
+    let mut best = 0..0;
+    // Both ends go on: what fits without the newest run may be longer.
+    while end < runs {
+        end += 1;
+        while end - begin > 1 && !fits(&by_run[begin..end].concat()) {
+            begin += 1;
+        }
+        if end - begin > best.len() {
+            best = begin..end;
+        }
+    }
+    (best.len() >= WINDOW_RUNS_MIN).then(|| by_run[best].concat())
 }
 
 fn staging(

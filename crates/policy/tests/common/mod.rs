@@ -12,7 +12,7 @@ use thermocline_model::key::SeqNo;
 use thermocline_model::moves::Moves;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
-use thermocline_model::tier::{TierId, TierState};
+use thermocline_model::tier::{DeviceProfile, TierId, TierState};
 use thermocline_model::version::{Keyspace, KeyspaceId, RunId, Slot, Version};
 use thermocline_model::view::{
     CostOptions, PartLoad, ShapeOptions, StagingOptions, TableHeat, TierPins, View,
@@ -480,4 +480,61 @@ pub fn ohdb() -> Preset {
 
 pub fn logstore() -> Preset {
     by_name("logstore", &HeatOptions::default()).unwrap()
+}
+
+/// The paper's NVMe and HDD, at rest, with tables placed as `logstore` does.
+pub fn two_tiers(mut world: World) -> World {
+    let profiles = [(6000.0, 480.0), (60.0, 150.0)];
+    for (tier, (random_read_iops, sequential_mb_s)) in world.tiers.iter_mut().zip(profiles) {
+        tier.profile = Some(DeviceProfile {
+            random_read_iops,
+            sequential_mb_s,
+        });
+    }
+    world.by_shape = true;
+    world.idle = true;
+    world.shape.first_level_bytes = 0;
+    world
+}
+
+/// A picture whose keys are numbers, as those of the world are.
+pub fn numbered(text: &str) -> String {
+    let mut wide = String::new();
+    for piece in text.split_inclusive(['[', ']']) {
+        match piece.strip_suffix(']').and_then(|p| p.split_once("..")) {
+            Some((a, b)) => wide.push_str(&format!("{a:0>10}..{b:0>10}]")),
+            None => wide.push_str(piece),
+        }
+    }
+    wide
+}
+
+/// Gives each table block reads, as many a second and MiB.
+pub fn read(world: &mut World, reads: &[(u64, u64)]) {
+    for &(table, block_reads) in reads {
+        let heat = TableHeat {
+            probes: block_reads,
+            hits: block_reads,
+            block_reads,
+            temperature: Some(block_reads as f64),
+            ..TableHeat::default()
+        };
+        world.heat.insert(TableId(table), heat);
+    }
+}
+
+/// A job in a few words.
+pub fn line(job: Option<Job>) -> String {
+    match job {
+        None => "rest".to_string(),
+        Some(Job::Merge(job)) => {
+            let mut inputs: Vec<u64> = job.inputs.iter().map(|t| t.0).collect();
+            inputs.sort_unstable_by(|a, b| b.cmp(a));
+            format!("{}: {inputs:?} into {}", job.reason.rule, job.output)
+        }
+        Some(Job::Relocate(job)) => {
+            format!("{}: move {} to {}", job.reason.rule, job.table.0, job.to)
+        }
+        Some(other) => format!("{}: {}", other.reason().rule, other.name()),
+    }
 }

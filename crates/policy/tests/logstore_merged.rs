@@ -1,0 +1,113 @@
+//! The preset `logstore`: that it merges no more than it must. Each rule is there
+//! because counts of what was merged under the mixes of the paper's table I called for
+//! it (`cargo test -p thermocline-sim --test logstore_mixes -- --nocapture`).
+
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{KEYSPACE, M, World, line, logstore, numbered, read, two_tiers};
+use thermocline_model::table::TableId;
+
+const LARGE: u64 = 1 << 40;
+
+fn written_to(text: &str, capacity_bytes: u64) -> World {
+    let mut world = two_tiers(World::of(&numbered(text), &[capacity_bytes, LARGE]));
+    world.idle = false;
+    world
+}
+
+fn decide(world: &World) -> String {
+    line(world.plan(&mut logstore()))
+}
+
+/// Once: under writes a quarter of the fast share was made free by the coldest tables,
+/// wherever their keys were. Fifteen of these overlapped the whole last level, of which
+/// twelve bytes were rewritten for each that went down.
+#[test]
+fn of_the_colder_half_those_go_first_that_rewrite_the_least() {
+    let text = "L1: #1[100..190]{size=10M} #2[200..900]{size=10M} #3[910..950]{size=10M} \
+                #4[960..990]{size=10M} | \
+                L7: #5[100..150]{size=1M,tier=1} #6[200..500]{size=20M,tier=1} \
+                #7[510..800]{size=15M,tier=1}";
+    let mut world = written_to(text, LARGE);
+    read(&mut world, &[(1, 20), (2, 10), (3, 80), (4, 90)]);
+    world.shape.staging.fast_share = 0.4;
+    assert_eq!(decide(&world), "coldest: [5, 1] into L7");
+    world.idle = true;
+    assert_eq!(decide(&world), "coldest: [7, 6, 2] into L7", "the coldest");
+}
+
+#[test]
+fn what_is_cold_goes_along_with_a_merge_that_rewrites_no_more_for_it() {
+    // 2 and 3 lie over what 1 has the merge rewrite; 3 is hot.
+    let text = "L1: #1[100..400]{size=10M} #2[410..440]{size=10M} #3[450..480]{size=10M} \
+                #4[500..900]{size=10M} | L7: #5[100..490]{size=40M,tier=1}";
+    let mut world = written_to(text, LARGE);
+    read(&mut world, &[(1, 10), (2, 20), (3, 80), (4, 90)]);
+    world.shape.staging.fast_share = 0.49;
+    assert_eq!(decide(&world), "coldest: [5, 2, 1] into L7");
+    world.shape.staging.on.deferred = false;
+    assert_eq!(decide(&world), "coldest: [5, 1] into L7", "table by table");
+}
+
+/// Once: a table's counts go with its keys, so that what came down with what was read
+/// of it on the fast tier had at once cost more seeks than it takes to bring it up. It
+/// went up and down with every merge: 657 of them in 12,000 operations of B-10.
+#[test]
+fn what_was_read_before_it_came_down_does_not_bring_it_up() {
+    let text = "L1: #1[100..190]{size=2M} | \
+                L7: #2[200..290]{size=2M,tier=1} #3[300..900]{size=90M,tier=1}";
+    let mut world = written_to(text, LARGE);
+    world.idle = true;
+    // 60 block reads in the 30 s for which a count of two a second and MiB stands.
+    read(&mut world, &[(1, 1), (2, 60), (3, 0)]);
+    let heat = world.heat.get_mut(&TableId(2)).unwrap();
+    heat.temperature = Some(1.0);
+    assert_eq!(decide(&world), "reverse: [2] into L1");
+    let mut written = |age_us: u64| {
+        let keyspace = world.version.keyspaces.get_mut(&KEYSPACE).unwrap();
+        let last = &mut Arc::make_mut(keyspace).levels[6];
+        let table = Arc::make_mut(&mut last.runs[0].tables[0]);
+        table.created_us = world.now_us - age_us;
+        decide(&world)
+    };
+    // Two reads a second; it takes 2.05 seeks to bring it up.
+    assert_eq!(written(1_000_000), "rest");
+    assert_eq!(written(1_100_000), "reverse: [2] into L1");
+}
+
+/// Once: what came up under writes took the room that was for these, and as much went
+/// down again, with all that it overlapped.
+#[test]
+fn what_comes_up_under_writes_pays_for_what_goes_down_instead() {
+    let text = "L1: #1[100..190]{size=4M} #2[200..290]{size=40M} | \
+                L7: #3[10..20]{size=4M,tier=1} #4[100..290]{size=40M,tier=1}";
+    let mut world = written_to(text, LARGE);
+    world.shape.staging.fast_share = 0.6;
+    // 1 goes down at 44 MiB read and 44 MiB written: half a second, 38 seeks.
+    read(&mut world, &[(1, 1), (2, 900), (3, 30)]);
+    assert_eq!(decide(&world), "rest");
+    read(&mut world, &[(3, 60)]);
+    assert_eq!(decide(&world), "reverse: [3] into L1");
+}
+
+/// Once: with little room the oldest tables that overlap were merged two by two, and
+/// the newest runs stayed as wide as they were flushed, each over all of the last level.
+#[test]
+fn where_not_all_have_room_runs_behind_each_other_are_merged() {
+    let runs: Vec<String> = (0..8)
+        .map(|i| format!("#{}[100..9{i}0]{{size=4M}}", 20 - i))
+        .collect();
+    let text = format!(
+        "L1: {} | L7: #5[100..900]{{size=9M,tier=1}}",
+        runs.join(" / ")
+    );
+    // Of 57 MiB 32 are in use, of the rest 21 may be filled.
+    let world = written_to(&text, 57 * M);
+    let plan = decide(&world);
+    assert_eq!(plan, "staging-space: [20, 19, 18, 17, 16] into L1");
+}
