@@ -158,11 +158,13 @@ impl Repair<'_> {
     /// a clean close stands at its end, there may have been more behind `last`.
     pub(super) fn note_log_end(&mut self, floor: u64, last: SeqNo) -> Result<()> {
         let mut is_sealed = false;
-        for (segment, _) in log::list_segments(&*self.environment.file_system, self.directory())? {
+        for (segment, _) in
+            log::list_segments(&*self.environment.file_system, self.options.log_directory())?
+        {
             if segment < floor || self.segments.contains(&segment) {
                 continue;
             }
-            let path = log::segment_path(self.directory(), segment);
+            let path = log::segment_path(self.options.log_directory(), segment);
             is_sealed = false;
             // What cannot be read has been reported.
             let _ = log::scan_frames(self.environment, &path, Some(self.store_id), &mut |found| {
