@@ -30,6 +30,8 @@ pub mod oracle;
 pub mod scratch;
 mod tally;
 pub mod worker;
+mod zipf;
 
 pub use dice::Dice;
 pub use tally::Tally;
+pub use zipf::Zipf;

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use thermocline::{Db, DeviceProfile, Options, Tier, WriteBatch};
-use thermocline_sim::Dice;
 use thermocline_sim::disk::{Disk, Down};
+use thermocline_sim::{Dice, Zipf};
 
 const KEYS: u32 = 3000;
 const VALUE_BYTES: usize = 300;
@@ -66,37 +66,6 @@ fn value(i: u32, n: u32) -> Vec<u8> {
     (0..VALUE_BYTES).map(|_| dice.next() as u8).collect()
 }
 
-/// Plain Zipfian ranks with the paper's skew of 0.9: rank 0 is the most frequent.
-struct Zipf {
-    sums: Vec<f64>,
-}
-
-impl Zipf {
-    fn new() -> Zipf {
-        let mut sum = 0.0;
-        let weights = (1..=KEYS).map(|n| f64::from(n).powf(-0.9));
-        let sums = weights.map(|w| {
-            sum += w;
-            sum
-        });
-        Zipf {
-            sums: sums.collect(),
-        }
-    }
-
-    fn draw(&self, dice: &mut Dice) -> u32 {
-        let all = self.sums[self.sums.len() - 1];
-        let at = dice.below(1 << 50) as f64 / (1u64 << 50) as f64 * all;
-        self.sums.partition_point(|&s| s < at) as u32
-    }
-
-    /// The share of accesses that the first `share` of the ranks has.
-    fn share(&self, share: f64) -> f64 {
-        let count = (f64::from(KEYS) * share) as usize;
-        self.sums[count.clamp(1, self.sums.len()) - 1] / self.sums[self.sums.len() - 1]
-    }
-}
-
 /// All keys once, in no order, so that flushed tables are wide.
 fn filled(disk: &Disk, options: &Options, seed: u64) -> Db {
     let db = open(disk, options);
@@ -130,7 +99,7 @@ fn read_round(db: &Db, disk: &Disk, zipf: &Zipf, hot: u32, dice: &mut Dice) -> f
 
 /// Rounds of reads; the share served fast in each.
 fn read_rounds(db: &Db, disk: &Disk, hot: u32, rounds: usize, seed: u64) -> Vec<f64> {
-    let (zipf, mut dice) = (Zipf::new(), Dice(seed));
+    let (zipf, mut dice) = (Zipf::new(KEYS), Dice(seed));
     (0..rounds)
         .map(|_| read_round(db, disk, &zipf, hot, &mut dice))
         .collect()
@@ -168,7 +137,7 @@ fn shares(list: &[f64]) -> String {
 /// whose hot keys begin on the slow tier.
 #[test]
 fn reads_of_hot_keys_move_to_the_fast_tier_and_to_nothing_like_it_without() {
-    let limit = Zipf::new().share(0.5);
+    let limit = Zipf::new(KEYS).share(0.5);
     println!(
         "limit: {:.1} % of reads, if half of the keys are fast",
         100.0 * limit
@@ -214,7 +183,7 @@ fn reads_of_hot_keys_move_to_the_fast_tier_and_to_nothing_like_it_without() {
 /// Figure 9: the hot keys become others all at once.
 #[test]
 fn a_hot_set_that_moves_is_followed() {
-    let limit = Zipf::new().share(0.5);
+    let limit = Zipf::new(KEYS).share(0.5);
     let disk = machine(2);
     let db = filled(&disk, &options("logstore").cooling_coefficient(0.99), 2);
     let before = read_rounds(&db, &disk, 100, 40, 8);
@@ -257,7 +226,7 @@ struct Written {
 
 /// Writes `count` times, skewed, with one read in ten writes if `reads`.
 fn write(db: &Db, disk: &Disk, count: u32, reads: bool, seed: u64) -> Written {
-    let (zipf, mut dice) = (Zipf::new(), Dice(seed));
+    let (zipf, mut dice) = (Zipf::new(KEYS), Dice(seed));
     let begun = db.stats();
     let mut seen_us = begun.now_us;
     let mut merges = 0;
@@ -352,7 +321,7 @@ fn a_crash_anywhere_in_its_merges_leaves_the_newest_versions() {
         let options = options("logstore").fast_share(0.4).newest_runs_merge(2);
         let db = filled(&disk, &options, 4);
         let mut newest: Vec<Option<u32>> = vec![Some(0); KEYS as usize];
-        let (zipf, mut dice) = (Zipf::new(), Dice(5));
+        let (zipf, mut dice) = (Zipf::new(KEYS), Dice(5));
         for n in 1..900 {
             let i = (1500 + zipf.draw(&mut dice)) % KEYS;
             match n % 9 {

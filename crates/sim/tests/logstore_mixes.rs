@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thermocline::{Db, DeviceProfile, Options, Tier};
-use thermocline_sim::Dice;
 use thermocline_sim::disk::Disk;
+use thermocline_sim::{Dice, Zipf};
 
 const KEYS: u32 = 4_000;
 const VALUE_BYTES: usize = 300;
@@ -60,31 +60,6 @@ fn key(i: u32) -> Vec<u8> {
 fn value(i: u32, n: u32) -> Vec<u8> {
     let mut dice = Dice(u64::from(i) << 32 | u64::from(n));
     (0..VALUE_BYTES).map(|_| dice.next() as u8).collect()
-}
-
-/// Plain Zipfian ranks with the paper's skew of 0.9: rank 0 is the most frequent.
-struct Zipf {
-    sums: Vec<f64>,
-}
-
-impl Zipf {
-    fn new() -> Zipf {
-        let mut sum = 0.0;
-        let weights = (1..=KEYS).map(|n| f64::from(n).powf(-0.9));
-        let sums = weights.map(|w| {
-            sum += w;
-            sum
-        });
-        Zipf {
-            sums: sums.collect(),
-        }
-    }
-
-    fn draw(&self, dice: &mut Dice) -> u32 {
-        let all = self.sums[self.sums.len() - 1];
-        let at = dice.below(1 << 50) as f64 / (1u64 << 50) as f64 * all;
-        self.sums.partition_point(|&s| s < at) as u32
-    }
 }
 
 /// Of a hundred operations; the rest are updates, or inserts where there are scans.
@@ -227,7 +202,7 @@ impl Outcome {
 }
 
 fn run(preset: &str, mix: Mix, slow_clock: bool) -> Outcome {
-    let zipf = Zipf::new();
+    let zipf = Zipf::new(KEYS);
     let mut run = Run::new(&options(preset), 1, slow_clock);
     let count = if mix.scans > 0 { KEYS } else { 2 * KEYS };
     let mut dice = Dice(5);
