@@ -69,6 +69,14 @@ fn seed_601183_a_log_whose_end_nothing_knows() {
     corruption::run(601_183, &mut Tally::default());
 }
 
+/// A copy of a table's meta beside it, and a manifest that had lost the edit which says
+/// in which keyspace the table is: repair put it into the default one, but of the copy it
+/// said that the table was lost, and nothing of its move.
+#[test]
+fn seed_701655_a_table_that_is_there_by_two_metas() {
+    corruption::run(701_655, &mut Tally::default());
+}
+
 /// The seal of a clean close written over earlier frames of the same file: the log then
 /// looked torn before anything in it was durable. The manifest now says at a close how
 /// far the log reaches.

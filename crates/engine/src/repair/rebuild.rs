@@ -18,7 +18,7 @@ use crate::log;
 use crate::open::DEFAULT_KEYSPACE;
 use crate::store::ObjectKind;
 use crate::table::salvage::{self, Entry, Piece};
-use crate::verify::find::{self, Found};
+use crate::verify::find::{self, Found, WithoutData};
 use crate::version::remains::Remains;
 
 impl Repair<'_> {
@@ -127,6 +127,7 @@ impl Repair<'_> {
         let objects = find::objects(&self.home)?;
         let mut found: BTreeMap<TableId, (KeyspaceId, Arc<TableMeta>)> = BTreeMap::new();
         let mut loaded = Vec::new();
+        let mut dataless = Vec::new();
         let mut taken = HashSet::new();
         for meta in objects.iter().filter(|o| o.name.kind == ObjectKind::Meta) {
             match find::table(&self.home, meta, &objects, &taken)? {
@@ -142,22 +143,7 @@ impl Repair<'_> {
                         ));
                     }
                 }
-                Found::WithoutData(without) => {
-                    if !known.tables.contains_key(&without.id)
-                        && !known.removed.contains(&without.id)
-                    {
-                        let why = "its data is not to be found";
-                        self.report.tables_lost.push(LostTable {
-                            table: without.id.0,
-                            keyspace: String::new(),
-                            range: without.range.to_string(),
-                            entries: without.entries,
-                            why: why.to_string(),
-                        });
-                        let (first, last) = (&without.range.start, &without.range.end);
-                        self.lose_range(without.id.0, first, last, why);
-                    }
-                }
+                Found::WithoutData(without) => dataless.push(without),
                 Found::Table(table) => {
                     let id = table.record.id;
                     if known.removed.contains(&id) {
@@ -185,6 +171,12 @@ impl Repair<'_> {
                     found.insert(id, (keyspace, Arc::new(meta)));
                 }
             }
+        }
+        // A second copy of a meta finds no data, and nothing is lost.
+        let is_known = |id| known.tables.contains_key(&id) || known.removed.contains(&id);
+        dataless.retain(|w| !is_known(w.id) && !found.contains_key(&w.id));
+        for without in dataless {
+            self.lose_dataless(&without);
         }
         self.number_loaded(&mut found, &loaded);
         for (id, (keyspace, record)) in &known.tables {
@@ -219,6 +211,20 @@ impl Repair<'_> {
             }
         }
         Ok(found.into_values().collect())
+    }
+
+    /// Says that a table was lost of which nothing but the meta is there.
+    fn lose_dataless(&mut self, without: &WithoutData) {
+        let why = "its data is not to be found";
+        self.report.tables_lost.push(LostTable {
+            table: without.id.0,
+            keyspace: String::new(),
+            range: without.range.to_string(),
+            entries: without.entries,
+            why: why.to_string(),
+        });
+        let (first, last) = (&without.range.start, &without.range.end);
+        self.lose_range(without.id.0, first, last, why);
     }
 
     /// Says that entries of a keyspace that is not known were lost.
