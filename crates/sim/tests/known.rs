@@ -77,6 +77,14 @@ fn seed_701655_a_table_that_is_there_by_two_metas() {
     corruption::run(701_655, &mut Tally::default());
 }
 
+/// A table's meta written over with another's, and the edit that named it damaged: of
+/// its data repair said that it was lost, but not of its range deletes, which reached
+/// beyond that.
+#[test]
+fn seed_800590_range_deletes_of_a_table_whose_meta_is_gone() {
+    corruption::run(800_590, &mut Tally::default());
+}
+
 /// The seal of a clean close written over earlier frames of the same file: the log then
 /// looked torn before anything in it was durable. The manifest now says at a close how
 /// far the log reaches.

@@ -255,6 +255,11 @@ impl Repair<'_> {
         if let (Some(first), Some(last)) = (keys.iter().min(), keys.iter().max()) {
             let why = format!("{} is of no table that is known", object.name);
             self.lose_range(object.name.id, first, last, &why);
+            // Range deletes stand in the meta, and reach beyond the keys of the data.
+            self.report.lost.push(format!(
+                "range deletes of the table of {}, if it had any: its meta is not to be found",
+                object.name
+            ));
         }
         Ok(())
     }

@@ -265,7 +265,9 @@ impl Excuses {
         let says = |words: &str| report.lost.iter().any(|l| l.contains(words));
         let ranges = report.key_ranges_lost.iter();
         Excuses {
-            all: says("the meta of a table cannot be read") || says("no manifest can be read"),
+            all: says("the meta of a table cannot be read")
+                || says("its meta is not to be found")
+                || says("no manifest can be read"),
             names: says("the name of keyspace"),
             empty: says("empty keyspaces"),
             mixed: says("no manifest can be read") || says("it is in the default one now"),
