@@ -85,6 +85,13 @@ fn seed_800590_range_deletes_of_a_table_whose_meta_is_gone() {
     corruption::run(800_590, &mut Tally::default());
 }
 
+/// A table's meta damaged, and its data written over with a longer object of another
+/// keyspace: its blocks, as far as they went, were taken for the table's own.
+#[test]
+fn seed_801837_the_beginning_of_another_tables_data() {
+    corruption::run(801_837, &mut Tally::default());
+}
+
 /// The seal of a clean close written over earlier frames of the same file: the log then
 /// looked torn before anything in it was durable. The manifest now says at a close how
 /// far the log reaches.

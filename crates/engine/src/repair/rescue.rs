@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use thermocline_model::cover::Cover;
-use thermocline_model::table::TableMeta;
+use thermocline_model::table::{Extent, TableMeta};
 
 use super::rewrite::{self, Merged, Plan};
 use super::{LostRange, Repair};
@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::store::{ObjectKind, ObjectName};
 use crate::table::Table;
 use crate::table::salvage::{self, Entry, Piece};
+use crate::verify::find;
 use crate::version::tree::OpenTable;
 
 impl Repair<'_> {
@@ -94,15 +95,16 @@ impl Repair<'_> {
             let Ok(reader) = self.home.store(extent).and_then(|s| s.open(name)) else {
                 return Ok(None);
             };
-            let end = reader
-                .size_bytes()
-                .min(extent.offset.saturating_add(extent.length));
+            let whole = extent.offset.saturating_add(extent.length);
+            let end = reader.size_bytes().min(whole);
             let mut bytes = vec![0; end.saturating_sub(extent.offset) as usize];
+            if reader.read_at(extent.offset, &mut bytes).is_err() {
+                return Ok(None);
+            }
             // A block says nothing of its table. Without the list that names
             // its checksum, it is taken for one of this table's only where the
             // object may still be the one that was written.
-            let maybe_another = listed.is_none() && bytes.len() as u64 != extent.length;
-            if maybe_another || reader.read_at(extent.offset, &mut bytes).is_err() {
+            if listed.is_none() && (reader.size_bytes() != whole || self.is_copy(extent, &bytes)?) {
                 return Ok(None);
             }
             for piece in salvage::pieces(&bytes) {
@@ -148,6 +150,24 @@ impl Repair<'_> {
             });
         }
         Ok(Some(entries))
+    }
+
+    /// Whether `bytes`, which lie where `extent` was, are another object's.
+    fn is_copy(&self, extent: &Extent, bytes: &[u8]) -> Result<bool> {
+        if crc32c::crc32c(bytes) == extent.checksum {
+            return Ok(false);
+        }
+        for other in find::objects(&self.home)? {
+            let is_here = (other.tier, other.name.id) == (extent.tier, extent.object.0);
+            let is_like = other.name.kind == ObjectKind::Data
+                && !is_here
+                && other.size_bytes == bytes.len() as u64;
+            // What cannot be read is like nothing.
+            if is_like && find::read(&self.home, &other).is_ok_and(|found| found == bytes) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The checksums of a table's blocks, if its meta can be read.
