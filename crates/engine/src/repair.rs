@@ -159,6 +159,9 @@ pub struct RepairReport {
     /// Whether later ones may have been lost as well: the log ends with damage
     /// in which nothing can be read.
     pub log_numbers_lost_or_later: bool,
+    /// Nothing says where the log began: entries up to this number are lost, if they
+    /// were not in tables.
+    pub log_start_unknown: Option<u64>,
     /// Nothing says where the log ended: entries from this number on are lost, if there
     /// were any.
     pub log_end_unknown: Option<u64>,

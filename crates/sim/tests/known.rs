@@ -92,6 +92,13 @@ fn seed_801837_the_beginning_of_another_tables_data() {
     corruption::run(801_837, &mut Tally::default());
 }
 
+/// The first log segment removed, and the manifest damaged where it said from which one on
+/// the log is needed: the log began later, and repair said nothing of it.
+#[test]
+fn seed_803301_a_log_whose_beginning_nothing_knows() {
+    corruption::run(803_301, &mut Tally::default());
+}
+
 /// The seal of a clean close written over earlier frames of the same file: the log then
 /// looked torn before anything in it was durable. The manifest now says at a close how
 /// far the log reaches.

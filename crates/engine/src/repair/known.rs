@@ -21,6 +21,8 @@ pub(super) struct Known {
     pub(super) next_keyspace: u32,
     /// Where the log begins, by the last edit that says so.
     pub(super) log_base: SeqNo,
+    /// The first segment that the log needs, by any edit.
+    pub(super) log_floor: u64,
     /// How far the log must reach, by the last edit that says so.
     pub(super) log_reach: SeqNo,
     /// The next number before any edit that cannot be read.
@@ -79,7 +81,8 @@ impl Known {
                 }
                 Change::SetLogBase { seq } => known.log_base = known.log_base.max(*seq),
                 Change::SetLogReach { seq } => known.log_reach = *seq,
-                Change::SetFlushed { .. } | Change::SetLogFloor { .. } => {}
+                Change::SetLogFloor { segment } => known.log_floor = known.log_floor.max(*segment),
+                Change::SetFlushed { .. } => {}
             }
         }
         known

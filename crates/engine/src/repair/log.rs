@@ -154,6 +154,34 @@ impl Repair<'_> {
         Ok(())
     }
 
+    /// Where the manifest may have lost from where on the log is needed, at least from
+    /// `known_floor`: unless what stood before segment `floor`, the first there is, is not
+    /// needed for certain, it may have been lost.
+    pub(super) fn note_log_start(&mut self, floor: u64, known_floor: u64) -> Result<()> {
+        let directory = self.options.log_directory();
+        let mut segments = log::list_segments(&*self.environment.file_system, directory)?;
+        segments.retain(|&(s, _)| s >= floor && !self.segments.contains(&s));
+        let Some(&(first, _)) = segments.first() else {
+            return Ok(());
+        };
+        let (mut before, mut start) = (0, None);
+        let path = log::segment_path(directory, first);
+        // What cannot be read has been reported.
+        let _ = log::scan_frames(self.environment, &path, Some(self.store_id), &mut |found| {
+            match found {
+                Found::Header(header) => before = header.previous_segment,
+                Found::Frame { first_seq, .. } => start = start.or(Some(first_seq)),
+                Found::Damaged { .. } | Found::Zeros { .. } => {}
+            }
+            Ok(())
+        });
+        if before > 0 && before >= known_floor {
+            let last = start.map_or(self.last_seq, |s| SeqNo(s.0.saturating_sub(1)));
+            self.report.log_start_unknown = Some(last.0);
+        }
+        Ok(())
+    }
+
     /// Where the manifest may have lost how far the log must reach: unless the seal of
     /// a clean close stands at its end, there may have been more behind `last`.
     pub(super) fn note_log_end(&mut self, floor: u64, last: SeqNo) -> Result<()> {

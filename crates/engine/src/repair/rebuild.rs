@@ -47,6 +47,7 @@ impl Repair<'_> {
         let tables = self.find_tables(&known)?;
         let floor = self.lowest_segment(remains.version.as_ref().map_or(0, |v| v.log_floor))?;
         let mut log = self.read_log(floor, known.log_base, known.log_reach, true)?;
+        self.note_log_start(floor, known.log_floor)?;
         self.note_log_end(floor, log.last.max(known.log_base))?;
         self.last_seq = self.last_seq.max(log.last);
         for (_, table) in &tables {

@@ -104,6 +104,12 @@ impl Repair<'_> {
                 "log entries numbered {first} to {last}{later}, but for those in tables"
             ));
         }
+        if let Some(last) = report.log_start_unknown {
+            report.lost.push(format!(
+                "log entries numbered up to {last}, if there were any that are not in tables: nothing \
+                 says where the log began"
+            ));
+        }
         if let Some(first) = report.log_end_unknown {
             report.lost.push(format!(
                 "log entries numbered {first} and later, if there were any, but for those in tables: \
@@ -112,6 +118,7 @@ impl Repair<'_> {
         }
         if !report.key_ranges_lost.is_empty()
             || report.log_numbers_lost.is_some()
+            || report.log_start_unknown.is_some()
             || report.log_end_unknown.is_some()
         {
             report.notes.push(

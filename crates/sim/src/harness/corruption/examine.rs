@@ -256,6 +256,8 @@ pub(super) struct Excuses {
     pub(super) mixed: bool,
     ranges: Vec<(String, Vec<u8>, Vec<u8>)>,
     numbers: Option<(u64, u64)>,
+    /// Up to this one the log may have lost them.
+    until: u64,
     /// What came after this number a crash may have taken.
     since: u64,
 }
@@ -281,6 +283,7 @@ impl Excuses {
                 (None, Some(first)) => Some((first, u64::MAX)),
                 (lost, _) => lost,
             },
+            until: report.log_start_unknown.unwrap_or(0),
             since: match allowed {
                 Allowed::Right => u64::MAX,
                 Allowed::Since(durable) => durable,
@@ -296,7 +299,7 @@ impl Excuses {
         let (first, last) = self.numbers.unwrap_or((1, 0));
         let numbered = || {
             ever.iter()
-                .any(|(n, _)| (first..=last).contains(n) || *n > self.since)
+                .any(|(n, _)| (first..=last).contains(n) || *n > self.since || *n <= self.until)
         };
         self.all
             || self.names && keyspace != DEFAULT_KEYSPACE
