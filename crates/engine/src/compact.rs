@@ -110,8 +110,16 @@ impl Engine {
             if scheduler.running == 0 && !self.has_flushable() {
                 return Ok(());
             }
-            self.done.wait_for(&mut scheduler, BUSY_WAIT);
-            drop(scheduler);
+            let backoff_us = scheduler.backoff_us(self.environment.clock.now_micros());
+            if backoff_us > 0 && scheduler.running == 0 {
+                // Nobody is about to end a job: only time helps.
+                drop(scheduler);
+                let wait = Duration::from_micros(backoff_us).min(BUSY_WAIT);
+                self.environment.clock.sleep(wait);
+            } else {
+                self.done.wait_for(&mut scheduler, BUSY_WAIT);
+                drop(scheduler);
+            }
             if self.counters.job_errors.get() > errors
                 && let Some(error) = self.counters.last_error()
             {

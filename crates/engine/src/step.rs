@@ -97,6 +97,15 @@ impl Scheduler {
             not_before_us: 0,
         }
     }
+
+    /// For how long no job is planned, because one has just failed.
+    pub(crate) fn backoff_us(&self, now_us: u64) -> u64 {
+        match self.not_before_us.saturating_sub(now_us) {
+            // A longer wait was never asked for: the clock went back.
+            wait_us if wait_us > BACKOFF_MICROS => 0,
+            wait_us => wait_us,
+        }
+    }
 }
 
 /// A job whose tables are marked busy.
@@ -285,11 +294,7 @@ impl Engine {
             return None;
         }
         let mut scheduler = self.scheduler.lock();
-        let wait = scheduler
-            .not_before_us
-            .saturating_sub(self.environment.clock.now_micros());
-        // A longer wait was never asked for: the clock went back.
-        if (1..=BACKOFF_MICROS).contains(&wait) {
+        if scheduler.backoff_us(self.environment.clock.now_micros()) > 0 {
             return None;
         }
         let scene = self.scene(&mut scheduler);
