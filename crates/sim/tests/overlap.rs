@@ -285,16 +285,23 @@ fn an_iterator_dropped_in_the_middle_leaves_nothing_behind() {
     db.compact_range(None, None).unwrap();
     drop(kept);
     db.settle().unwrap();
-    // Only a read that is under way may hold an object, until it ends.
+    let data_objects = || {
+        let objects = std::fs::read_dir(directory.path()).unwrap();
+        let names = objects.map(|entry| entry.unwrap().file_name());
+        let data = names.filter(|name| name.to_string_lossy().ends_with(".data"));
+        data.count()
+    };
+    // Only a read that is under way may hold an object, until it ends; then the
+    // background deletes it.
     let patience = Instant::now();
-    while slow.open_and_deleted() > 0 || slow.open_objects() > db.tables().len() {
+    while slow.open_and_deleted() > 0
+        || slow.open_objects() > db.tables().len()
+        || data_objects() > db.tables().len()
+    {
         assert!(patience.elapsed() < Duration::from_secs(20), "still open");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let objects = std::fs::read_dir(directory.path()).unwrap();
-    let names = objects.map(|entry| entry.unwrap().file_name());
-    let data = names.filter(|name| name.to_string_lossy().ends_with(".data"));
-    assert_eq!(data.count(), db.tables().len());
+    assert_eq!(data_objects(), db.tables().len());
     db.close().unwrap();
     assert_eq!(slow.open_objects(), 0);
 }
