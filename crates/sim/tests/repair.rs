@@ -35,6 +35,15 @@ fn set(image: &mut Image, path: &Path, bytes: &[u8]) {
     image.insert(path.to_path_buf(), Arc::from(bytes));
 }
 
+/// The store's files with a bit of one flipped.
+fn flipped(store: &Small, path: &Path, at: usize) -> Image {
+    let mut bytes = store.image[path].to_vec();
+    bytes[at] ^= 1;
+    let mut image = store.image.clone();
+    set(&mut image, path, &bytes);
+    image
+}
+
 fn kind_of_refusal(store: &Small, image: &Image) -> ErrorKind {
     let disk = disk_of(image, &store.options, 1);
     let error = Db::open_in(store.options.clone(), &disk.environment()).unwrap_err();
@@ -207,10 +216,7 @@ fn tables_that_may_be_of_a_lost_keyspace_are_reported() {
 fn a_damaged_log_segment_that_nothing_needs_does_not_keep_a_store_closed() {
     let store = small("one tier");
     let (manifest, log) = (file(&store.image, "MANIFEST"), file(&store.image, ".log"));
-    let mut image = store.image.clone();
-    let mut bytes = store.image[&manifest].to_vec();
-    bytes[300] ^= 1;
-    set(&mut image, &manifest, &bytes);
+    let image = flipped(&store, &manifest, 300);
     let disk = disk_of(&image, &store.options, 1);
     let report = repair_in(store.options.clone(), &disk.environment()).unwrap();
     assert!(!disk.files().contains_key(&log), "{report}");
@@ -249,10 +255,7 @@ fn a_log_that_ends_in_damage_may_have_lost_more_than_can_be_counted() {
 fn where_a_damaged_manifest_does_not_say_how_far_the_log_reached_its_seal_does() {
     let store = small("one tier");
     let (manifest, log) = (file(&store.image, "MANIFEST"), file(&store.image, ".log"));
-    let mut image = store.image.clone();
-    let mut bytes = store.image[&manifest].to_vec();
-    bytes[300] ^= 1;
-    set(&mut image, &manifest, &bytes);
+    let mut image = flipped(&store, &manifest, 300);
     let (report, _) = repaired(&store, &image);
     assert_eq!(report.log_end_unknown, None, "{report}");
     let whole = store.image[&log].clone();

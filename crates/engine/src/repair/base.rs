@@ -95,10 +95,8 @@ impl Repair<'_> {
         }
         if store_id.is_none() {
             // The segments of the log say whose they are.
-            for (segment, _) in
-                log::list_segments(&*self.environment.file_system, self.options.log_directory())?
-            {
-                let path = log::segment_path(self.options.log_directory(), segment);
+            for (segment, _) in self.log_segments()? {
+                let path = self.log_path(segment);
                 let _ = log::scan_frames(self.environment, &path, None, &mut |found| {
                     if let Found::Header(header) = found {
                         store_id.get_or_insert(header.store_id);

@@ -1,6 +1,7 @@
 //! Reading the log as far as it is sound, and planning where to cut it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use thermocline_model::cover::RangeDelete;
 use thermocline_model::key::{Kind, SeqNo};
@@ -24,6 +25,15 @@ pub(super) struct LogRemains {
 }
 
 impl Repair<'_> {
+    /// The segments of the log and their sizes, oldest first.
+    pub(super) fn log_segments(&self) -> Result<Vec<(u64, u64)>> {
+        log::list_segments(&*self.environment.file_system, self.options.log_directory())
+    }
+
+    pub(super) fn log_path(&self, segment: u64) -> PathBuf {
+        log::segment_path(self.options.log_directory(), segment)
+    }
+
     /// Reads the log as far as it is sound, from segment `floor` on, which begins
     /// after the number `base`; it was to reach the number `reach`. Entries are kept if `wanted`.
     pub(super) fn read_log(
@@ -96,10 +106,8 @@ impl Repair<'_> {
     /// how they came here; the log may well be whole without them.
     fn strangers(&self, floor: u64) -> Result<Vec<u64>> {
         let mut strangers = Vec::new();
-        for (segment, _) in
-            log::list_segments(&*self.environment.file_system, self.options.log_directory())?
-        {
-            let path = log::segment_path(self.options.log_directory(), segment);
+        for (segment, _) in self.log_segments()? {
+            let path = self.log_path(segment);
             let scan = |_: Found<'_>| Ok(());
             let scanned =
                 log::scan_frames(self.environment, &path, Some(self.store_id), &mut { scan });
@@ -118,13 +126,11 @@ impl Repair<'_> {
     fn report_log_loss(&mut self, floor: u64, reach: SeqNo, last: SeqNo) -> Result<()> {
         let mut highest = last.max(reach);
         let mut is_open_ended = false;
-        for (segment, _) in
-            log::list_segments(&*self.environment.file_system, self.options.log_directory())?
-        {
+        for (segment, _) in self.log_segments()? {
             if segment < floor {
                 continue;
             }
-            let path = log::segment_path(self.options.log_directory(), segment);
+            let path = self.log_path(segment);
             // What cannot be read has been reported.
             let _ = log::scan_frames(self.environment, &path, Some(self.store_id), &mut |found| {
                 match found {
@@ -158,14 +164,13 @@ impl Repair<'_> {
     /// `known_floor`: unless what stood before segment `floor`, the first there is, is not
     /// needed for certain, it may have been lost.
     pub(super) fn note_log_start(&mut self, floor: u64, known_floor: u64) -> Result<()> {
-        let directory = self.options.log_directory();
-        let mut segments = log::list_segments(&*self.environment.file_system, directory)?;
+        let mut segments = self.log_segments()?;
         segments.retain(|&(s, _)| s >= floor && !self.segments.contains(&s));
         let Some(&(first, _)) = segments.first() else {
             return Ok(());
         };
         let (mut before, mut start) = (0, None);
-        let path = log::segment_path(directory, first);
+        let path = self.log_path(first);
         // What cannot be read has been reported.
         let _ = log::scan_frames(self.environment, &path, Some(self.store_id), &mut |found| {
             match found {
@@ -186,13 +191,11 @@ impl Repair<'_> {
     /// a clean close stands at its end, there may have been more behind `last`.
     pub(super) fn note_log_end(&mut self, floor: u64, last: SeqNo) -> Result<()> {
         let mut is_sealed = false;
-        for (segment, _) in
-            log::list_segments(&*self.environment.file_system, self.options.log_directory())?
-        {
+        for (segment, _) in self.log_segments()? {
             if segment < floor || self.segments.contains(&segment) {
                 continue;
             }
-            let path = log::segment_path(self.options.log_directory(), segment);
+            let path = self.log_path(segment);
             is_sealed = false;
             // What cannot be read has been reported.
             let _ = log::scan_frames(self.environment, &path, Some(self.store_id), &mut |found| {
@@ -214,8 +217,7 @@ impl Repair<'_> {
 
     /// Plans to keep the log up to its damage.
     pub(super) fn cut_log(&mut self, floor: u64, log: &LogRemains) -> Result<()> {
-        let segments =
-            log::list_segments(&*self.environment.file_system, self.options.log_directory())?;
+        let segments = self.log_segments()?;
         // A link of the chain stays even if it has no frames: without it, what
         // follows would count as torn off. All others go: what they claim would
         // make the rest look damaged again.
@@ -235,7 +237,7 @@ impl Repair<'_> {
         let mut next = Some(last).filter(|&last| last > 0);
         while let Some(segment) = next.take() {
             chain.insert(segment);
-            let path = log::segment_path(self.options.log_directory(), segment);
+            let path = self.log_path(segment);
             // One that cannot be read says of none before it.
             let _ = log::scan_frames(self.environment, &path, Some(self.store_id), &mut |found| {
                 if let Found::Header(header) = found {
@@ -250,8 +252,7 @@ impl Repair<'_> {
 
     /// The lowest log segment there is, from `floor` on.
     pub(super) fn lowest_segment(&self, floor: u64) -> Result<u64> {
-        let segments =
-            log::list_segments(&*self.environment.file_system, self.options.log_directory())?;
+        let segments = self.log_segments()?;
         Ok(segments
             .iter()
             .map(|s| s.0)

@@ -14,7 +14,6 @@ use super::known::Known;
 use super::rewrite::{self, Merged, Plan};
 use super::{LostRange, LostTable, Repair};
 use crate::error::Result;
-use crate::log;
 use crate::open::DEFAULT_KEYSPACE;
 use crate::store::ObjectKind;
 use crate::table::salvage::{self, Entry, Piece};
@@ -110,8 +109,7 @@ impl Repair<'_> {
             );
         }
         // What the log held is in tables now.
-        let segments =
-            log::list_segments(&*self.environment.file_system, self.options.log_directory())?;
+        let segments = self.log_segments()?;
         version.log_floor = segments.last().map_or(0, |s| s.0 + 1).max(floor);
         self.segments = segments.iter().map(|s| s.0).collect();
         for keyspace in version.keyspaces.values_mut() {

@@ -217,11 +217,7 @@ impl Workload {
     #[must_use]
     pub fn moves(seed: u64, mapped: bool) -> Workload {
         let mut dice = Dice(seed ^ 1);
-        let mut making = vec![Act::Open(Room::Plenty)];
-        // Several tables more than little room takes.
-        let loaded = |n: u64| (format!("k{n:02}m").into_bytes(), vec![n as u8; 800]);
-        making.push(Act::Load("default".into(), (0..30).map(loaded).collect()));
-        writes(&mut dice, 8, &mut making);
+        let mut making = loaded(&mut dice);
         making.extend([Act::Compact, Act::Close]);
         let setting = Setting::plain(mapped);
         let (base, before) = made(&machine(seed, mapped), &making, setting);
@@ -252,10 +248,7 @@ impl Workload {
             mapped,
             shape: Shape::Priced,
         };
-        let mut making = vec![Act::Open(Room::Plenty)];
-        let loaded = |n: u64| (format!("k{n:02}m").into_bytes(), vec![n as u8; 800]);
-        making.push(Act::Load("default".into(), (0..30).map(loaded).collect()));
-        writes(&mut dice, 8, &mut making);
+        let mut making = loaded(&mut dice);
         making.extend([Act::Compact, Act::Settle, Act::Close]);
         let (base, before) = made(&machine(seed, mapped), &making, setting);
         let mut acts = vec![Act::Open(Room::Little), Act::Settle];
@@ -285,10 +278,7 @@ impl Workload {
             mapped,
             shape: Shape::Staged,
         };
-        let mut making = vec![Act::Open(Room::Plenty)];
-        let loaded = |n: u64| (format!("k{n:02}m").into_bytes(), vec![n as u8; 800]);
-        making.push(Act::Load("default".into(), (0..30).map(loaded).collect()));
-        writes(&mut dice, 8, &mut making);
+        let mut making = loaded(&mut dice);
         making.extend([Act::Compact, Act::Close]);
         let (base, before) = made(&machine(seed, mapped), &making, setting);
         let mut acts = vec![Act::Open(Room::Little)];
@@ -496,6 +486,18 @@ fn plain_options(room: Room, mapped: bool) -> Options {
         .reserve_bytes(0)
         .background_threads(0)
         .cuts(vec![b"k20".to_vec()])
+}
+
+/// Makes a store of several tables more than little room takes.
+fn loaded(dice: &mut Dice) -> Vec<Act> {
+    let entry = |n: u64| (format!("k{n:02}m").into_bytes(), vec![n as u8; 800]);
+    let entries = (0..30).map(entry).collect();
+    let mut acts = vec![
+        Act::Open(Room::Plenty),
+        Act::Load("default".into(), entries),
+    ];
+    writes(dice, 8, &mut acts);
+    acts
 }
 
 /// What `acts` make of a machine, and what its store then holds.
