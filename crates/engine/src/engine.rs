@@ -13,17 +13,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use thermocline_model::check;
-use thermocline_model::cuts::Cuts;
 use thermocline_model::edit::{Change, Edit};
 use thermocline_model::key::{Prefix, SeqNo};
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{TierId, TierState};
-use thermocline_model::version::{KeyspaceId, Version};
+use thermocline_model::version::{KeyspaceId, Part, Tiny, Version};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::log::{LocalLog, LogSyncer};
-use crate::memory::{ArenaPool, Memtable, MemtableOptions};
+use crate::memory::{ArenaPool, TinyCounts};
 use crate::options::{Options, Tier};
 use crate::publish::Published;
 use crate::stats::{Counters, TierCounters};
@@ -34,81 +33,13 @@ use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{OpenTable, TableHome, Tree};
 
+mod parts;
+
+pub(crate) use parts::{LiveMemtable, PartView, ReadView};
+
 /// Range deletes in one memtable beyond which it is sealed: they are kept in
 /// a list that is copied for each new one.
 pub(crate) const RANGE_DELETES_MAX: usize = 512;
-
-/// A memtable with what the log and the flush must know of it.
-pub(crate) struct LiveMemtable {
-    pub(crate) table: Arc<Memtable>,
-    /// The oldest log segment with an entry of it; `u64::MAX` while empty.
-    pub(crate) oldest_segment: AtomicU64,
-    /// The newest entry that was assigned to it.
-    pub(crate) last_seq: AtomicU64,
-    /// The oldest entry that was assigned to it, or older; `u64::MAX` while empty.
-    pub(crate) first_seq: AtomicU64,
-    /// Writers that were assigned entries and have not inserted them yet.
-    pub(crate) pending: AtomicUsize,
-}
-
-impl std::fmt::Debug for LiveMemtable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LiveMemtable")
-            .field("size_bytes", &self.table.size_bytes())
-            .finish_non_exhaustive()
-    }
-}
-
-impl LiveMemtable {
-    fn new(options: &Options, prefix: Prefix, pool: &Arc<ArenaPool>) -> Arc<LiveMemtable> {
-        let table = Memtable::new(MemtableOptions {
-            capacity_bytes: options.memtable_capacity(),
-            prefix,
-            filter: true,
-            pool: Arc::clone(pool),
-        });
-        Arc::new(LiveMemtable {
-            table: Arc::new(table),
-            oldest_segment: AtomicU64::new(u64::MAX),
-            last_seq: AtomicU64::new(0),
-            first_seq: AtomicU64::new(u64::MAX),
-            pending: AtomicUsize::new(0),
-        })
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.oldest_segment.load(Ordering::Acquire) == u64::MAX
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.table.is_full() || self.table.range_deletes().len() >= RANGE_DELETES_MAX
-    }
-}
-
-/// The memtables of a part as reads see them.
-#[derive(Clone, Debug)]
-pub(crate) struct PartView {
-    pub(crate) active: Arc<LiveMemtable>,
-    /// Newest first.
-    pub(crate) sealed: Vec<Arc<LiveMemtable>>,
-    /// Bytes of memtables that were flushed since the store was opened.
-    pub(crate) flushed_bytes: Arc<AtomicU64>,
-}
-
-impl PartView {
-    /// All memtables, newest first.
-    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<LiveMemtable>> {
-        std::iter::once(&self.active).chain(&self.sealed)
-    }
-}
-
-/// Everything a read needs of a keyspace: an immutable picture.
-#[derive(Debug)]
-pub(crate) struct ReadView {
-    pub(crate) cuts: Arc<Cuts>,
-    pub(crate) parts: Vec<PartView>,
-    pub(crate) tree: Arc<Tree>,
-}
 
 /// A keyspace in memory.
 #[derive(Debug)]
@@ -260,9 +191,26 @@ impl Engine {
         keyspace: &thermocline_model::Keyspace,
         tree: Arc<Tree>,
     ) -> Arc<Space> {
-        let part = |_| PartView {
-            active: LiveMemtable::new(options, Prefix::default(), arenas),
+        let memtable = || LiveMemtable::new(options, Prefix::default(), arenas);
+        let moves = options.moves_cuts();
+        let part = |(at, part): (usize, &Part)| PartView {
+            active: memtable(),
+            twins: match moves {
+                true => (0..part.duplicates).map(|_| memtable()).collect(),
+                false => Vec::new(),
+            },
             sealed: Vec::new(),
+            by_number: moves && part.duplicates > 0,
+            tiny: moves.then(|| {
+                let whole = Tiny {
+                    start: keyspace.cuts.interval(at).0.unwrap_or_default().into(),
+                    writes: 0,
+                };
+                Arc::new(match part.tiny.is_empty() {
+                    true => TinyCounts::new(&[whole]),
+                    false => TinyCounts::new(&part.tiny),
+                })
+            }),
             flushed_bytes: Arc::default(),
         };
         Arc::new(Space {
@@ -270,7 +218,7 @@ impl Engine {
             name: keyspace.name.clone(),
             view: ArcSwap::from_pointee(ReadView {
                 cuts: Arc::new(keyspace.cuts.clone()),
-                parts: keyspace.parts.iter().map(part).collect(),
+                parts: keyspace.parts.iter().enumerate().map(part).collect(),
                 tree,
             }),
             dropped: AtomicBool::new(false),
@@ -510,13 +458,22 @@ impl Engine {
         Ok(())
     }
 
-    /// The lowest log segment that some memtable still needs.
-    pub(crate) fn log_floor(&self, without: &[Arc<LiveMemtable>]) -> u64 {
+    /// The lowest log segment that some memtable still needs, but for those `without`
+    /// which a flush of one part of a keyspace makes superfluous in that part.
+    pub(crate) fn log_floor(
+        &self,
+        flushed: (KeyspaceId, u32),
+        without: &[Arc<LiveMemtable>],
+    ) -> u64 {
         // Read first: a memtable that gets its first entry from here on gets
         // it in this segment or a later one.
         let mut floor = self.log_segment.load(Ordering::Acquire);
         for space in self.spaces.load().values() {
-            for part in &space.view.load().parts {
+            for (part, number) in space.view.load().parts.iter().zip(0..) {
+                let without = match (space.id, number) == flushed {
+                    true => without,
+                    false => &[],
+                };
                 for memtable in part.memtables() {
                     if !without.iter().any(|w| Arc::ptr_eq(w, memtable)) {
                         floor = floor.min(memtable.oldest_segment.load(Ordering::Acquire));

@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::codec::{Reader, Writer};
 use crate::cuts::Cuts;
 use crate::key::SeqNo;
-use crate::range::KeyRange;
-use crate::table::{Extent, ObjectId, TableId, TableMeta};
-use crate::tier::TierId;
-use crate::version::{Keyspace, KeyspaceId, LEVELS_MAX, Level, Part, Run, RunId, Slot, Version};
+use crate::recut::recut;
+use crate::table::{TableId, TableMeta};
+use crate::version::{
+    Ahead, Keyspace, KeyspaceId, LEVELS_MAX, Level, Part, Run, RunId, Slot, Tiny, Version,
+};
+
+mod bytes;
 
 /// One change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -30,8 +32,7 @@ pub enum Change {
         /// Its cuts.
         cuts: Cuts,
     },
-    /// A keyspace is cut anew. Only one whose parts have no tables: levels below
-    /// them are not divided by cuts.
+    /// A keyspace is cut anew; see [`crate::recut`] for what becomes of its parts.
     SetCuts {
         /// Which.
         keyspace: KeyspaceId,
@@ -79,6 +80,26 @@ pub enum Change {
         part: u32,
         /// Up to this number.
         flushed: SeqNo,
+    },
+    /// Keys of a part have reached tables further than the rest of it.
+    SetAhead {
+        /// In which keyspace.
+        keyspace: KeyspaceId,
+        /// The part.
+        part: u32,
+        /// Which keys, and how far.
+        ahead: Ahead,
+    },
+    /// A part's tiny ranges, and how often it is duplicated.
+    SetTiny {
+        /// In which keyspace.
+        keyspace: KeyspaceId,
+        /// The part.
+        part: u32,
+        /// See [`Part::duplicates`].
+        duplicates: u32,
+        /// See [`Part::tiny`].
+        tiny: Vec<Tiny>,
     },
     /// Log segments below this number are not needed.
     SetLogFloor {
@@ -155,6 +176,21 @@ impl Edit {
                     part: index,
                     flushed: part.flushed,
                 });
+                for ahead in &part.ahead {
+                    changes.push(Change::SetAhead {
+                        keyspace: id,
+                        part: index,
+                        ahead: ahead.clone(),
+                    });
+                }
+                if part.duplicates > 0 || !part.tiny.is_empty() {
+                    changes.push(Change::SetTiny {
+                        keyspace: id,
+                        part: index,
+                        duplicates: part.duplicates,
+                        tiny: part.tiny.clone(),
+                    });
+                }
             }
             for slot in keyspace.slots() {
                 let mut behind = None;
@@ -236,21 +272,7 @@ fn apply(change: &Change, version: &mut Version) -> Result<(), String> {
             version.next_keyspace = version.next_keyspace.max(after);
         }
         Change::SetCuts { keyspace, cuts } => {
-            let keyspace = keyspace_mut(version, *keyspace)?;
-            let first = keyspace.parts.first().map_or(SeqNo::ZERO, |p| p.flushed);
-            let uncut = |p: &Part| p.newest.runs.is_empty() && p.flushed == first;
-            if !keyspace.parts.iter().all(uncut) {
-                return Err(format!(
-                    "keyspace {} has tables in its parts, or parts flushed at different times",
-                    keyspace.id
-                ));
-            }
-            let part = Part {
-                flushed: first,
-                newest: Level::default(),
-            };
-            keyspace.parts = vec![part; cuts.parts()];
-            keyspace.cuts = cuts.clone();
+            recut(keyspace_mut(version, *keyspace)?, cuts);
         }
         Change::DropKeyspace { keyspace } => {
             if version.keyspaces.remove(keyspace).is_none() {
@@ -317,12 +339,24 @@ fn apply(change: &Change, version: &mut Version) -> Result<(), String> {
             part,
             flushed,
         } => {
-            let keyspace = keyspace_mut(version, *keyspace)?;
-            let part = keyspace
-                .parts
-                .get_mut(*part as usize)
-                .ok_or_else(|| format!("part {part} does not exist"))?;
-            part.flushed = part.flushed.max(*flushed);
+            part_mut(version, *keyspace, *part)?.set_flushed(*flushed);
+        }
+        Change::SetAhead {
+            keyspace,
+            part,
+            ahead,
+        } => part_mut(version, *keyspace, *part)?
+            .ahead
+            .push(ahead.clone()),
+        Change::SetTiny {
+            keyspace,
+            part,
+            duplicates,
+            tiny,
+        } => {
+            let part = part_mut(version, *keyspace, *part)?;
+            part.duplicates = *duplicates;
+            part.tiny.clone_from(tiny);
         }
         Change::SetLogFloor { segment } => version.log_floor = version.log_floor.max(*segment),
         Change::SetLogBase { seq } => version.log_base = version.log_base.max(*seq),
@@ -347,6 +381,11 @@ fn keyspace_mut(version: &mut Version, id: KeyspaceId) -> Result<&mut Keyspace, 
         .ok_or_else(|| format!("keyspace {id} does not exist"))
 }
 
+fn part_mut(version: &mut Version, id: KeyspaceId, part: u32) -> Result<&mut Part, String> {
+    let part_of = keyspace_mut(version, id)?.parts.get_mut(part as usize);
+    part_of.ok_or_else(|| format!("part {part} does not exist"))
+}
+
 fn slot_mut(keyspace: &mut Keyspace, slot: Slot) -> Result<&mut Level, String> {
     match slot {
         Slot::Newest(part) => {
@@ -369,296 +408,4 @@ fn slot_mut(keyspace: &mut Keyspace, slot: Slot) -> Result<&mut Level, String> {
 
 fn level_mut(version: &mut Version, id: KeyspaceId, slot: Slot) -> Result<&mut Level, String> {
     slot_mut(keyspace_mut(version, id)?, slot)
-}
-
-impl Edit {
-    /// The byte encoding.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.length(self.changes.len());
-        for change in &self.changes {
-            encode_change(change, &mut w);
-        }
-        w.finish()
-    }
-
-    /// The edit encoded in `bytes`.
-    ///
-    /// # Errors
-    /// In words, when the bytes are not an edit.
-    pub fn decode(bytes: &[u8]) -> Result<Edit, String> {
-        let mut r = Reader::new(bytes);
-        let count = r.length()?;
-        let mut changes = Vec::new();
-        for _ in 0..count {
-            changes.push(decode_change(&mut r)?);
-        }
-        r.end()?;
-        Ok(Edit { changes })
-    }
-}
-
-fn encode_change(change: &Change, w: &mut Writer) {
-    match change {
-        Change::AddKeyspace {
-            keyspace,
-            name,
-            cuts,
-        } => {
-            w.byte(1);
-            w.number(keyspace.0.into());
-            w.bytes(name.as_bytes());
-            encode_cuts(cuts, w);
-        }
-        Change::SetCuts { keyspace, cuts } => {
-            w.byte(11);
-            w.number(keyspace.0.into());
-            encode_cuts(cuts, w);
-        }
-        Change::DropKeyspace { keyspace } => {
-            w.byte(2);
-            w.number(keyspace.0.into());
-        }
-        Change::AddTable {
-            keyspace,
-            slot,
-            run,
-            behind,
-            table,
-        } => {
-            w.byte(3);
-            w.number(keyspace.0.into());
-            encode_slot(*slot, w);
-            w.number(run.0);
-            w.number(behind.map_or(0, |b| b.0));
-            encode_table(table, w);
-        }
-        Change::RemoveTable { keyspace, table } => {
-            w.byte(4);
-            w.number(keyspace.0.into());
-            w.number(table.0);
-        }
-        Change::ReplaceTable { keyspace, table } => {
-            w.byte(5);
-            w.number(keyspace.0.into());
-            encode_table(table, w);
-        }
-        Change::SetFlushed {
-            keyspace,
-            part,
-            flushed,
-        } => {
-            w.byte(6);
-            w.number(keyspace.0.into());
-            w.number((*part).into());
-            w.number(flushed.0);
-        }
-        Change::SetLogFloor { segment } => {
-            w.byte(7);
-            w.number(*segment);
-        }
-        Change::SetLogBase { seq } => {
-            w.byte(10);
-            w.number(seq.0);
-        }
-        Change::SetLogReach { seq } => {
-            w.byte(9);
-            w.number(seq.0);
-        }
-        Change::SetCounters {
-            next_id,
-            next_keyspace,
-            last_seq,
-        } => {
-            w.byte(8);
-            w.number(*next_id);
-            w.number((*next_keyspace).into());
-            w.number(last_seq.0);
-        }
-    }
-}
-
-fn decode_change(r: &mut Reader<'_>) -> Result<Change, String> {
-    Ok(match r.byte()? {
-        1 => {
-            let keyspace = KeyspaceId(r.number32()?);
-            let name = String::from_utf8(r.bytes()?.to_vec())
-                .map_err(|_| "a keyspace name is not UTF-8".to_string())?;
-            Change::AddKeyspace {
-                keyspace,
-                name,
-                cuts: decode_cuts(r)?,
-            }
-        }
-        2 => Change::DropKeyspace {
-            keyspace: KeyspaceId(r.number32()?),
-        },
-        3 => Change::AddTable {
-            keyspace: KeyspaceId(r.number32()?),
-            slot: decode_slot(r)?,
-            run: RunId(r.number()?),
-            behind: Some(r.number()?).filter(|&b| b != 0).map(RunId),
-            table: Arc::new(decode_table(r)?),
-        },
-        4 => Change::RemoveTable {
-            keyspace: KeyspaceId(r.number32()?),
-            table: TableId(r.number()?),
-        },
-        5 => Change::ReplaceTable {
-            keyspace: KeyspaceId(r.number32()?),
-            table: Arc::new(decode_table(r)?),
-        },
-        6 => Change::SetFlushed {
-            keyspace: KeyspaceId(r.number32()?),
-            part: r.number32()?,
-            flushed: SeqNo(r.number()?),
-        },
-        7 => Change::SetLogFloor {
-            segment: r.number()?,
-        },
-        8 => Change::SetCounters {
-            next_id: r.number()?,
-            next_keyspace: r.number32()?,
-            last_seq: SeqNo(r.number()?),
-        },
-        9 => Change::SetLogReach {
-            seq: SeqNo(r.number()?),
-        },
-        10 => Change::SetLogBase {
-            seq: SeqNo(r.number()?),
-        },
-        11 => Change::SetCuts {
-            keyspace: KeyspaceId(r.number32()?),
-            cuts: decode_cuts(r)?,
-        },
-        kind => return Err(format!("unknown kind of change {kind}")),
-    })
-}
-
-fn encode_cuts(cuts: &Cuts, w: &mut Writer) {
-    w.length(cuts.bounds().len());
-    for bound in cuts.bounds() {
-        w.bytes(bound);
-    }
-}
-
-fn decode_cuts(r: &mut Reader<'_>) -> Result<Cuts, String> {
-    let count = r.length()?;
-    let mut bounds = Vec::new();
-    for _ in 0..count {
-        bounds.push(r.bytes()?.into());
-    }
-    Cuts::new(bounds)
-}
-
-fn encode_slot(slot: Slot, w: &mut Writer) {
-    let (kind, index) = match slot {
-        Slot::Newest(part) => (0, part),
-        Slot::Level(level) => (1, level),
-    };
-    w.byte(kind);
-    w.number(index.into());
-}
-
-fn decode_slot(r: &mut Reader<'_>) -> Result<Slot, String> {
-    let kind = r.byte()?;
-    let index = r.number32()?;
-    match kind {
-        0 => Ok(Slot::Newest(index)),
-        1 => Ok(Slot::Level(index)),
-        _ => Err(format!("unknown kind of slot {kind}")),
-    }
-}
-
-fn encode_extent(extent: &Extent, w: &mut Writer) {
-    w.number(extent.tier.0.into());
-    w.number(extent.object.0);
-    w.number(extent.offset);
-    w.number(extent.length);
-    w.number(extent.checksum.into());
-}
-
-fn decode_extent(r: &mut Reader<'_>) -> Result<Extent, String> {
-    let extent = Extent {
-        tier: TierId(r.number32()?),
-        object: ObjectId(r.number()?),
-        offset: r.number()?,
-        length: r.number()?,
-        checksum: r.number32()?,
-    };
-    match extent.offset.checked_add(extent.length) {
-        Some(_) => Ok(extent),
-        None => Err("an extent ends beyond 2^64".to_string()),
-    }
-}
-
-fn encode_table(table: &TableMeta, w: &mut Writer) {
-    w.number(table.id.0);
-    w.bytes(&table.range.start);
-    w.bytes(&table.range.end);
-    w.byte(table.range.end_inclusive.into());
-    for n in [
-        table.seq_min.0,
-        table.seq_max.0,
-        table.entries,
-        table.deletes,
-        table.range_deletes,
-        table.raw_bytes,
-        table.dead_bytes,
-        table.created_us,
-    ] {
-        w.number(n);
-    }
-    encode_extent(&table.meta, w);
-    w.length(table.data.len());
-    for extent in &table.data {
-        encode_extent(extent, w);
-    }
-}
-
-fn decode_table(r: &mut Reader<'_>) -> Result<TableMeta, String> {
-    let id = TableId(r.number()?);
-    let range = KeyRange {
-        start: r.bytes()?.into(),
-        end: r.bytes()?.into(),
-        end_inclusive: r.flag()?,
-    };
-    if !range.is_valid() {
-        return Err(format!("table {id} has the empty range {range}"));
-    }
-    let mut numbers = [0u64; 8];
-    for n in &mut numbers {
-        *n = r.number()?;
-    }
-    let [
-        seq_min,
-        seq_max,
-        entries,
-        deletes,
-        range_deletes,
-        raw_bytes,
-        dead_bytes,
-        created_us,
-    ] = numbers;
-    let meta = decode_extent(r)?;
-    let count = r.length()?;
-    let mut data = Vec::new();
-    for _ in 0..count {
-        data.push(decode_extent(r)?);
-    }
-    Ok(TableMeta {
-        id,
-        range,
-        seq_min: SeqNo(seq_min),
-        seq_max: SeqNo(seq_max),
-        entries,
-        deletes,
-        range_deletes,
-        raw_bytes,
-        dead_bytes,
-        created_us,
-        meta,
-        data,
-    })
 }

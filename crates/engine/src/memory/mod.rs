@@ -27,8 +27,10 @@ mod narrow;
 mod skiplist;
 #[cfg(test)]
 mod tests;
+mod tiny;
 
 pub use arena::ArenaPool;
 pub use filter::Filter;
 pub use memtable::{Memtable, MemtableCursor, MemtableOptions};
 pub use skiplist::{Hit, MemValue};
+pub use tiny::TinyCounts;
