@@ -11,8 +11,9 @@ use thermocline_model::key::{Kind, SeqNo};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::check_key;
-use crate::engine::{Engine, ReadView, Space};
+use crate::engine::{Engine, PartView, ReadView, Space};
 use crate::error::Result;
+use crate::memory::MemValue;
 use crate::slice::Slice;
 use crate::table::{Fetches, Table, TableHit};
 
@@ -86,22 +87,11 @@ impl Engine {
         let part = view.cuts.part_of(key);
         let memtables = &view.parts[part];
         let mut cover = SeqNo::ZERO;
-        let mut newest: Option<(SeqNo, Kind, _)> = None;
-        for memtable in memtables.memtables() {
-            let memtable = &memtable.table;
-            if let Some(seq) = memtable.cover(key, snapshot) {
-                cover = cover.max(seq);
-            }
-            if let Some(hit) = memtable.get_pinned(key, hash, snapshot) {
-                if newest.as_ref().is_none_or(|(seq, ..)| *seq < hit.0) {
-                    newest = Some(hit);
-                }
-                if !memtables.by_number {
-                    break;
-                }
-            }
-        }
-        if let Some((seq, kind, value)) = newest {
+        let hit = match memtables.by_number {
+            true => newest_by_number(memtables, key, hash, snapshot, &mut cover),
+            false => newest_by_place(memtables, key, hash, snapshot, &mut cover),
+        };
+        if let Some((seq, kind, value)) = hit {
             self.counters.memtable_hits.add(1);
             let live = kind == Kind::Put && seq > cover;
             return Ok(Some(live.then(|| Slice::memory(value))));
@@ -187,4 +177,51 @@ impl Engine {
         }
         Ok(values)
     }
+}
+
+type MemoryHit = (SeqNo, Kind, MemValue);
+
+/// The newest entry of `key` in the memtables of a part: the first that is met. `cover` becomes
+/// the newest delete of a range that it may lie in.
+#[inline(always)]
+fn newest_by_place(
+    part: &PartView,
+    key: &[u8],
+    hash: u64,
+    snapshot: SeqNo,
+    cover: &mut SeqNo,
+) -> Option<MemoryHit> {
+    debug_assert!(part.twins.is_empty());
+    for memtable in std::iter::once(&part.active).chain(&part.sealed) {
+        let memtable = &memtable.table;
+        if let Some(seq) = memtable.cover(key, snapshot) {
+            *cover = seq.max(*cover);
+        }
+        if let Some(hit) = memtable.get_pinned(key, hash, snapshot) {
+            return Some(hit);
+        }
+    }
+    None
+}
+
+/// The same for a part that is duplicated, or was: of all entries met, that with the highest
+/// number.
+#[cold]
+fn newest_by_number(
+    part: &PartView,
+    key: &[u8],
+    hash: u64,
+    snapshot: SeqNo,
+    cover: &mut SeqNo,
+) -> Option<MemoryHit> {
+    let mut newest: Option<MemoryHit> = None;
+    for memtable in part.memtables() {
+        let memtable = &memtable.table;
+        if let Some(seq) = memtable.cover(key, snapshot) {
+            *cover = seq.max(*cover);
+        }
+        let hit = memtable.get_pinned(key, hash, snapshot);
+        newest = hit.into_iter().chain(newest).max_by_key(|(seq, ..)| *seq);
+    }
+    newest
 }
