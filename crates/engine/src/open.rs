@@ -513,33 +513,36 @@ impl Engine {
             self.seal(&mut self.commit.lock(), space, PartView::is_full);
             view = space.view.load_full();
         }
-        // A range delete has no one key; where it is in tables already, it deletes only what
-        // is older than it all the same.
-        let wanted = |part: usize| {
-            let part = keyspace.parts.get(part);
-            part.is_some_and(|p| match operation.kind {
-                Kind::RangeDelete => seq > p.flushed,
-                _ => seq > p.flushed_of(operation.key),
-            })
+        let apply = |in_part: usize, key: &[u8], value: &[u8]| {
+            let memtable: &LiveMemtable = view.parts[in_part].taker(0);
+            memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
+            memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
+            memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
+            let wanted = |part| part == in_part;
+            crate::write::apply(&view, seq, operation.kind, key, value, &wanted, 0);
         };
-        crate::write::apply(
-            &view,
-            seq,
-            operation.kind,
-            operation.key,
-            operation.value,
-            &|part| {
-                let wanted = wanted(part);
-                if wanted {
-                    let memtable: &LiveMemtable = view.parts[part].taker(0);
-                    memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
-                    memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
-                    memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
+        let (key, value) = (operation.key, operation.value);
+        let parts = keyspace.parts.iter().enumerate();
+        match operation.kind {
+            // Not where it is in tables already: a part that is cut out of there later
+            // has been flushed further than it.
+            Kind::RangeDelete => {
+                for (at, part) in parts {
+                    let (low, high) = keyspace.cuts.interval(at);
+                    let start = low.map_or(key, |low| key.max(low));
+                    let end = high.map_or(value, |high| value.min(high));
+                    for (from, to) in part.not_flushed(start, end, seq) {
+                        apply(at, from, to);
+                    }
                 }
-                wanted
-            },
-            0,
-        );
+            }
+            _ => {
+                let at = keyspace.cuts.part_of(key);
+                if keyspace.parts[at].flushed_of(key) < seq {
+                    apply(at, key, value);
+                }
+            }
+        }
     }
 
     /// Deletes objects, manifests and temporary files that nothing names: what
