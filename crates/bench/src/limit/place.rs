@@ -145,12 +145,14 @@ mod tests {
         let mut dice = Dice::new(14);
         for [least, most] in [[1, 1], [3, 3], [1, 4], [2, 5]] {
             let weights = random(20, &mut dice);
-            let mut counted = vec![0.0; 20];
+            let mut counted = [0.0; 20];
             let mut records = 0.0;
             for (first, weight) in weights.iter().enumerate() {
                 for length in least..=most {
                     for at in first..first + length {
-                        counted.get_mut(at).map(|count| *count += weight);
+                        if let Some(count) = counted.get_mut(at) {
+                            *count += weight;
+                        }
                         records += weight;
                     }
                 }
