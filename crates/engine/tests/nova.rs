@@ -384,7 +384,7 @@ fn what_some_parts_have_flushed_of_a_shared_memtable_is_kept_in_the_log_for_the_
         let mut batch = WriteBatch::new();
         for _ in 0..4 {
             let (key, value) = (key(round / 8 + dice.below(400)), [round as u8; 90].to_vec());
-            batch.put(&key, &value);
+            batch.put(&key, &value).unwrap();
             model.insert(key, value);
         }
         db.write(&batch).unwrap();
