@@ -326,7 +326,14 @@ impl Engine {
                 memtable.holders.store(lists.count(), Ordering::Release);
                 memtable.older.store(true, Ordering::Release);
             }
-            *old = std::mem::take(&mut parts);
+            let mut parts = std::mem::take(&mut parts);
+            for (part, kept) in parts.iter_mut().zip(&kept) {
+                if let Some(at) = kept {
+                    // Not as it was seen above: a flush of it may have ended meanwhile.
+                    *part = old[*at].clone();
+                }
+            }
+            *old = parts;
         });
         if committed.is_err() && space.dropped.load(Ordering::Acquire) {
             return Ok(None);
