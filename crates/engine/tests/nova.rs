@@ -391,7 +391,7 @@ fn what_some_parts_have_flushed_of_a_shared_memtable_is_kept_in_the_log_for_the_
         let mut flushes = db.stats().flushes;
         while round % 4 == 0 && db.step().unwrap() {
             let before = std::mem::replace(&mut flushes, db.stats().flushes);
-            if flushes > before && flushes % 3 == 0 {
+            if flushes > before && flushes.is_multiple_of(3) {
                 let killed = tempfile::tempdir().unwrap();
                 copy(directory.path(), killed.path());
                 let found = contents(&Db::open(small(killed.path())).unwrap());
