@@ -48,7 +48,7 @@ pub struct Pulse {
     pub scans: u64,
     /// Writes.
     pub writes: u64,
-    /// Merges, and the bytes that they wrote.
+    /// Merges that read tables, and the bytes that they wrote.
     pub merges: u64,
     /// See `merges`.
     pub merged_bytes: u64,

@@ -173,6 +173,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         flushes: c.flushes.get(),
         flushed_bytes: c.flushed_bytes.get(),
         merges: c.merges.get(),
+        merges_by_edit: c.merges_by_edit.get(),
         merge_in_bytes: c.merge_in_bytes.get(),
         merge_out_bytes: c.merge_out_bytes.get(),
         tables_moved: c.tables_moved.get(),

@@ -93,6 +93,7 @@ pub(crate) struct Counters {
     pub(crate) flushes: Counter,
     pub(crate) flushed_bytes: Counter,
     pub(crate) merges: Counter,
+    pub(crate) merges_by_edit: Counter,
     pub(crate) merge_in_bytes: Counter,
     pub(crate) merge_out_bytes: Counter,
     pub(crate) tables_moved: Counter,
@@ -227,13 +228,16 @@ pub struct Stats {
     pub flushes: u64,
     /// Bytes written by them.
     pub flushed_bytes: u64,
-    /// Merges.
+    /// Merges that read tables.
     pub merges: u64,
+    /// Merges that only moved tables, by an edit of the version: nothing was read or
+    /// written. They are not among [`Stats::merges`].
+    pub merges_by_edit: u64,
     /// Bytes read by them.
     pub merge_in_bytes: u64,
     /// Bytes written by them.
     pub merge_out_bytes: u64,
-    /// Tables that a merge moved without rewriting them.
+    /// Tables that merges of either kind moved without rewriting them.
     pub tables_moved: u64,
     /// Blocks that a merge copied without decoding them.
     pub blocks_copied: u64,
@@ -591,12 +595,13 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "flushes {} ({}), merges {} ({} in, {} out), tables moved {}, blocks copied {}, relocations {} ({})",
+            "flushes {} ({}), merges {} ({} in, {} out), {} by edit alone, tables moved {}, blocks copied {}, relocations {} ({})",
             self.flushes,
             human_bytes(self.flushed_bytes),
             self.merges,
             human_bytes(self.merge_in_bytes),
             human_bytes(self.merge_out_bytes),
+            self.merges_by_edit,
             self.tables_moved,
             self.blocks_copied,
             self.relocations,

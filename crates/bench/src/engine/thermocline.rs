@@ -82,6 +82,7 @@ impl Engine for Thermocline {
         let mut counted = vec![
             Counted::new("flushes", stats.flushes),
             Counted::new("merges", stats.merges),
+            Counted::new("merges by edit alone", stats.merges_by_edit),
             Counted::new("tables moved", stats.tables_moved),
             Counted::new("relocations", stats.relocations),
             Counted::new("flushed bytes", stats.flushed_bytes),

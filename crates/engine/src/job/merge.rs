@@ -80,7 +80,11 @@ impl Engine {
                 job, &moved, &merged, &below, &snapshots, &stretches, first_tier,
             )
         })?;
-        self.counters.merges.add(1);
+        let counter = match merged.is_empty() {
+            true => &self.counters.merges_by_edit,
+            false => &self.counters.merges,
+        };
+        counter.add(1);
         self.counters.tables_moved.add(moved.len() as u64);
         self.counters.merge_in_bytes.add(bytes_in);
         self.counters.merge_out_bytes.add(done.bytes_out);
