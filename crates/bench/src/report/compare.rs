@@ -15,7 +15,7 @@ use crate::limit::{Bound, Limit};
 pub(super) const MIB: f64 = 1_048_576.0;
 
 /// The classes of operations, as in [`RunOutcome::counts`].
-pub(super) const CLASSES: [&str; 3] = ["reads", "writes", "scans"];
+pub(crate) const CLASSES: [&str; 3] = ["reads", "writes", "scans"];
 
 /// One run of one workload on one contender.
 #[derive(Clone, Serialize, Debug)]
