@@ -43,6 +43,7 @@ pub mod memory;
 mod merge;
 mod open;
 mod options;
+mod place;
 mod publish;
 mod pulse;
 mod read;

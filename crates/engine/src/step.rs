@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use thermocline_model::job::{Job, Layout, NewTable};
+use thermocline_model::job::Job;
 use thermocline_model::key::SeqNo;
 use thermocline_model::moves::Moves;
 use thermocline_model::range::KeyRange;
@@ -31,6 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::Event;
 use crate::footprint::MemoryBytes;
 use crate::job::Done;
+use crate::place::Placing;
 use crate::version::tree::OpenTable;
 
 /// How long an idle thread waits before it looks again.
@@ -75,6 +76,8 @@ pub(crate) struct Scheduler {
     pub(crate) cost: CostOptions,
     pub(crate) moves: Moves,
     pub(crate) tended: crate::heat::Tended,
+    /// What new tables are placed by.
+    pub(crate) placing: Option<Arc<Placing>>,
     /// No job before this moment: one has just failed.
     not_before_us: u64,
 }
@@ -116,6 +119,7 @@ impl Scheduler {
             cost,
             moves: Moves::default(),
             tended: crate::heat::Tended::default(),
+            placing: None,
             not_before_us: 0,
         }
     }
@@ -138,8 +142,9 @@ pub(crate) struct Planned {
 }
 
 /// Owned data behind a [`View`].
+#[derive(Debug)]
 pub(crate) struct Scene {
-    version: Arc<Version>,
+    pub(crate) version: Arc<Version>,
     tiers: Vec<TierState>,
     heat: BTreeMap<TableId, TableHeat>,
     memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
@@ -151,7 +156,7 @@ pub(crate) struct Scene {
     shape: ShapeOptions,
     pub(crate) cost: CostOptions,
     moves: Moves,
-    now_us: u64,
+    pub(crate) now_us: u64,
 }
 
 impl Scene {
@@ -247,7 +252,7 @@ impl Engine {
     fn sample_heat(&self, scheduler: &mut Scheduler, version: &Version) -> HeatMap {
         let tracker = Arc::clone(&scheduler.preset.heat);
         let versions = self.versions.lock();
-        let mut fed = BTreeMap::new();
+        let mut fed = Vec::with_capacity(scheduler.fed.len());
         for (&keyspace, k) in &version.keyspaces {
             for (_, _, table) in k.tables() {
                 let Some(open) = versions.tables.get(&table.id) else {
@@ -271,10 +276,11 @@ impl Engine {
                         delta,
                     });
                 }
-                fed.insert(table.id, now);
+                fed.push((table.id, now));
             }
         }
-        scheduler.fed = fed;
+        // A map is made of all at once in fewer steps than one by one.
+        scheduler.fed = fed.into_iter().collect();
         tracker.sample(version, self.environment.clock.now_micros())
     }
 
@@ -287,16 +293,6 @@ impl Engine {
             *last = (newest, now_us);
         }
         self.settling.load(Ordering::Relaxed) > 0 || now_us.saturating_sub(last.1) > IDLE_MICROS
-    }
-
-    /// Where a new table goes.
-    pub(crate) fn place(&self, new: &NewTable) -> Layout {
-        let (scene, placer) = {
-            let mut scheduler = self.scheduler.lock();
-            let scene = self.scene(&mut scheduler);
-            (scene, Arc::clone(&scheduler.preset.placer))
-        };
-        placer.place(&scene.view(&BTreeSet::new(), &[]), new)
     }
 
     /// Plans and runs one job. Says whether there was one.
@@ -316,6 +312,7 @@ impl Engine {
     }
 
     /// The next job, its tables marked busy.
+    #[inline(never)] // So that a profile tells what it costs.
     fn plan(&self, role: Role) -> Option<Planned> {
         if self.options.read_only || self.is_poisoned.load(Ordering::Acquire) {
             return None;
@@ -342,6 +339,7 @@ impl Engine {
                 .or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
         })?;
         let job = estimate::priced(&view, job);
+        scheduler.placing = Some(Placing::new(scene));
         Some(self.begin(&mut scheduler, job))
     }
 

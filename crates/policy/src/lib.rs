@@ -25,6 +25,7 @@ pub mod pressure;
 pub mod why;
 
 pub use forecast::forecast;
+pub use plan::knapsack::Ranking;
 pub use preset::{Preset, PresetEntry, by_name, presets};
 pub use pressure::{Pressure, pressure};
 pub use why::Explanation;
@@ -44,6 +45,15 @@ pub trait Planner: Send {
 pub trait Placer: Send + Sync {
     /// The tiers of `new`.
     fn place(&self, view: &View<'_>, new: &NewTable) -> Layout;
+    /// What is the same for all tables that are placed under views which differ from
+    /// `view` in what the tiers hold alone, if there is such a thing.
+    fn rank(&self, _view: &View<'_>) -> Option<Ranking> {
+        None
+    }
+    /// As [`Placer::place`], by what [`Placer::rank`] has made of such a view.
+    fn place_ranked(&self, view: &View<'_>, _: Option<&Ranking>, new: &NewTable) -> Layout {
+        self.place(view, new)
+    }
     /// Why `table` lies where it lies, and what would move it next; `None` when
     /// no keyspace has it.
     fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation>;

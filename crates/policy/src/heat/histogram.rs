@@ -200,16 +200,15 @@ impl HeatTracker for Histograms {
     fn sample(&self, version: &Version, now_us: u64) -> HeatMap {
         let mut state = lock(&self.state);
         let state = &mut *state;
-        let mut kept = BTreeMap::new();
-        for table in version.tables() {
-            let known = state.buckets.remove(&table.id);
+        let kept = version.tables().map(|table| {
+            let known = state.buckets.get(&table.id).copied();
             let bucket = known.unwrap_or_else(|| {
-                let restored = state.restored.remove(&table.id);
+                let restored = state.restored.get(&table.id).copied();
                 self.bucket(table, restored, now_us)
             });
-            kept.insert(table.id, bucket);
-        }
-        state.buckets = kept;
+            (table.id, bucket)
+        });
+        state.buckets = kept.collect();
         state.restored.clear();
         // What was counted before the epoch ended fades with it.
         self.fetch(state);

@@ -159,23 +159,26 @@ impl HeatTracker for Temperature {
         let mut state = lock(&self.state);
         let state = &mut *state;
         self.reckon(state, now_us);
-        let mut heat = HeatMap::new();
-        let mut kept = BTreeMap::new();
-        for table in version.tables() {
-            let known = state.tables.remove(&table.id);
+        let kept = version.tables().map(|table| {
+            let known = state.tables.get(&table.id).copied();
             let warmth = known.unwrap_or_else(|| Warmth {
                 size_mib: size_mib(table),
-                value: state.restored.remove(&table.id),
+                value: state.restored.get(&table.id).copied(),
                 pending: 0.0,
                 since_us: now_us,
             });
-            kept.insert(table.id, warmth);
-            let table_heat = TableHeat {
+            (table.id, warmth)
+        });
+        // A map is made of all at once in fewer steps than one by one.
+        let kept: BTreeMap<_, _> = kept.collect();
+        let heat = kept.iter().map(|(&table, warmth)| {
+            let heat = TableHeat {
                 temperature: warmth.value,
                 ..TableHeat::default()
             };
-            heat.insert(table.id, table_heat);
-        }
+            (table, heat)
+        });
+        let heat = heat.collect();
         state.tables = kept;
         state.restored.clear();
         heat

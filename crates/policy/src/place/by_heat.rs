@@ -21,7 +21,7 @@ use thermocline_model::view::View;
 
 use crate::place::fill::Fill;
 use crate::place::span::Span;
-use crate::plan::knapsack::{Organisation, target};
+use crate::plan::knapsack::{Ranking, target};
 use crate::why::{Explanation, by_heat};
 use crate::{Placer, cost::money::Budget};
 
@@ -51,6 +51,14 @@ impl Wanted {
 
 impl Placer for ByHeat {
     fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
+        self.place_ranked(view, None, new)
+    }
+
+    fn rank(&self, view: &View<'_>) -> Option<Ranking> {
+        (view.tiers.len() > 1).then(|| Ranking::of(view))
+    }
+
+    fn place_ranked(&self, view: &View<'_>, ranking: Option<&Ranking>, new: &NewTable) -> Layout {
         let tiers = view.tiers.len().clamp(1, TIERS_MAX);
         let first_with_room = |from: usize, bytes: u64| {
             let has_room = |t: &usize| view.tiers.get(*t).is_none_or(|t| t.room_bytes() >= bytes);
@@ -59,7 +67,7 @@ impl Placer for ByHeat {
         let wanted = if tiers == 1 {
             Wanted::new(0, "only-tier")
         } else if !new.parents.is_empty() {
-            merged(view, new)
+            merged(view, ranking, new)
         } else if matches!(new.slot, Slot::Newest(_)) {
             Wanted::new(0, "newest-on-fast")
         } else {
@@ -93,7 +101,7 @@ struct Likeness {
     from: usize,
 }
 
-fn merged(view: &View<'_>, new: &NewTable) -> Wanted {
+fn merged(view: &View<'_>, ranking: Option<&Ranking>, new: &NewTable) -> Wanted {
     let parents: Vec<&Arc<TableMeta>> = view
         .version
         .keyspaces
@@ -108,7 +116,8 @@ fn merged(view: &View<'_>, new: &NewTable) -> Wanted {
     };
     let fill = Fill::of(view);
     let like = likeness(view, &fill, &span, &parents, new);
-    let tier = Organisation::of(view).tier_for(like.temperature, like.from, new.slot);
+    let tier_for = |ranking: &Ranking| ranking.tier_for(like.temperature, like.from, new.slot);
+    let tier = ranking.map_or_else(|| tier_for(&Ranking::of(view)), tier_for);
     Wanted {
         tier,
         rule: if tier == like.from {

@@ -457,31 +457,6 @@ impl<'a> Organisation<'a> {
         }
     }
 
-    /// Where a table that is not there yet belongs, whose like lie on `from`:
-    /// where those lie that are next to it in the order of temperatures, and
-    /// where it comes from if they differ.
-    #[must_use]
-    pub fn tier_for(&self, temperature: Option<f64>, from: usize, slot: Slot) -> usize {
-        let hottest = self.tables.first().map_or(1.0, |t| t.temperature);
-        let temperature = temperature.unwrap_or(hottest);
-        let key = (from, depth(slot));
-        let at = self.tables.partition_point(|t| {
-            let order = temperature.total_cmp(&t.temperature);
-            order.then((t.from, t.depth).cmp(&key)).is_lt()
-        });
-        let band = (self.problem.resistance * self.tables.len() as f64) as usize;
-        let near = at.saturating_sub(band.max(1))..(at + band.max(1)).min(self.tables.len());
-        let positions = || {
-            let near = self.tables[near.clone()].iter();
-            near.filter_map(|t| self.position(t.to))
-        };
-        let (Some(dear), Some(cheap)) = (positions().min(), positions().max()) else {
-            return self.chain.first().copied().unwrap_or(0);
-        };
-        let from = self.position(from).unwrap_or(dear);
-        self.chain[from.clamp(dear, cheap)]
-    }
-
     /// The lowest temperature of a table that belongs on `tier` or a dearer one.
     #[must_use]
     pub fn boundary(&self, tier: usize) -> Option<f64> {
@@ -490,6 +465,52 @@ impl<'a> Organisation<'a> {
         above
             .find(|t| self.position(t.to).is_some_and(|p| p <= position))
             .map(|t| t.temperature)
+    }
+}
+
+/// Where tables that are not there yet belong, by those that are.
+#[derive(Clone, Debug)]
+pub struct Ranking {
+    /// Temperature, tier, depth, and position of the tier that each table belongs on,
+    /// hottest first.
+    tables: Vec<(f64, (usize, usize), Option<usize>)>,
+    /// See [`Organisation::chain`].
+    chain: Vec<usize>,
+    /// How many tables on either side a new one is compared with.
+    band: usize,
+}
+
+impl Ranking {
+    /// Of what `view` shows.
+    #[must_use]
+    pub fn of(view: &View<'_>) -> Ranking {
+        let all = Organisation::of(view);
+        let rank = |t: &Placed<'_>| (t.temperature, (t.from, t.depth), all.position(t.to));
+        let band = (all.problem.resistance * all.tables.len() as f64) as usize;
+        Ranking {
+            tables: all.tables.iter().map(rank).collect(),
+            band: band.max(1),
+            chain: all.chain,
+        }
+    }
+
+    /// Where a new table belongs whose like lie on `from`: where those lie that are next
+    /// to it in the order of temperatures, and where it comes from if they differ.
+    #[must_use]
+    pub fn tier_for(&self, temperature: Option<f64>, from: usize, slot: Slot) -> usize {
+        let hottest = self.tables.first().map_or(1.0, |t| t.0);
+        let temperature = temperature.unwrap_or(hottest);
+        let key = (from, depth(slot));
+        let at = self
+            .tables
+            .partition_point(|t| temperature.total_cmp(&t.0).then(t.1.cmp(&key)).is_lt());
+        let near = at.saturating_sub(self.band)..(at + self.band).min(self.tables.len());
+        let positions = || self.tables[near.clone()].iter().filter_map(|t| t.2);
+        let (Some(dear), Some(cheap)) = (positions().min(), positions().max()) else {
+            return self.chain.first().copied().unwrap_or(0);
+        };
+        let from = self.chain.iter().position(|&t| t == from).unwrap_or(dear);
+        self.chain[from.clamp(dear, cheap)]
     }
 }
 

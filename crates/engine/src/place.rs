@@ -1,0 +1,76 @@
+//! Where a new table goes: what the placer is shown, and how often that is made.
+//!
+//! A merge makes many tables. To see the whole store anew for each of them took several
+//! times the instructions of all planning, so what the job was planned by serves its
+//! outputs too: as long as its version is the current one, the options of placement are
+//! what they were, and it is young. What the tiers hold is asked every time, as the
+//! outputs themselves fill them.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+use thermocline_model::job::{Layout, NewTable};
+use thermocline_model::view::View;
+use thermocline_policy::Ranking;
+
+use crate::engine::Engine;
+use crate::step::{Scene, Scheduler};
+
+/// How old the scene may be, in microseconds, that a table is placed by.
+const SCENE_AGE_US_MAX: u64 = 500_000;
+
+/// What tables are placed by.
+#[derive(Debug)]
+pub(crate) struct Placing {
+    scene: Scene,
+    /// What the placer makes of it, once it is asked.
+    ranking: OnceLock<Option<Ranking>>,
+}
+
+impl Placing {
+    pub(crate) fn new(scene: Scene) -> Arc<Placing> {
+        Arc::new(Placing {
+            scene,
+            ranking: OnceLock::new(),
+        })
+    }
+}
+
+impl Engine {
+    /// Where a new table goes.
+    #[inline(never)] // So that a profile tells what it costs.
+    pub(crate) fn place(&self, new: &NewTable) -> Layout {
+        let (placing, placer) = {
+            let mut scheduler = self.scheduler.lock();
+            let placing = self.placing(&mut scheduler);
+            (placing, Arc::clone(&scheduler.preset.placer))
+        };
+        let (tiers, busy) = (self.tier_states(), BTreeSet::new());
+        let view = View {
+            tiers: &tiers,
+            ..placing.scene.view(&busy, &[])
+        };
+        // What is flushed or loaded is like no other table.
+        let ranking = match new.parents.is_empty() {
+            true => None,
+            false => placing.ranking.get_or_init(|| placer.rank(&view)).as_ref(),
+        };
+        placer.place_ranked(&view, ranking, new)
+    }
+
+    /// What the last job was planned by, or what there is now.
+    fn placing(&self, scheduler: &mut Scheduler) -> Arc<Placing> {
+        let now_us = self.environment.clock.now_micros();
+        let current = Arc::clone(&self.versions.lock().current);
+        let fits = |placing: &Arc<Placing>| {
+            let scene = &placing.scene;
+            Arc::ptr_eq(&scene.version, &current)
+                && scene.cost == scheduler.cost
+                && now_us.abs_diff(scene.now_us) < SCENE_AGE_US_MAX
+        };
+        let known = scheduler.placing.clone().filter(fits);
+        let placing = known.unwrap_or_else(|| Placing::new(self.scene(scheduler)));
+        scheduler.placing = Some(Arc::clone(&placing));
+        placing
+    }
+}
