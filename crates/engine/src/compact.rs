@@ -49,11 +49,23 @@ impl Engine {
 
     /// Flushes the sealed memtables of `space`, waiting for flushes that run.
     fn flush_sealed(&self, space: &Space, run: fn(&Engine, Planned) -> Result<()>) -> Result<()> {
-        // Looked at anew for each: a keyspace may be cut meanwhile.
+        // Until all parts were looked at with the same cuts: when a keyspace is cut
+        // meanwhile, what was sealed may come to lie in a part that was passed.
+        loop {
+            let cuts = Arc::clone(&space.view.load().cuts);
+            self.flush_parts(space, run)?;
+            if Arc::ptr_eq(&cuts, &space.view.load().cuts) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn flush_parts(&self, space: &Space, run: fn(&Engine, Planned) -> Result<()>) -> Result<()> {
         let parts = (0u32..).take_while(|&p| (p as usize) < space.view.load().parts.len());
         for part in parts {
             loop {
-                let sealed = space.view.load().parts[part as usize].sealed.len();
+                let view = space.view.load_full();
+                let sealed = view.parts.get(part as usize).map_or(0, |p| p.sealed.len());
                 if sealed == 0 || space.dropped.load(Ordering::Acquire) {
                     break;
                 }

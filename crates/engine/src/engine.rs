@@ -18,12 +18,13 @@ use thermocline_model::edit::{Change, Edit};
 use thermocline_model::key::{Prefix, SeqNo};
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{TierId, TierState};
-use thermocline_model::version::{KeyspaceId, Version};
+use thermocline_model::version::{KeyspaceId, Part, Tiny, Version};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::log::{LocalLog, LogSyncer};
-use crate::memory::{ArenaPool, Memtable, MemtableOptions};
+use crate::merge::{PieceCursor, Source};
+use crate::memory::{ArenaPool, Memtable, MemtableOptions, TinyCounts};
 use crate::options::{Options, Tier};
 use crate::publish::Published;
 use crate::stats::{Counters, TierCounters};
@@ -49,6 +50,11 @@ pub(crate) struct LiveMemtable {
     pub(crate) first_seq: AtomicU64,
     /// Writers that were assigned entries and have not inserted them yet.
     pub(crate) pending: AtomicUsize,
+    /// Parts that have it in their lists: when cuts move, those that it reaches into.
+    pub(crate) holders: AtomicUsize,
+    /// Whether it was there before the cuts moved, so that it may hold entries of other
+    /// parts, some of which may be out of date: they are in tables already.
+    pub(crate) older: AtomicBool,
 }
 
 impl std::fmt::Debug for LiveMemtable {
@@ -73,7 +79,28 @@ impl LiveMemtable {
             last_seq: AtomicU64::new(0),
             first_seq: AtomicU64::new(u64::MAX),
             pending: AtomicUsize::new(0),
+            holders: AtomicUsize::new(1),
+            older: AtomicBool::new(false),
         })
+    }
+
+    /// What it has of the keys from `low` up to `high`, exclusive: those of a part that has it.
+    pub(crate) fn source(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Source {
+        let cursor = self.table.cursor();
+        match self.older.load(Ordering::Acquire) {
+            true => Source::Piece(PieceCursor::new(cursor, low, high)),
+            false => Source::Memory(cursor),
+        }
+    }
+
+    /// Bytes of it for each part that has it.
+    pub(crate) fn size_share(&self) -> usize {
+        self.table.size_bytes() / self.holders.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Memory of it for each part that has it, in bytes.
+    pub(crate) fn resident_share(&self) -> usize {
+        self.table.resident_bytes() / self.holders.load(Ordering::Relaxed).max(1)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -89,8 +116,15 @@ impl LiveMemtable {
 #[derive(Clone, Debug)]
 pub(crate) struct PartView {
     pub(crate) active: Arc<LiveMemtable>,
+    /// Those that take writes as well, where the part is duplicated.
+    pub(crate) twins: Vec<Arc<LiveMemtable>>,
     /// Newest first.
     pub(crate) sealed: Vec<Arc<LiveMemtable>>,
+    /// Whether the part is duplicated, or was and its memtables are still there: of a key
+    /// that is in several, numbers tell the newest entry, not positions.
+    pub(crate) by_number: bool,
+    /// Counts its writes, where cuts move.
+    pub(crate) tiny: Option<Arc<TinyCounts>>,
     /// Bytes of memtables that were flushed since the store was opened.
     pub(crate) flushed_bytes: Arc<AtomicU64>,
 }
@@ -98,7 +132,34 @@ pub(crate) struct PartView {
 impl PartView {
     /// All memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<LiveMemtable>> {
-        std::iter::once(&self.active).chain(&self.sealed)
+        self.takers().chain(&self.sealed)
+    }
+
+    /// The memtables that take writes.
+    pub(crate) fn takers(&self) -> impl Iterator<Item = &Arc<LiveMemtable>> {
+        std::iter::once(&self.active).chain(&self.twins)
+    }
+
+    /// The one that takes the writes of a batch; any number does as `turn`, if it is the same for all of
+    /// the batch.
+    #[inline]
+    pub(crate) fn taker(&self, turn: u64) -> &Arc<LiveMemtable> {
+        match self.twins.len() as u64 {
+            0 => &self.active,
+            twins => self
+                .twins
+                .get((turn % (twins + 1)) as usize)
+                .unwrap_or(&self.active),
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.takers().any(|m| m.is_full())
+    }
+
+    /// Whether nothing was written to it since it was sealed.
+    pub(crate) fn takers_are_empty(&self) -> bool {
+        self.takers().all(|m| m.is_empty())
     }
 }
 
@@ -260,9 +321,26 @@ impl Engine {
         keyspace: &thermocline_model::Keyspace,
         tree: Arc<Tree>,
     ) -> Arc<Space> {
-        let part = |_| PartView {
-            active: LiveMemtable::new(options, Prefix::default(), arenas),
+        let memtable = || LiveMemtable::new(options, Prefix::default(), arenas);
+        let moves = options.moves_cuts();
+        let part = |(at, part): (usize, &Part)| PartView {
+            active: memtable(),
+            twins: match moves {
+                true => (0..part.duplicates).map(|_| memtable()).collect(),
+                false => Vec::new(),
+            },
             sealed: Vec::new(),
+            by_number: moves && part.duplicates > 0,
+            tiny: moves.then(|| {
+                let whole = Tiny {
+                    start: keyspace.cuts.interval(at).0.unwrap_or_default().into(),
+                    writes: 0,
+                };
+                Arc::new(match part.tiny.is_empty() {
+                    true => TinyCounts::new(&[whole]),
+                    false => TinyCounts::new(&part.tiny),
+                })
+            }),
             flushed_bytes: Arc::default(),
         };
         Arc::new(Space {
@@ -270,7 +348,7 @@ impl Engine {
             name: keyspace.name.clone(),
             view: ArcSwap::from_pointee(ReadView {
                 cuts: Arc::new(keyspace.cuts.clone()),
-                parts: keyspace.parts.iter().map(part).collect(),
+                parts: keyspace.parts.iter().enumerate().map(part).collect(),
                 tree,
             }),
             dropped: AtomicBool::new(false),
@@ -510,13 +588,22 @@ impl Engine {
         Ok(())
     }
 
-    /// The lowest log segment that some memtable still needs.
-    pub(crate) fn log_floor(&self, without: &[Arc<LiveMemtable>]) -> u64 {
+    /// The lowest log segment that some memtable still needs, but for those `without`
+    /// which a flush of one part of a keyspace makes superfluous in that part.
+    pub(crate) fn log_floor(
+        &self,
+        flushed: (KeyspaceId, u32),
+        without: &[Arc<LiveMemtable>],
+    ) -> u64 {
         // Read first: a memtable that gets its first entry from here on gets
         // it in this segment or a later one.
         let mut floor = self.log_segment.load(Ordering::Acquire);
         for space in self.spaces.load().values() {
-            for part in &space.view.load().parts {
+            for (part, number) in space.view.load().parts.iter().zip(0..) {
+                let without = match (space.id, number) == flushed {
+                    true => without,
+                    false => &[],
+                };
                 for memtable in part.memtables() {
                     if !without.iter().any(|w| Arc::ptr_eq(w, memtable)) {
                         floor = floor.min(memtable.oldest_segment.load(Ordering::Acquire));

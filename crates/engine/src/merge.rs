@@ -175,7 +175,63 @@ impl RunCursor {
 )]
 pub(crate) enum Source {
     Memory(MemtableCursor),
+    Piece(PieceCursor),
     Run(RunCursor),
+}
+
+/// A cursor over what a memtable has of an interval.
+pub(crate) struct PieceCursor {
+    cursor: MemtableCursor,
+    low: Option<Box<[u8]>>,
+    high: Option<Box<[u8]>>,
+}
+
+impl PieceCursor {
+    /// Over the keys from `low` up to `high`, exclusive; `None` is without bound.
+    pub(crate) fn new(cursor: MemtableCursor, low: Option<&[u8]>, high: Option<&[u8]>) -> Self {
+        PieceCursor {
+            cursor,
+            low: low.map(Into::into),
+            high: high.map(Into::into),
+        }
+    }
+
+    fn valid(&self) -> bool {
+        if !self.cursor.valid() {
+            return false;
+        }
+        let key = self.cursor.key();
+        self.low.as_deref().is_none_or(|low| low <= key)
+            && self.high.as_deref().is_none_or(|high| key < high)
+    }
+
+    fn seek(&mut self, key: &[u8], seq: SeqNo) {
+        match &self.low {
+            Some(low) if key < &**low => self.cursor.seek(low, SeqNo::MAX),
+            _ => self.cursor.seek(key, seq),
+        }
+    }
+
+    fn seek_before(&mut self, key: &[u8], seq: SeqNo) {
+        match &self.high {
+            Some(high) if key >= &**high => self.cursor.seek_before(high, SeqNo::MAX),
+            _ => self.cursor.seek_before(key, seq),
+        }
+    }
+
+    fn seek_first(&mut self) {
+        match &self.low {
+            Some(low) => self.cursor.seek(low, SeqNo::MAX),
+            None => self.cursor.seek_first(),
+        }
+    }
+
+    fn seek_last(&mut self) {
+        match &self.high {
+            Some(high) => self.cursor.seek_before(high, SeqNo::MAX),
+            None => self.cursor.seek_last(),
+        }
+    }
 }
 
 impl Source {
@@ -183,6 +239,7 @@ impl Source {
     pub(crate) fn valid(&self) -> bool {
         match self {
             Source::Memory(c) => c.valid(),
+            Source::Piece(c) => c.valid(),
             Source::Run(c) => c.valid(),
         }
     }
@@ -190,7 +247,7 @@ impl Source {
     #[inline]
     pub(crate) fn disk(&self) -> Option<&TableCursor> {
         match self {
-            Source::Memory(_) => None,
+            Source::Memory(_) | Source::Piece(_) => None,
             Source::Run(c) => c.cursor.as_ref(),
         }
     }
@@ -200,6 +257,7 @@ impl Source {
     pub(crate) fn key(&self) -> &[u8] {
         match self {
             Source::Memory(c) => c.key(),
+            Source::Piece(c) => c.cursor.key(),
             other => other.disk().map_or(&[], TableCursor::key),
         }
     }
@@ -209,6 +267,7 @@ impl Source {
     pub(crate) fn seq(&self) -> SeqNo {
         match self {
             Source::Memory(c) => c.seq(),
+            Source::Piece(c) => c.cursor.seq(),
             other => other.disk().map_or(SeqNo::ZERO, TableCursor::seq),
         }
     }
@@ -218,6 +277,7 @@ impl Source {
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Source::Memory(c) => c.kind(),
+            Source::Piece(c) => c.cursor.kind(),
             other => other.disk().map_or(Kind::Delete, TableCursor::kind),
         }
     }
@@ -227,6 +287,7 @@ impl Source {
     pub(crate) fn value(&self) -> &[u8] {
         match self {
             Source::Memory(c) => c.value(),
+            Source::Piece(c) => c.cursor.value(),
             other => other.disk().map_or(&[], TableCursor::value),
         }
     }
@@ -235,6 +296,7 @@ impl Source {
     pub(crate) fn value_slice(&self) -> Option<Slice> {
         match self {
             Source::Memory(c) => Some(Slice::memory(c.value_ref())),
+            Source::Piece(c) => Some(Slice::memory(c.cursor.value_ref())),
             other => other.disk().map(|c| Slice::block(c.value_slice())),
         }
     }
@@ -242,7 +304,7 @@ impl Source {
     /// Leaves the block it stands in. Requires: valid, and on disk.
     pub(crate) fn skip_block(&mut self) -> Result<()> {
         match self {
-            Source::Memory(_) => Ok(()),
+            Source::Memory(_) | Source::Piece(_) => Ok(()),
             Source::Run(c) => {
                 if let Some(cursor) = &mut c.cursor {
                     cursor.skip_block()?;
@@ -263,6 +325,10 @@ impl Source {
                 c.next();
                 Ok(())
             }
+            Source::Piece(c) => {
+                c.cursor.next();
+                Ok(())
+            }
             Source::Run(c) => c.next(),
         }
     }
@@ -274,6 +340,10 @@ impl Source {
                 c.prev();
                 Ok(())
             }
+            Source::Piece(c) => {
+                c.cursor.prev();
+                Ok(())
+            }
             Source::Run(c) => c.prev(),
         }
     }
@@ -281,6 +351,10 @@ impl Source {
     pub(crate) fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
         match self {
             Source::Memory(c) => {
+                c.seek(key, seq);
+                Ok(())
+            }
+            Source::Piece(c) => {
                 c.seek(key, seq);
                 Ok(())
             }
@@ -294,6 +368,10 @@ impl Source {
                 c.seek_before(key, seq);
                 Ok(())
             }
+            Source::Piece(c) => {
+                c.seek_before(key, seq);
+                Ok(())
+            }
             Source::Run(c) => c.seek_before(key, seq),
         }
     }
@@ -304,6 +382,10 @@ impl Source {
                 c.seek_first();
                 Ok(())
             }
+            Source::Piece(c) => {
+                c.seek_first();
+                Ok(())
+            }
             Source::Run(c) => c.seek_first(),
         }
     }
@@ -311,6 +393,10 @@ impl Source {
     fn seek_last(&mut self) -> Result<()> {
         match self {
             Source::Memory(c) => {
+                c.seek_last();
+                Ok(())
+            }
+            Source::Piece(c) => {
                 c.seek_last();
                 Ok(())
             }
@@ -335,7 +421,7 @@ impl MergeCursor {
     pub(crate) fn new(sources: Vec<Source>) -> MergeCursor {
         let order = Vec::with_capacity(sources.len());
         let slow = sources.iter().filter(|source| match source {
-            Source::Memory(_) => false,
+            Source::Memory(_) | Source::Piece(_) => false,
             Source::Run(run) => run.run.may_announce(),
         });
         let announces = slow.count() > 1;

@@ -18,13 +18,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thermocline_model::key::SeqNo;
+use thermocline_model::key::{Kind, SeqNo};
 use thermocline_model::tier::TierId;
 use thermocline_model::version::Version;
 
 use crate::batch::Operations;
 use crate::cache::BlockCache;
-use crate::engine::{Commit, Engine, LiveMemtable, Spaces, TierInUse, Versions};
+use crate::engine::{PartView, Commit, Engine, LiveMemtable, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::lock::{lock, lock_if_there};
@@ -509,11 +509,19 @@ impl Engine {
         segment: u64,
     ) {
         let mut view = space.view.load_full();
-        if view.parts.iter().any(|p| p.active.is_full()) {
-            self.seal(&mut self.commit.lock(), space, |p| p.active.is_full());
+        if view.parts.iter().any(PartView::is_full) {
+            self.seal(&mut self.commit.lock(), space, PartView::is_full);
             view = space.view.load_full();
         }
-        let wanted = |part: usize| keyspace.parts.get(part).is_some_and(|p| seq > p.flushed);
+        // A range delete has no one key; where it is in tables already, it deletes only what
+        // is older than it all the same.
+        let wanted = |part: usize| {
+            let part = keyspace.parts.get(part);
+            part.is_some_and(|p| match operation.kind {
+                Kind::RangeDelete => seq > p.flushed,
+                _ => seq > p.flushed_of(operation.key),
+            })
+        };
         crate::write::apply(
             &view,
             seq,
@@ -523,13 +531,14 @@ impl Engine {
             &|part| {
                 let wanted = wanted(part);
                 if wanted {
-                    let memtable: &LiveMemtable = &view.parts[part].active;
+                    let memtable: &LiveMemtable = view.parts[part].taker(0);
                     memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
                     memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
                     memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
                 }
                 wanted
             },
+            0,
         );
     }
 

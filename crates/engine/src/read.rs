@@ -86,16 +86,25 @@ impl Engine {
         let part = view.cuts.part_of(key);
         let memtables = &view.parts[part];
         let mut cover = SeqNo::ZERO;
+        let mut newest: Option<(SeqNo, Kind, _)> = None;
         for memtable in memtables.memtables() {
             let memtable = &memtable.table;
             if let Some(seq) = memtable.cover(key, snapshot) {
                 cover = cover.max(seq);
             }
-            if let Some((seq, kind, value)) = memtable.get_pinned(key, hash, snapshot) {
-                self.counters.memtable_hits.add(1);
-                let live = kind == Kind::Put && seq > cover;
-                return Ok(Some(live.then(|| Slice::memory(value))));
+            if let Some(hit) = memtable.get_pinned(key, hash, snapshot) {
+                if newest.as_ref().is_none_or(|(seq, ..)| *seq < hit.0) {
+                    newest = Some(hit);
+                }
+                if !memtables.by_number {
+                    break;
+                }
             }
+        }
+        if let Some((seq, kind, value)) = newest {
+            self.counters.memtable_hits.add(1);
+            let live = kind == Kind::Put && seq > cover;
+            return Ok(Some(live.then(|| Slice::memory(value))));
         }
         for run in view.tree.runs_for(part) {
             let Some(open) = run.find(key) else { continue };

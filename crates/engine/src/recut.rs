@@ -7,6 +7,13 @@
 //! done while its newest level is empty, as tables of the newest level lie in one part
 //! each; the levels below know nothing of parts.
 //!
+//! Where cuts move with the writes (Nova-LSM's dynamic ranges, section 4.1), a planner says
+//! when (`policy/plan/ranges.rs`), and a job does it, at any time. Nothing is copied and
+//! no table is written: the memtables of the parts concerned are sealed, whole, and every new
+//! part lists those that reach into it. Such a memtable is of an *older generation*. Each part reads and flushes
+//! only what is its own of it, and it goes when the last part has flushed. What becomes of tables is in
+//! `model/recut.rs`. Writers wait while the manifest is synced, once.
+//!
 //! `Ensures:` readers see the old view or the new one, which hold the same entries. A
 //! crash leaves the keyspace with its old cuts or with the new ones, and recovery
 //! puts what the log has into the parts that the manifest names.
@@ -23,6 +30,8 @@ use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
 use crate::events::Event;
 use crate::merge::{MergeCursor, Source};
 use crate::write::likely_prefix;
+
+mod moving;
 
 /// Entries that each part must have at least when cuts are made.
 const PART_ENTRIES_MIN: usize = 4;
@@ -59,7 +68,7 @@ impl Engine {
     /// Requires: the commit mutex, so that no write gets numbers meanwhile.
     pub(crate) fn recut_if_due(&self, _commit: &mut Commit, space: &Space) {
         let options = &self.options;
-        if options.partitions < 2 || !options.makes_cuts() {
+        if options.partitions < 2 || !options.makes_cuts() || options.moves_cuts() {
             return;
         }
         // No job begins meanwhile; one under way may be about to name part 0.
@@ -138,7 +147,10 @@ impl Engine {
         let mut parts: Vec<PartView> = (0..cuts.parts())
             .map(|_| PartView {
                 active: new(),
+                twins: Vec::new(),
                 sealed: Vec::new(),
+                by_number: false,
+                tiny: None,
                 flushed_bytes: Arc::default(),
             })
             .collect();

@@ -160,8 +160,9 @@ impl Iter {
         let first = low.map_or(0, |k| view.cuts.part_of(k));
         let last = high.map_or(view.parts.len() - 1, |k| view.cuts.part_of(k));
         for (index, part) in view.parts.iter().enumerate().take(last + 1).skip(first) {
+            let (part_low, part_high) = view.cuts.interval(index);
             for memtable in part.memtables().filter(|m| !m.is_empty()) {
-                sources.push(Source::Memory(memtable.table.cursor()));
+                sources.push(memtable.source(part_low, part_high));
                 if memtable.table.has_range_deletes() {
                     covers.push(CoverOf::Memtable(memtable.table.range_deletes()));
                 }

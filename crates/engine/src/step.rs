@@ -20,7 +20,9 @@ use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
-use thermocline_model::view::{CostOptions, PartLoad, ShapeOptions, TableHeat, View};
+use thermocline_model::view::{
+    CostOptions, KeyspaceWrites, PartLoad, ShapeOptions, TableHeat, View,
+};
 use thermocline_policy::cost::estimate;
 use thermocline_policy::{Access, HeatMap, Preset};
 
@@ -61,6 +63,10 @@ pub(crate) struct Scheduler {
     pub(crate) busy: BTreeSet<TableId>,
     pub(crate) busy_outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
     pub(crate) flushing: BTreeSet<(KeyspaceId, u32)>,
+    /// Keyspaces that a job is about to cut anew.
+    pub(crate) recutting: BTreeSet<KeyspaceId>,
+    /// What was counted of writes, by keyspace.
+    pub(crate) counted: BTreeMap<KeyspaceId, Counted>,
     /// What the heat tracker was told of each table so far.
     fed: HeatMap,
     pub(crate) running: usize,
@@ -71,6 +77,17 @@ pub(crate) struct Scheduler {
     pub(crate) tended: crate::heat::Tended,
     /// No job before this moment: one has just failed.
     not_before_us: u64,
+}
+
+/// What is remembered of the writes to a keyspace beside its counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted {
+    /// Writes that the counters were made to forget.
+    pub(crate) forgotten: u64,
+    /// All writes when the cuts were last moved, or were to be.
+    pub(crate) base: u64,
+    /// See [`KeyspaceWrites::in_vain`].
+    pub(crate) in_vain: u32,
 }
 
 impl std::fmt::Debug for Scheduler {
@@ -89,6 +106,8 @@ impl Scheduler {
             busy: BTreeSet::new(),
             busy_outputs: Vec::new(),
             flushing: BTreeSet::new(),
+            recutting: BTreeSet::new(),
+            counted: BTreeMap::new(),
             fed: HeatMap::new(),
             running: 0,
             cost,
@@ -121,6 +140,7 @@ pub(crate) struct Scene {
     tiers: Vec<TierState>,
     heat: BTreeMap<TableId, TableHeat>,
     memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
+    writes: BTreeMap<KeyspaceId, KeyspaceWrites>,
     log_bytes: u64,
     log_segments: (u64, u64),
     oldest_snapshot: SeqNo,
@@ -147,6 +167,7 @@ impl Scene {
             tiers: &self.tiers,
             heat: &self.heat,
             memtables: &self.memtables,
+            writes: &self.writes,
             busy,
             busy_outputs,
             log_bytes: self.log_bytes,
@@ -180,20 +201,26 @@ impl Engine {
                 memtables.insert(
                     (id, index),
                     PartLoad {
-                        active_bytes: part.active.table.size_bytes() as u64,
+                        active_bytes: part.takers().map(|m| m.table.size_bytes() as u64).sum(),
                         sealed: part.sealed.len(),
                         sealed_bytes: part
                             .sealed
                             .iter()
-                            .map(|m| m.table.size_bytes() as u64)
+                            .map(|m| m.size_share() as u64)
                             .sum(),
+                        older: part.sealed.iter().any(|m| m.older.load(Ordering::Acquire)),
                         flushing: flushing.contains(&(id, index)),
                         oldest_segment: oldest.filter(|&s| s != u64::MAX),
                     },
                 );
             }
         }
+        let writes = match self.options.moves_cuts() {
+            true => self.count_writes(scheduler),
+            false => BTreeMap::new(),
+        };
         Scene {
+            writes,
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,
             oldest_snapshot: self
@@ -305,14 +332,15 @@ impl Engine {
             ..
         } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
-        let job = match role {
+        let recut = preset.recut.as_mut().and_then(|p| p.plan(&view));
+        let job = recut.or_else(|| match role {
             Role::FlushOnly => preset.flush.plan(&view),
             Role::NoFlush => preset.planners.iter_mut().find_map(|p| p.plan(&view)),
             Role::Any => preset
                 .flush
                 .plan(&view)
                 .or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
-        }?;
+        })?;
         let job = estimate::priced(&view, job);
         Some(self.begin(&mut scheduler, job))
     }
@@ -344,6 +372,9 @@ impl Engine {
                 let rate = scheduler.cost.migration_bytes_per_second_max;
                 scheduler.moves.begin(relocate.table, bytes, rate, now_us);
             }
+            Job::Recut(recut) => {
+                scheduler.recutting.insert(recut.keyspace);
+            }
         }
         Planned { job, hull }
     }
@@ -369,6 +400,7 @@ impl Engine {
             Job::Flush(flush) => self.run_flush(flush),
             Job::Merge(merge) => self.run_merge(merge),
             Job::Relocate(relocate) => self.run_relocate(relocate),
+            Job::Recut(recut) => self.run_recut(recut),
         }));
         let (result, panic) = match ended {
             Ok(result) => (result, None),
@@ -400,6 +432,9 @@ impl Engine {
                 Job::Relocate(relocate) => {
                     scheduler.busy.remove(&relocate.table);
                     scheduler.moves.end();
+                }
+                Job::Recut(recut) => {
+                    scheduler.recutting.remove(&recut.keyspace);
                 }
             }
             if result.is_err() {
@@ -549,7 +584,7 @@ impl Engine {
             let view = space.view.load();
             let memtables = view.parts.iter().flat_map(PartView::memtables);
             bytes += memtables
-                .map(|m| m.table.resident_bytes() as u64)
+                .map(|m| m.resident_share() as u64)
                 .sum::<u64>();
         }
         // Read last: what leaves a view is counted here before, so that nothing
@@ -591,7 +626,7 @@ impl Engine {
             let memtables = view.parts.iter().flat_map(PartView::memtables);
             memory += memtables
                 .filter(|m| !m.is_empty())
-                .map(|m| m.table.size_bytes() as u64)
+                .map(|m| m.size_share() as u64)
                 .sum::<u64>();
             newest_runs = view
                 .tree

@@ -72,6 +72,8 @@ impl WriteOptions {
 struct Route {
     space: Arc<Space>,
     view: Arc<ReadView>,
+    /// Which memtable of a duplicated part takes the batch.
+    turn: u64,
 }
 
 impl Engine {
@@ -179,15 +181,16 @@ impl Engine {
                 Error::new(ErrorKind::Closed, format!("keyspace {id} was dropped"))
             })?;
             space.check_open()?;
-            let full = space.view.load().parts.iter().any(|p| p.active.is_full());
+            let full = space.view.load().parts.iter().any(PartView::is_full);
             if full {
                 self.recut_if_due(commit, space);
-                self.seal(commit, space, |p| p.active.is_full());
+                self.seal(commit, space, PartView::is_full);
                 sealed = true;
             }
             routes.push(Route {
                 space: Arc::clone(space),
                 view: space.view.load_full(),
+                turn: commit.next_seq.0,
             });
         }
         if sealed {
@@ -207,16 +210,19 @@ impl Engine {
     ) {
         space.update(|view| {
             let parts = view.parts.iter().map(|part| {
-                if !which(part) || part.active.is_empty() {
+                if !which(part) || part.takers_are_empty() {
                     return part.clone();
                 }
-                let mut sealed = Vec::with_capacity(part.sealed.len() + 1);
-                sealed.push(Arc::clone(&part.active));
-                sealed.extend(part.sealed.iter().cloned());
+                // All that take writes together: a flush takes what is sealed, and
+                // says that nothing older is in memory.
+                let takers = part.takers().filter(|m| !m.is_empty());
+                let sealed = takers.chain(&part.sealed).cloned().collect();
+                let new = |old: &Arc<LiveMemtable>| self.new_memtable(likely_prefix(old));
                 PartView {
-                    active: self.new_memtable(likely_prefix(&part.active)),
+                    active: new(&part.active),
+                    twins: part.twins.iter().map(new).collect(),
                     sealed,
-                    flushed_bytes: Arc::clone(&part.flushed_bytes),
+                    ..part.clone()
                 }
             });
             ReadView {
@@ -302,14 +308,14 @@ fn for_each_memtable(routes: &[Route], payload: &[u8], visit: &mut dyn FnMut(&Li
     if let [only] = routes
         && let [part] = &only.view.parts[..]
     {
-        return visit(&part.active);
+        return visit(part.taker(only.turn));
     }
     for operation in Operations::new(payload).flatten() {
         let Some(route) = route(routes, operation.keyspace) else {
             continue;
         };
         for part in parts_of(&route.view, operation.kind, operation.key, operation.value) {
-            visit(&route.view.parts[part].active);
+            visit(route.view.parts[part].taker(route.turn));
         }
     }
 }
@@ -346,14 +352,15 @@ fn insert(routes: &[Route], payload: &[u8], first: SeqNo) {
                 operation.key,
                 operation.value,
                 &|_| true,
+                route.turn,
             );
         }
         seq = seq.next();
     }
 }
 
-/// Puts one operation into the memtables of `view` that `wanted` accepts by
-/// part.
+/// Puts one operation into the memtables of `view` whose turn it is (see
+/// [`PartView::taker`]) and that `wanted` accepts by part.
 pub(crate) fn apply(
     view: &ReadView,
     seq: SeqNo,
@@ -361,12 +368,17 @@ pub(crate) fn apply(
     key: &[u8],
     value: &[u8],
     wanted: &dyn Fn(usize) -> bool,
+    turn: u64,
 ) {
     for part in parts_of(view, kind, key, value) {
         if !wanted(part) {
             continue;
         }
-        let table = &view.parts[part].active.table;
+        let of = &view.parts[part];
+        if let Some(tiny) = &of.tiny {
+            tiny.count(key);
+        }
+        let table = &of.taker(turn).table;
         if kind == Kind::RangeDelete {
             let (low, high) = view.cuts.interval(part);
             let start = low.map_or(key, |l| key.max(l));

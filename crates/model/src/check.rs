@@ -22,6 +22,7 @@ macro_rules! broken {
 }
 
 mod moves;
+mod parts;
 
 use moves::Moves;
 
@@ -193,6 +194,7 @@ fn check_keyspace(version: &Version, id: KeyspaceId, keyspace: &Keyspace) -> Res
                 "keyspace {id} part {index} is flushed up to {flushed}, the last entry is {last}"
             );
         }
+        parts::check_part(version, keyspace, index)?;
     }
     Ok(())
 }
@@ -392,8 +394,22 @@ fn check_touched(before: &Version, edit: &Edit, after: &Version) -> Result<(), B
                 {
                     return broken!(Shape, "keyspace {keyspace} is cut while tables move");
                 }
-                if let Some(cut) = after.keyspaces.get(keyspace) {
+                let old = before.keyspaces.get(keyspace);
+                if let (Some(old), Some(cut)) = (old, after.keyspaces.get(keyspace)) {
                     check_keyspace(after, *keyspace, cut)?;
+                    for slot in cut.slots() {
+                        check_level(after, cut, slot)?;
+                    }
+                    parts::check_recut(old, cut)?;
+                }
+            }
+            Change::SetAhead { keyspace, .. } => {
+                // Where parts come from other parts, the cuts say so.
+                return broken!(Progress, "keyspace {keyspace}: some keys of a part go ahead");
+            }
+            Change::SetTiny { keyspace, part, .. } => {
+                if let Some(keyspace) = after.keyspaces.get(keyspace) {
+                    parts::check_part(after, keyspace, *part)?;
                 }
             }
             Change::ReplaceTable { keyspace, table } => {

@@ -16,7 +16,10 @@ use crate::key::SeqNo;
 use crate::range::KeyRange;
 use crate::table::{Extent, ObjectId, TableId, TableMeta};
 use crate::tier::TierId;
-use crate::version::{Keyspace, KeyspaceId, LEVELS_MAX, Level, Part, Run, RunId, Slot, Version};
+use crate::recut::recut;
+use crate::version::{
+    Ahead, Keyspace, KeyspaceId, LEVELS_MAX, Level, Part, Run, RunId, Slot, TINY_MAX, Tiny, Version,
+};
 
 /// One change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -30,8 +33,7 @@ pub enum Change {
         /// Its cuts.
         cuts: Cuts,
     },
-    /// A keyspace is cut anew. Only one whose parts have no tables: levels below
-    /// them are not divided by cuts.
+    /// A keyspace is cut anew; see [`crate::recut`] for what becomes of its parts.
     SetCuts {
         /// Which.
         keyspace: KeyspaceId,
@@ -79,6 +81,26 @@ pub enum Change {
         part: u32,
         /// Up to this number.
         flushed: SeqNo,
+    },
+    /// Keys of a part have reached tables further than the rest of it.
+    SetAhead {
+        /// In which keyspace.
+        keyspace: KeyspaceId,
+        /// The part.
+        part: u32,
+        /// Which keys, and how far.
+        ahead: Ahead,
+    },
+    /// A part's tiny ranges, and how often it is duplicated.
+    SetTiny {
+        /// In which keyspace.
+        keyspace: KeyspaceId,
+        /// The part.
+        part: u32,
+        /// See [`Part::duplicates`].
+        duplicates: u32,
+        /// See [`Part::tiny`].
+        tiny: Vec<Tiny>,
     },
     /// Log segments below this number are not needed.
     SetLogFloor {
@@ -155,6 +177,21 @@ impl Edit {
                     part: index,
                     flushed: part.flushed,
                 });
+                for ahead in &part.ahead {
+                    changes.push(Change::SetAhead {
+                        keyspace: id,
+                        part: index,
+                        ahead: ahead.clone(),
+                    });
+                }
+                if part.duplicates > 0 || !part.tiny.is_empty() {
+                    changes.push(Change::SetTiny {
+                        keyspace: id,
+                        part: index,
+                        duplicates: part.duplicates,
+                        tiny: part.tiny.clone(),
+                    });
+                }
             }
             for slot in keyspace.slots() {
                 let mut behind = None;
@@ -236,21 +273,7 @@ fn apply(change: &Change, version: &mut Version) -> Result<(), String> {
             version.next_keyspace = version.next_keyspace.max(after);
         }
         Change::SetCuts { keyspace, cuts } => {
-            let keyspace = keyspace_mut(version, *keyspace)?;
-            let first = keyspace.parts.first().map_or(SeqNo::ZERO, |p| p.flushed);
-            let uncut = |p: &Part| p.newest.runs.is_empty() && p.flushed == first;
-            if !keyspace.parts.iter().all(uncut) {
-                return Err(format!(
-                    "keyspace {} has tables in its parts, or parts flushed at different times",
-                    keyspace.id
-                ));
-            }
-            let part = Part {
-                flushed: first,
-                newest: Level::default(),
-            };
-            keyspace.parts = vec![part; cuts.parts()];
-            keyspace.cuts = cuts.clone();
+            recut(keyspace_mut(version, *keyspace)?, cuts);
         }
         Change::DropKeyspace { keyspace } => {
             if version.keyspaces.remove(keyspace).is_none() {
@@ -317,12 +340,24 @@ fn apply(change: &Change, version: &mut Version) -> Result<(), String> {
             part,
             flushed,
         } => {
-            let keyspace = keyspace_mut(version, *keyspace)?;
-            let part = keyspace
-                .parts
-                .get_mut(*part as usize)
-                .ok_or_else(|| format!("part {part} does not exist"))?;
-            part.flushed = part.flushed.max(*flushed);
+            part_mut(version, *keyspace, *part)?.set_flushed(*flushed);
+        }
+        Change::SetAhead {
+            keyspace,
+            part,
+            ahead,
+        } => part_mut(version, *keyspace, *part)?
+            .ahead
+            .push(ahead.clone()),
+        Change::SetTiny {
+            keyspace,
+            part,
+            duplicates,
+            tiny,
+        } => {
+            let part = part_mut(version, *keyspace, *part)?;
+            part.duplicates = *duplicates;
+            part.tiny.clone_from(tiny);
         }
         Change::SetLogFloor { segment } => version.log_floor = version.log_floor.max(*segment),
         Change::SetLogBase { seq } => version.log_base = version.log_base.max(*seq),
@@ -345,6 +380,11 @@ fn keyspace_mut(version: &mut Version, id: KeyspaceId) -> Result<&mut Keyspace, 
     keyspace
         .map(Arc::make_mut)
         .ok_or_else(|| format!("keyspace {id} does not exist"))
+}
+
+fn part_mut(version: &mut Version, id: KeyspaceId, part: u32) -> Result<&mut Part, String> {
+    let part_of = keyspace_mut(version, id)?.parts.get_mut(part as usize);
+    part_of.ok_or_else(|| format!("part {part} does not exist"))
 }
 
 fn slot_mut(keyspace: &mut Keyspace, slot: Slot) -> Result<&mut Level, String> {
@@ -454,6 +494,37 @@ fn encode_change(change: &Change, w: &mut Writer) {
             w.number((*part).into());
             w.number(flushed.0);
         }
+        Change::SetAhead {
+            keyspace,
+            part,
+            ahead,
+        } => {
+            w.byte(12);
+            w.number(keyspace.0.into());
+            w.number((*part).into());
+            w.bytes(&ahead.start);
+            w.byte(ahead.end.is_some().into());
+            if let Some(end) = &ahead.end {
+                w.bytes(end);
+            }
+            w.number(ahead.flushed.0);
+        }
+        Change::SetTiny {
+            keyspace,
+            part,
+            duplicates,
+            tiny,
+        } => {
+            w.byte(13);
+            w.number(keyspace.0.into());
+            w.number((*part).into());
+            w.number((*duplicates).into());
+            w.length(tiny.len());
+            for tiny in tiny {
+                w.bytes(&tiny.start);
+                w.number(tiny.writes);
+            }
+        }
         Change::SetLogFloor { segment } => {
             w.byte(7);
             w.number(*segment);
@@ -532,6 +603,24 @@ fn decode_change(r: &mut Reader<'_>) -> Result<Change, String> {
             keyspace: KeyspaceId(r.number32()?),
             cuts: decode_cuts(r)?,
         },
+        12 => Change::SetAhead {
+            keyspace: KeyspaceId(r.number32()?),
+            part: r.number32()?,
+            ahead: Ahead {
+                start: r.bytes()?.into(),
+                end: match r.flag()? {
+                    true => Some(r.bytes()?.into()),
+                    false => None,
+                },
+                flushed: SeqNo(r.number()?),
+            },
+        },
+        13 => Change::SetTiny {
+            keyspace: KeyspaceId(r.number32()?),
+            part: r.number32()?,
+            duplicates: r.number32()?,
+            tiny: decode_tiny(r)?,
+        },
         kind => return Err(format!("unknown kind of change {kind}")),
     })
 }
@@ -550,6 +639,21 @@ fn decode_cuts(r: &mut Reader<'_>) -> Result<Cuts, String> {
         bounds.push(r.bytes()?.into());
     }
     Cuts::new(bounds)
+}
+
+fn decode_tiny(r: &mut Reader<'_>) -> Result<Vec<Tiny>, String> {
+    let count = r.length()?;
+    if count > TINY_MAX {
+        return Err(format!("{count} tiny ranges, at most {TINY_MAX} allowed"));
+    }
+    let mut tiny = Vec::new();
+    for _ in 0..count {
+        tiny.push(Tiny {
+            start: r.bytes()?.into(),
+            writes: r.number()?,
+        });
+    }
+    Ok(tiny)
 }
 
 fn encode_slot(slot: Slot, w: &mut Writer) {

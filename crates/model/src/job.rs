@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::range::KeyRange;
 use crate::table::TableId;
 use crate::tier::TierId;
-use crate::version::{KeyspaceId, Slot};
+use crate::version::{KeyspaceId, Slot, Tiny};
 
 /// Why a job was planned: a rule and the numbers it compared.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -72,6 +72,37 @@ pub enum Job {
     Merge(Merge),
     /// Copy a table's data to another tier.
     Relocate(Relocate),
+    /// Give a keyspace other cuts.
+    Recut(Recut),
+}
+
+/// See [`Job::Recut`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Recut {
+    /// Which keyspace.
+    pub keyspace: KeyspaceId,
+    /// Its parts from now on, ascending; none where they are to be found from keys
+    /// sampled of its memtables.
+    pub parts: Vec<NewPart>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// A part to be.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct NewPart {
+    /// Memtables that take its writes beside the first.
+    pub duplicates: u32,
+    /// Its tiny ranges, ascending; it begins with the first. Never empty.
+    pub tiny: Vec<Tiny>,
+}
+
+impl NewPart {
+    /// Its first key; empty for the first part.
+    #[must_use]
+    pub fn start(&self) -> &[u8] {
+        self.tiny.first().map_or(&[], |t| &t.start)
+    }
 }
 
 /// See [`Job::Flush`].
@@ -129,6 +160,7 @@ impl Job {
             Job::Flush(job) => &job.reason,
             Job::Merge(job) => &job.reason,
             Job::Relocate(job) => &job.reason,
+            Job::Recut(job) => &job.reason,
         }
     }
 
@@ -139,16 +171,18 @@ impl Job {
             Job::Flush(job) => job.keyspace,
             Job::Merge(job) => job.keyspace,
             Job::Relocate(job) => job.keyspace,
+            Job::Recut(job) => job.keyspace,
         }
     }
 
-    /// A word for messages: `flush`, `merge` or `relocate`.
+    /// A word for messages: `flush`, `merge`, `relocate` or `recut`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Job::Flush(_) => "flush",
             Job::Merge(_) => "merge",
             Job::Relocate(_) => "relocate",
+            Job::Recut(_) => "recut",
         }
     }
 }

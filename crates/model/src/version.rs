@@ -108,13 +108,61 @@ impl Level {
     }
 }
 
+/// Keys of a part that were flushed further than the rest of it: they come from a
+/// part that was, before the cuts moved.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ahead {
+    /// The first key.
+    pub start: Box<[u8]>,
+    /// The first key behind them; `None` where nothing ends them.
+    pub end: Option<Box<[u8]>>,
+    /// Every entry of them up to this number is in tables.
+    pub flushed: SeqNo,
+}
+
+/// A tiny range: a piece of a part, with the number of writes it got.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Tiny {
+    /// Its first key; it ends where the next one begins. Empty for the first of a
+    /// keyspace.
+    pub start: Box<[u8]>,
+    /// Writes counted; halved now and then, so that old ones weigh less.
+    pub writes: u64,
+}
+
+/// Most tiny ranges in a part.
+pub const TINY_MAX: usize = 256;
+
 /// A part's own newest level and how far its memtables have reached tables.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Part {
     /// Every entry of this part up to this number is in tables.
     pub flushed: SeqNo,
+    /// Which of its keys are further, ascending.
+    pub ahead: Vec<Ahead>,
     /// What was flushed and not yet merged further down.
     pub newest: Level,
+    /// Memtables that take its writes beside the first: how often it is duplicated.
+    pub duplicates: u32,
+    /// Its tiny ranges, ascending, the first beginning with the part; none where cuts do
+    /// not move.
+    pub tiny: Vec<Tiny>,
+}
+
+impl Part {
+    /// Up to which number the entries of `key`, which is in this part, are in tables.
+    #[must_use]
+    pub fn flushed_of(&self, key: &[u8]) -> SeqNo {
+        let holds = |a: &&Ahead| *a.start <= *key && a.end.as_deref().is_none_or(|end| key < end);
+        let ahead = self.ahead.iter().find(holds);
+        ahead.map_or(self.flushed, |a| a.flushed)
+    }
+
+    /// Every entry up to `flushed` is in tables.
+    pub(crate) fn set_flushed(&mut self, flushed: SeqNo) {
+        self.flushed = self.flushed.max(flushed);
+        self.ahead.retain(|a| a.flushed > self.flushed);
+    }
 }
 
 /// One place for runs within a keyspace.

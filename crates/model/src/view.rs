@@ -43,6 +43,69 @@ pub struct PartLoad {
     /// The oldest log segment that one of its memtables needs; `None` when all
     /// are empty.
     pub oldest_segment: Option<u64>,
+    /// Whether a sealed memtable is of an older generation: it was there before the
+    /// cuts moved, and may have entries of other parts as well.
+    pub older: bool,
+}
+
+/// What is known of the writes to a part.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct PartWrites {
+    /// Memtables that take them beside the first.
+    pub duplicates: u32,
+    /// Where its tiny ranges begin, ascending; the first begins with the part.
+    pub starts: std::sync::Arc<[Box<[u8]>]>,
+    /// Writes that each of them got; old ones weigh less.
+    pub writes: Vec<u64>,
+}
+
+/// What is known of the writes to a keyspace.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct KeyspaceWrites {
+    /// By part.
+    pub parts: Vec<PartWrites>,
+    /// Writes since its cuts were last moved, or were to be.
+    pub since: u64,
+    /// How many times since the cuts last moved it was found that other cuts would be
+    /// no better.
+    pub in_vain: u32,
+}
+
+/// When and how cuts move.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RangeOptions {
+    /// Memtables that take writes, all parts and their duplicates together.
+    pub slots: usize,
+    /// Most tiny ranges in a part.
+    pub tiny_max: usize,
+    /// A part may have so much more than its even share of the writes, as a share of
+    /// that, before tiny ranges of it go to its neighbours.
+    pub excess: f64,
+    /// As much more may stay when they did, before all cuts are made anew.
+    pub major_excess: f64,
+    /// Writes for each part, on average, between two looks.
+    pub writes: u64,
+    /// How often a part may be duplicated.
+    pub duplicates_max: u32,
+    /// Cuts fall only between keys that differ in so many first bytes; 0: in any.
+    pub prefix_bytes: usize,
+    /// Whether merges end their outputs at cuts.
+    pub ends_outputs: bool,
+}
+
+impl Default for RangeOptions {
+    fn default() -> RangeOptions {
+        RangeOptions {
+            slots: 1,
+            tiny_max: 16,
+            excess: 0.2,
+            major_excess: 0.6,
+            writes: 1000,
+            duplicates_max: 7,
+            prefix_bytes: 0,
+            ends_outputs: false,
+        }
+    }
 }
 
 /// The shape options that planners go by. One set serves a whole store.
@@ -67,6 +130,8 @@ pub struct ShapeOptions {
     pub staging: StagingOptions,
     /// Where levels begin, where that is fixed.
     pub pins: TierPins,
+    /// When and how cuts move.
+    pub ranges: RangeOptions,
 }
 
 /// Tiers on which levels begin to lie, whatever room there is above them.
@@ -180,6 +245,8 @@ pub struct View<'a> {
     pub heat: &'a BTreeMap<TableId, TableHeat>,
     /// The memtables of each part.
     pub memtables: &'a BTreeMap<(KeyspaceId, u32), PartLoad>,
+    /// What is known of the writes to keyspaces whose cuts may move now.
+    pub writes: &'a BTreeMap<KeyspaceId, KeyspaceWrites>,
     /// Tables that a running job reads or replaces: no new job may name them.
     pub busy: &'a BTreeSet<TableId>,
     /// Slots that running merges write to, with the keyspace and the key range

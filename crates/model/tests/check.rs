@@ -370,7 +370,7 @@ fn a_replaced_table_differs_in_its_extents_only() {
 }
 
 #[test]
-fn a_keyspace_is_cut_only_while_its_parts_have_no_tables() {
+fn a_keyspace_is_cut_at_any_time_and_nothing_else_changes_with_it() {
     let cuts = |bounds: &[&str]| {
         let bounds = bounds.iter().map(|b| b.as_bytes().into());
         Change::SetCuts {
@@ -391,14 +391,77 @@ fn a_keyspace_is_cut_only_while_its_parts_have_no_tables() {
     judge(&after, vec![cuts(&[])]).unwrap();
 
     let tables = picture::parse("L0.0: #3[a..z] | L7: #2[a..z]").unwrap();
-    let words = Edit::of(cuts(&["g"])).apply(&tables).unwrap_err();
-    assert!(words.contains("has tables in its parts"), "{words}");
-    // Parts that were flushed at different times cannot be told apart afterwards.
+    judge(&tables, vec![cuts(&["g"])]).unwrap();
+    // Parts that were flushed at different times can be told apart afterwards.
     let mut uneven = after.clone();
     Arc::make_mut(uneven.keyspaces.get_mut(&K).unwrap()).parts[1].flushed = SeqNo(0);
-    assert!(Edit::of(cuts(&["g"])).apply(&uneven).is_err());
+    judge(&uneven, vec![cuts(&["c"])]).unwrap();
+    let moved = Edit::of(cuts(&["c"])).apply(&uneven).unwrap();
+    let of = |key: &[u8]| keyspace(&moved).parts[keyspace(&moved).cuts.part_of(key)].flushed_of(key);
+    assert_eq!((of(b"a"), of(b"f")), (flushed, flushed));
+    assert_eq!((of(b"g"), of(b"p")), (SeqNo(0), flushed));
     let moving = vec![cuts(&["g"]), remove(1)];
     refused(judge(&below, moving), Invariant::Shape);
+}
+
+/// What a wrong recut would make of a version: the check does not go by how parts are
+/// made, so it sees through each.
+#[test]
+fn cuts_that_lose_turn_or_forget_something_are_refused() {
+    let before = picture::parse("cuts m | L0.0: #9[a..c] / #8[b..f] | L0.1: #7[n..z] | L1: #3[a..z]");
+    let before = before.unwrap();
+    let cuts = |bounds: &[&str]| {
+        let bounds = bounds.iter().map(|b| b.as_bytes().into());
+        let cuts = thermocline_model::Cuts::new(bounds.collect()).unwrap();
+        Edit::of(Change::SetCuts { keyspace: K, cuts })
+    };
+    let edit = cuts(&["b", "m"]);
+    let judged = |spoil: &dyn Fn(&mut thermocline_model::Keyspace)| {
+        let mut after = edit.apply(&before).unwrap();
+        spoil(Arc::make_mut(after.keyspaces.get_mut(&K).unwrap()));
+        check_edit(&before, &edit, &after)
+    };
+    judged(&|_| {}).unwrap();
+    refused(judged(&|k| k.levels[0].runs.swap(0, 1)), Invariant::Recency);
+    refused(judged(&|k| k.levels[0].runs.swap(1, 2)), Invariant::Recency);
+    refused(judged(&|k| drop(k.levels[0].runs.remove(0))), Invariant::Recency);
+    refused(judged(&|k| k.parts[2].newest.runs.clear()), Invariant::Recency);
+    refused(judged(&|k| k.parts[1].flushed = SeqNo(2)), Invariant::Progress);
+    refused(
+        judged(&|k| {
+            let runs = std::mem::take(&mut k.levels[0].runs);
+            k.parts[0].newest.runs = runs[..2].to_vec();
+            k.levels[0].runs = runs[2..].to_vec();
+        }),
+        Invariant::Shape,
+    );
+    let tiny = |starts: &[&str]| Change::SetTiny {
+        keyspace: K,
+        part: 1,
+        duplicates: 0,
+        tiny: starts
+            .iter()
+            .map(|s| thermocline_model::Tiny {
+                start: s.as_bytes().into(),
+                writes: 1,
+            })
+            .collect(),
+    };
+    judge(&before, vec![tiny(&["m", "o"])]).unwrap();
+    judge(&before, vec![tiny(&[])]).unwrap();
+    for bad in [&["n"][..], &["m", "m"], &["m", "o", "n"], &["a", "m"]] {
+        refused(judge(&before, vec![tiny(bad)]), Invariant::Shape);
+    }
+    let ahead = Change::SetAhead {
+        keyspace: K,
+        part: 1,
+        ahead: thermocline_model::Ahead {
+            start: (*b"n").into(),
+            end: None,
+            flushed: SeqNo(9),
+        },
+    };
+    refused(judge(&before, vec![ahead]), Invariant::Progress);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use thermocline_model::key::SeqNo;
 use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{KeyspaceId, RunId, Slot, Version};
-use thermocline_model::{Change, Cuts, Edit, check_version, picture};
+use thermocline_model::{Ahead, Change, Cuts, Edit, Tiny, check_version, picture};
 
 struct Dice(u64);
 
@@ -50,7 +50,27 @@ fn random_table(dice: &mut Dice) -> Arc<TableMeta> {
 
 fn random_change(dice: &mut Dice) -> Change {
     let keyspace = KeyspaceId(dice.roll() as u32);
-    match dice.below(11) {
+    match dice.below(13) {
+        11 => Change::SetAhead {
+            keyspace,
+            part: dice.roll() as u32,
+            ahead: Ahead {
+                start: vec![dice.below(256) as u8; dice.below(4) as usize].into(),
+                end: (dice.below(2) == 0).then(|| vec![dice.below(256) as u8; 3].into()),
+                flushed: SeqNo(dice.roll()),
+            },
+        },
+        12 => Change::SetTiny {
+            keyspace,
+            part: dice.roll() as u32,
+            duplicates: dice.roll() as u32,
+            tiny: (0..dice.below(5))
+                .map(|i| Tiny {
+                    start: vec![i as u8; i as usize].into(),
+                    writes: dice.roll(),
+                })
+                .collect(),
+        },
         10 => Change::SetCuts {
             keyspace,
             cuts: Cuts::new(vec![vec![dice.below(256) as u8; 2].into()]).unwrap(),
@@ -195,6 +215,48 @@ fn the_encoding_is_the_one_documented() {
                 cuts: Cuts::new(vec![(*b"g").into(), (*b"pq").into()]).unwrap(),
             },
             "0b ac02 02 0167 027071".to_string(),
+        ),
+        (
+            Change::SetAhead {
+                keyspace,
+                part: 2,
+                ahead: Ahead {
+                    start: (*b"g").into(),
+                    end: Some((*b"pq").into()),
+                    flushed: SeqNo(300),
+                },
+            },
+            "0c ac02 02 0167 01 027071 ac02".to_string(),
+        ),
+        (
+            Change::SetAhead {
+                keyspace,
+                part: 2,
+                ahead: Ahead {
+                    start: Box::default(),
+                    end: None,
+                    flushed: SeqNo(1),
+                },
+            },
+            "0c ac02 02 00 00 01".to_string(),
+        ),
+        (
+            Change::SetTiny {
+                keyspace,
+                part: 2,
+                duplicates: 3,
+                tiny: vec![
+                    Tiny {
+                        start: Box::default(),
+                        writes: 300,
+                    },
+                    Tiny {
+                        start: (*b"pq").into(),
+                        writes: 0,
+                    },
+                ],
+            },
+            "0d ac02 02 03 02 00 ac02 027071 00".to_string(),
         ),
         (Change::DropKeyspace { keyspace }, "02 ac02".to_string()),
         (

@@ -147,8 +147,8 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
         priced(dice, options, &cents)
     } else if preset.starts_with("logstore") {
         staged(dice, options)
-    } else if preset == "ohdb" {
-        parted(dice, options)
+    } else if presets().iter().any(|p| p.name == preset && p.makes_cuts) {
+        moving(dice, parted(dice, options))
     } else {
         options
     }
@@ -184,6 +184,25 @@ fn parted(dice: &mut Dice, options: Options) -> Options {
         options = options.levels_tier(&tiers[dice.below(tiers.len() as u64) as usize]);
     }
     options
+}
+
+/// Options of cuts that move: most draws make them move often.
+fn moving(dice: &mut Dice, options: Options) -> Options {
+    let excess = dice.one_of(&[0.01, 0.1, 0.2, 2.0]);
+    let options = options
+        .tiny_ranges(dice.one_of(&[1, 2, 4, 16, 256]))
+        .recut_excess(excess)
+        .recut_major_excess(dice.one_of(&[excess, 1000.0]).max(excess))
+        .recut_writes(dice.one_of(&[16, 16, 64, 1000]))
+        .duplicates_max(dice.one_of(&[0, 1, 7]));
+    let options = match dice.percent(60) {
+        true => options.moving_cuts(dice.percent(80)),
+        false => options,
+    };
+    match dice.percent(50) {
+        true => options.merges_end_at_cuts(dice.percent(50)),
+        false => options,
+    }
 }
 
 /// Options of placement by price, and a target where there can be one.

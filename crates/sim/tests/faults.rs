@@ -34,6 +34,10 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
         "merge coldest",
         "merge yields-to-hotter",
         "recut first-memtable",
+        "recut minor",
+        "recut major",
+        "merge handed-down",
+        "flush older-generation",
     ] {
         assert!(done.iter().any(|d| d.starts_with(job)), "{job}");
     }

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use thermocline_model::cover::Cover;
 use thermocline_model::edit::{Change, Edit};
@@ -14,15 +13,12 @@ use thermocline_model::job::Flush;
 use thermocline_model::key::SeqNo;
 use thermocline_model::version::{RunId, Slot};
 
-use super::Done;
+use super::{COMMIT_WAIT, Done};
 use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
 use crate::engine::{Engine, LiveMemtable};
 use crate::error::Result;
-use crate::merge::{MergeCursor, Source};
-
-/// How long a flush waits to seal a memtable.
-const COMMIT_WAIT: Duration = Duration::from_millis(20);
+use crate::merge::MergeCursor;
 
 /// Memory of memtables from when they leave the view until the flush lets go of
 /// them: it must not be filled a second time meanwhile.
@@ -32,8 +28,8 @@ struct Leaving<'a> {
 }
 
 impl Leaving<'_> {
-    fn count(&mut self, memtables: &[Arc<LiveMemtable>]) {
-        let bytes = memtables.iter().map(|m| m.table.resident_bytes()).sum();
+    fn count<'m>(&mut self, memtables: impl Iterator<Item = &'m Arc<LiveMemtable>>) {
+        let bytes = memtables.map(|m| m.table.resident_bytes()).sum();
         self.bytes += bytes;
         self.engine.leaving_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
@@ -129,13 +125,20 @@ impl Engine {
     ) -> Result<Done> {
         let covers: Vec<_> = sealed.iter().map(|m| m.table.range_deletes()).collect();
         let cover = Cover::merge(covers.iter().map(|c| &**c));
+        // Of memtables that are older than the cuts, what is in this part.
+        let view = space.view.load_full();
+        let (low, high) = view.cuts.interval(job.part as usize);
+        let cover = match sealed.iter().any(|m| m.older.load(Ordering::Acquire)) {
+            true => cover.clip(low, high),
+            false => cover,
+        };
         let snapshots = self.held_snapshots();
         let mut survivors = Survivors::new(snapshots, &cover, None);
         let kept_cover = survivors.cover_to_write(&cover);
         let mut outputs = Outputs::new(Host::Job(self), target, kept_cover);
         let sources = sealed
             .iter()
-            .map(|m| Source::Memory(m.table.cursor()))
+            .map(|m| m.source(low, high))
             .collect();
         let mut merged = MergeCursor::new(sources);
         merged.seek_first()?;
@@ -167,8 +170,16 @@ impl Engine {
             flushed: last,
         });
         edit.changes.push(Change::SetLogFloor {
-            segment: self.log_floor(sealed),
+            segment: self.log_floor((job.keyspace, job.part), sealed),
         });
+        if let Some(tiny) = view.parts.get(job.part as usize).and_then(|p| p.tiny.as_ref()) {
+            edit.changes.push(Change::SetTiny {
+                keyspace: job.keyspace,
+                part: job.part,
+                duplicates: view.parts[job.part as usize].twins.len() as u32,
+                tiny: tiny.tiny(),
+            });
+        }
         let filters: Option<Vec<_>> = sealed.iter().map(|m| m.table.filter()).collect();
         let opened = self.open_with_filters(&tables, &filters.unwrap_or_default())?;
         // Entries of other memtables may be older than those that are about to
@@ -178,12 +189,16 @@ impl Engine {
             if keyspace == job.keyspace
                 && let Some(part) = parts.get_mut(job.part as usize)
             {
-                let bytes: usize = sealed.iter().map(|m| m.table.size_bytes()).sum();
+                let bytes: usize = sealed.iter().map(|m| m.size_share()).sum();
                 part.flushed_bytes
                     .fetch_add(bytes as u64, Ordering::Relaxed);
                 part.sealed
                     .retain(|m| !sealed.iter().any(|s| Arc::ptr_eq(s, m)));
-                leaving.count(sealed);
+                part.by_number &= !part.twins.is_empty() || !part.sealed.is_empty();
+                // Those that no other part has.
+                let left = sealed.iter();
+                let left = left.filter(|m| m.holders.fetch_sub(1, Ordering::AcqRel) == 1);
+                leaving.count(left);
             }
         });
         if committed.is_err() && space.dropped.load(Ordering::Acquire) {

@@ -1,6 +1,8 @@
 //! Jobs: what the background does. Each takes plain data from a planner, does
 //! its I/O without holding a lock, and ends in one edit.
 
+use std::time::Duration;
+
 use crate::events::PlacedTable;
 
 mod below;
@@ -9,6 +11,9 @@ mod merge;
 pub(crate) mod output;
 mod relocate;
 mod survive;
+
+/// How long a job waits for the write path, which somebody may hold who waits for the job.
+pub(crate) const COMMIT_WAIT: Duration = Duration::from_millis(20);
 
 /// What a job did.
 #[derive(Clone, Debug, Default)]

@@ -25,6 +25,7 @@ mod filter;
 mod memtable;
 mod narrow;
 mod skiplist;
+mod tiny;
 #[cfg(test)]
 mod tests;
 
@@ -32,3 +33,4 @@ pub use arena::ArenaPool;
 pub use filter::Filter;
 pub use memtable::{Memtable, MemtableCursor, MemtableOptions};
 pub use skiplist::{Hit, MemValue};
+pub use tiny::TinyCounts;

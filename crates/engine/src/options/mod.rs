@@ -7,6 +7,7 @@
 mod check;
 mod cost;
 mod parts;
+mod ranges;
 mod set;
 mod staging;
 mod tier;
@@ -114,6 +115,15 @@ pub struct Options {
     pub(crate) partitions: usize,
     pub(crate) partition_prefix_bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) moving_cuts: Option<bool>,
+    pub(crate) tiny_ranges: usize,
+    pub(crate) recut_excess: f64,
+    pub(crate) recut_major_excess: f64,
+    pub(crate) recut_writes: u64,
+    pub(crate) duplicates_max: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) merges_end_at_cuts: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log_tier: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) event_tier: Option<String>,
@@ -167,6 +177,13 @@ impl Default for Options {
             optimisations_off: Vec::new(),
             partitions: 10,
             partition_prefix_bytes: 0,
+            moving_cuts: None,
+            tiny_ranges: 16,
+            recut_excess: 0.2,
+            recut_major_excess: 0.6,
+            recut_writes: 1000,
+            duplicates_max: 7,
+            merges_end_at_cuts: None,
             log_tier: None,
             event_tier: None,
             newest_tier: None,
@@ -413,6 +430,7 @@ impl Options {
                 on: self.optimisations().unwrap_or(Optimisations::all(true)),
             },
             pins: self.pins(),
+            ranges: self.ranges(),
         }
     }
 

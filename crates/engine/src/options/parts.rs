@@ -183,7 +183,7 @@ impl Options {
         self.tiers[self.tier_or_first(self.event_tier.as_ref())].path()
     }
 
-    fn entry(&self) -> Option<&'static PresetEntry> {
+    pub(super) fn entry(&self) -> Option<&'static PresetEntry> {
         presets().iter().find(|p| p.name == self.preset)
     }
 

@@ -40,8 +40,13 @@ pub struct PartStats {
     /// Bytes of these.
     pub bytes: u64,
     /// Of what was written to the keyspace since it was opened or cut, the share
-    /// that went here, by the bytes of memtables, from 0 to 1.
+    /// that went here, by the bytes of memtables, from 0 to 1. Where cuts move: of the writes
+    /// counted, among which old ones weigh less.
     pub write_share: f64,
+    /// Memtables that take writes beside the first.
+    pub duplicates: u64,
+    /// Tiny ranges, each with a counter of its own; none where cuts do not move.
+    pub tiny_ranges: u64,
 }
 
 impl PartStats {
@@ -52,8 +57,11 @@ impl PartStats {
             .parts
             .iter()
             .map(|part| {
+                if let Some(tiny) = &part.tiny {
+                    return tiny.total();
+                }
                 let held = part.memtables().filter(|m| !m.is_empty());
-                let held: usize = held.map(|m| m.table.size_bytes()).sum();
+                let held: usize = held.map(|m| m.size_share()).sum();
                 held as u64 + part.flushed_bytes.load(Ordering::Relaxed)
             })
             .collect();
@@ -70,12 +78,14 @@ impl PartStats {
                 memtables: memory.memtables().count() as u64,
                 memtable_bytes: memory
                     .memtables()
-                    .map(|m| m.table.size_bytes() as u64)
+                    .map(|m| m.size_share() as u64)
                     .sum(),
                 runs: part.newest.runs.len() as u64,
                 tables: part.newest.table_count() as u64,
                 bytes: part.newest.size_bytes(),
                 write_share: written as f64 / all.max(1) as f64,
+                duplicates: memory.twins.len() as u64,
+                tiny_ranges: memory.tiny.as_ref().map_or(0, |t| t.starts().len() as u64),
             })
             .collect()
     }
@@ -88,19 +98,30 @@ pub(super) fn display(parts: &[PartStats], f: &mut fmt::Formatter<'_>) -> fmt::R
     }
     writeln!(
         f,
-        "{:<7} {:>4} {:>7} {:>10} {:>11} {:>10}  begins at",
-        "part", "runs", "tables", "bytes", "in memory", "of writes"
+        "{:<7} {:>4} {:>7} {:>10} {:>9} {:>11} {:>10} {:>10} {:>5}  begins at",
+        "part",
+        "runs",
+        "tables",
+        "bytes",
+        "memtables",
+        "in memory",
+        "of writes",
+        "duplicates",
+        "tiny"
     )?;
     for (at, part) in parts.iter().enumerate().take(LISTED_MAX) {
         writeln!(
             f,
-            "{:<7} {:>4} {:>7} {:>10} {:>11} {:>9.1}%  {}",
+            "{:<7} {:>4} {:>7} {:>10} {:>9} {:>11} {:>9.1}% {:>10} {:>5}  {}",
             at,
             part.runs,
             part.tables,
             human_bytes(part.bytes),
+            part.memtables,
             human_bytes(part.memtable_bytes),
             part.write_share * 100.0,
+            part.duplicates,
+            part.tiny_ranges,
             part.start
         )?;
     }

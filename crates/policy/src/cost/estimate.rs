@@ -24,11 +24,13 @@ pub fn priced(view: &View<'_>, mut job: Job) -> Job {
         Job::Flush(flush) => of_flush(view, flush),
         Job::Merge(merge) => of_merge(view, merge),
         Job::Relocate(relocate) => of_relocation(view, relocate),
+        Job::Recut(_) => Numbers::new(),
     };
     let reason: &mut Reason = match &mut job {
         Job::Flush(flush) => &mut flush.reason,
         Job::Merge(merge) => &mut merge.reason,
         Job::Relocate(relocate) => &mut relocate.reason,
+        Job::Recut(recut) => &mut recut.reason,
     };
     for (name, number) in numbers {
         if !reason.numbers.iter().any(|(known, _)| known == name) {

@@ -12,6 +12,9 @@
 //! worth: then writers would stop and nobody would make room. So at half of the
 //! memory the part that holds most is flushed, sealed or not; the memtable that takes
 //! writes along with the sealed ones, if it has much of what the part holds.
+//!
+//! Before all of these come memtables of an older generation: when cuts move, those that
+//! were there stay in memory until every part that they reach into was flushed.
 
 use thermocline_model::job::{Flush, Job, Reason};
 use thermocline_model::view::{PartLoad, View};
@@ -35,12 +38,24 @@ impl Planner for FlushSealed {
         let took_us = view.now_us.saturating_sub(self.planned_us);
         let slow = !view.idle && self.planned_us > 0 && took_us >= SLOW_WRITERS_US;
         let sealed = if slow { None } else { sealed(view) };
-        let flush = sealed
+        let flush = older(view)
+            .or(sealed)
             .or_else(|| oldest_segment(view))
             .or_else(|| largest(view))?;
         self.planned_us = view.now_us;
         Some(Job::Flush(flush))
     }
+}
+
+fn older(view: &View<'_>) -> Option<Flush> {
+    let mut loads = view.memtables.iter();
+    let (&(keyspace, part), load) = loads.find(|(_, load)| load.older && !load.flushing)?;
+    Some(Flush {
+        keyspace,
+        part,
+        active: false,
+        reason: Reason::new("older-generation").with("sealed_bytes", load.sealed_bytes as f64),
+    })
 }
 
 fn sealed(view: &View<'_>) -> Option<Flush> {

@@ -29,7 +29,7 @@ use thermocline_model::version::{Keyspace, Run, Slot};
 use thermocline_model::view::View;
 
 use crate::Planner;
-use crate::plan::buckets::{SHARE_TABLES_MAX, share};
+use crate::plan::buckets::{SHARE_TABLES_MAX, merge_handed_down, share};
 use crate::plan::targets::Targets;
 
 /// Largest merge between levels, in tables of full size, unless a single table
@@ -104,7 +104,9 @@ pub(super) fn plan(view: &View<'_>, unit: Unit) -> Option<Job> {
     // Keyspaces whose newest level waits for tables that are busy.
     let mut waiting = Vec::new();
     let merge = due.iter().find_map(|d| {
-        if waiting.contains(&d.keyspace.id) {
+        // A level of several runs is what a newest level may be waiting for.
+        let several = matches!(d.slot, Slot::Level(l) if d.keyspace.levels[l as usize].runs.len() > 1);
+        if waiting.contains(&d.keyspace.id) && !several {
             return None;
         }
         let targets = &targets[d.targets];
@@ -112,7 +114,9 @@ pub(super) fn plan(view: &View<'_>, unit: Unit) -> Option<Job> {
             Slot::Newest(part) => merge_newest(view, d.keyspace, targets, part, d.score),
             Slot::Level(level) => {
                 let level = level as usize;
-                if d.keyspace.levels[level].runs.len() > 1 {
+                if several && unit == Unit::Part && level < targets.base {
+                    merge_handed_down(view, d.keyspace, targets, level)
+                } else if several {
                     merge_runs(view, d.keyspace, level)
                 } else {
                     merge_level(view, d.keyspace, targets, level, d.score, unit)
@@ -201,19 +205,19 @@ pub(super) fn oldest_free<'a>(view: &View<'_>, runs: &'a [Run]) -> &'a [Run] {
     &runs[from..]
 }
 
-fn hull<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> Option<KeyRange> {
+pub(super) fn hull<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> Option<KeyRange> {
     let mut tables = tables.into_iter();
     let first = tables.next()?.range.clone();
     Some(tables.fold(first, |hull, t| hull.hull(&t.range)))
 }
 
-fn bytes_of<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> u64 {
+pub(super) fn bytes_of<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> u64 {
     tables.into_iter().map(|t| t.size_bytes()).sum()
 }
 
 /// The tables of `level` that overlap `range`; `None` when the level has
 /// several runs, which must be merged first.
-fn overlapping<'a>(
+pub(super) fn overlapping<'a>(
     keyspace: &'a Keyspace,
     level: usize,
     range: &KeyRange,
@@ -225,14 +229,14 @@ fn overlapping<'a>(
     }
 }
 
-fn overlaps_level(keyspace: &Keyspace, level: usize, range: &KeyRange) -> bool {
+pub(super) fn overlaps_level(keyspace: &Keyspace, level: usize, range: &KeyRange) -> bool {
     let runs = keyspace.levels.get(level).map_or(&[][..], |l| &l.runs);
     runs.iter().any(|r| !r.overlapping(range).is_empty())
 }
 
 /// Whether a running job's outputs will lie in `range` at `to`, or on the way
 /// there from the level `from` (0 for the first below the newest).
-fn in_the_way(
+pub(super) fn in_the_way(
     view: &View<'_>,
     keyspace: &Keyspace,
     from: usize,
@@ -245,11 +249,11 @@ fn in_the_way(
     })
 }
 
-fn slot_of(level: usize) -> Slot {
+pub(super) fn slot_of(level: usize) -> Slot {
     Slot::Level(u32::try_from(level).unwrap_or(u32::MAX))
 }
 
-fn merge_of(
+pub(super) fn merge_of(
     view: &View<'_>,
     keyspace: &Keyspace,
     inputs: Vec<&Arc<TableMeta>>,

@@ -14,6 +14,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: true,
     makes_cuts: false,
+    moves_cuts: false,
     make,
 };
 
@@ -21,6 +22,7 @@ fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(FlushSealed::default()),
+        recut: None,
         planners: vec![Box::new(Leveled), Box::new(Balance)],
         placer: Arc::new(ByLevel),
         heat: Arc::new(Counters::default()),

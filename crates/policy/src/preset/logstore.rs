@@ -18,6 +18,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: false,
     makes_cuts: false,
+    moves_cuts: false,
     make: |heat| preset(ENTRY.name, heat, true),
 };
 
@@ -27,6 +28,7 @@ pub(crate) const UNOPTIMISED: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: false,
     makes_cuts: false,
+    moves_cuts: false,
     make: |heat| preset(UNOPTIMISED.name, heat, false),
 };
 
@@ -44,6 +46,7 @@ fn preset(name: &'static str, heat: &HeatOptions, optimised: bool) -> Preset {
     Preset {
         name,
         flush: Box::new(FlushSealed::default()),
+        recut: None,
         planners,
         placer: Arc::new(ByShape),
         heat: Arc::new(Histograms::new(*heat)),

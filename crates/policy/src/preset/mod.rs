@@ -8,6 +8,7 @@ use crate::{HeatTracker, Placer, Planner};
 pub mod leveled;
 pub mod logstore;
 pub mod mutant;
+pub mod nova;
 pub mod ohdb;
 
 /// A choice, ready to use.
@@ -16,6 +17,9 @@ pub struct Preset {
     pub name: &'static str,
     /// What plans flushes: a thread of its own may ask nobody else.
     pub flush: Box<dyn Planner>,
+    /// What moves cuts; asked before all others, as it can only act while no flush of the
+    /// parts concerned runs.
+    pub recut: Option<Box<dyn Planner>>,
     /// The other planners; the first that has a job wins.
     pub planners: Vec<Box<dyn Planner>>,
     /// Where new tables lie.
@@ -46,6 +50,8 @@ pub struct PresetEntry {
     pub by_level: bool,
     /// Whether it cuts a keyspace that was made without cuts.
     pub makes_cuts: bool,
+    /// Whether cuts move with the writes if the options do not say.
+    pub moves_cuts: bool,
     /// Makes one.
     pub make: fn(&HeatOptions) -> Preset,
 }
@@ -59,6 +65,7 @@ pub fn presets() -> &'static [PresetEntry] {
         logstore::ENTRY,
         logstore::UNOPTIMISED,
         ohdb::ENTRY,
+        nova::ENTRY,
     ]
 }
 

@@ -16,6 +16,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: true,
     by_level: false,
     makes_cuts: false,
+    moves_cuts: false,
     make,
 };
 
@@ -23,6 +24,7 @@ fn make(heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(FlushSealed::default()),
+        recut: None,
         planners: vec![Box::new(Leveled), Box::new(Migrate)],
         placer: Arc::new(ByHeat),
         heat: Arc::new(Temperature::new(*heat)),

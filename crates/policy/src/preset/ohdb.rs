@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::heat::{Counters, HeatOptions};
 use crate::place::ByBucket;
-use crate::plan::{Balance, Buckets, FlushSealed};
+use crate::plan::{Balance, Buckets, FlushSealed, MoveCuts};
 use crate::preset::{Preset, PresetEntry};
 
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
@@ -15,6 +15,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: true,
     makes_cuts: true,
+    moves_cuts: false,
     make,
 };
 
@@ -22,6 +23,7 @@ fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(FlushSealed::default()),
+        recut: Some(Box::new(MoveCuts)),
         planners: vec![Box::new(Buckets), Box::new(Balance)],
         placer: Arc::new(ByBucket),
         heat: Arc::new(Counters::default()),

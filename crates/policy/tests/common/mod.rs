@@ -15,7 +15,8 @@ use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
 use thermocline_model::tier::{DeviceProfile, TierId, TierState};
 use thermocline_model::version::{Keyspace, KeyspaceId, RunId, Slot, Version};
 use thermocline_model::view::{
-    CostOptions, PartLoad, ShapeOptions, StagingOptions, TableHeat, TierPins, View,
+    CostOptions, KeyspaceWrites, PartLoad, RangeOptions, ShapeOptions, StagingOptions, TableHeat,
+    TierPins, View,
 };
 use thermocline_model::{Change, Cuts, Edit, check_edit, check_version, picture};
 use thermocline_policy::heat::HeatOptions;
@@ -63,6 +64,7 @@ pub fn shape() -> ShapeOptions {
         tier_fill_share: 0.9,
         staging: StagingOptions::default(),
         pins: TierPins::default(),
+        ranges: RangeOptions::default(),
     }
 }
 
@@ -72,6 +74,7 @@ pub struct World {
     pub tiers: Vec<TierState>,
     pub heat: BTreeMap<TableId, TableHeat>,
     pub memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
+    pub writes: BTreeMap<KeyspaceId, KeyspaceWrites>,
     pub busy: BTreeSet<TableId>,
     pub busy_outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
     pub log_bytes: u64,
@@ -119,6 +122,7 @@ impl World {
             version,
             heat: BTreeMap::new(),
             memtables: BTreeMap::new(),
+            writes: BTreeMap::new(),
             busy: BTreeSet::new(),
             busy_outputs: Vec::new(),
             log_bytes: 0,
@@ -143,6 +147,7 @@ impl World {
             tiers: &self.tiers,
             heat: &self.heat,
             memtables: &self.memtables,
+            writes: &self.writes,
             busy: &self.busy,
             busy_outputs: &self.busy_outputs,
             log_bytes: self.log_bytes,
@@ -274,7 +279,7 @@ impl World {
     /// Marks what the job uses as busy.
     pub fn start(&mut self, job: &Job) {
         match job {
-            Job::Flush(_) => panic!("flushes are made by hand"),
+            Job::Flush(_) | Job::Recut(_) => panic!("flushes and cuts are made by hand"),
             Job::Relocate(job) => {
                 assert!(self.busy.insert(job.table), "{job:?} names a busy table")
             }
@@ -313,7 +318,7 @@ impl World {
     /// Does the job, started before or not.
     pub fn finish(&mut self, job: &Job) {
         match job {
-            Job::Flush(_) => panic!("flushes are made by hand"),
+            Job::Flush(_) | Job::Recut(_) => panic!("flushes and cuts are made by hand"),
             Job::Relocate(job) => {
                 let keyspace = &self.version.keyspaces[&KEYSPACE];
                 let mut table = TableMeta::clone(keyspace.find(job.table).unwrap().2);

@@ -80,6 +80,9 @@ enum Shape {
     /// In parts that are cut by the first keys (`ohdb`), log and newest levels on the slow
     /// tier; a room is the fast tier's capacity.
     Parted,
+    /// In parts whose cuts move with the writes (`nova`); a room is the fast tier's
+    /// capacity.
+    Moving,
 }
 
 /// A store made beforehand, and what is done to it.
@@ -162,6 +165,7 @@ impl Workload {
             Workload::prices(seed, false),
             Workload::stages(seed, true),
             Workload::parts(seed, true),
+            Workload::cuts(seed, false),
             Workload::recovery(seed, false),
             Workload::recovery(seed, true),
         ]
@@ -334,6 +338,53 @@ impl Workload {
         }
     }
 
+    /// A store whose cuts move with the writes: made, moved to neighbours, made anew, and
+    /// recovered with memtables older than the cuts.
+    #[must_use]
+    pub fn cuts(seed: u64, mapped: bool) -> Workload {
+        let mut dice = Dice(seed ^ 6);
+        let setting = Setting {
+            mapped,
+            shape: Shape::Moving,
+        };
+        let mut acts = vec![Act::Open(Room::Plenty)];
+        // Small ones, many in a batch, of so many keys from one on.
+        let mut many = |acts: &mut Vec<Act>, from: u64, keys: u64, batches: u64| {
+            for _ in 0..batches {
+                let batch = (0..40).map(|n| match n {
+                    20 => Effect::DeleteRange(
+                        "default".into(),
+                        key(from).into_bytes(),
+                        key(from + 2).into_bytes(),
+                    ),
+                    21 => Effect::Delete("default".into(), key(from + 3).into_bytes()),
+                    _ => put(key(from + dice.below(keys)), vec![dice.next() as u8; 30]),
+                });
+                acts.push(Act::Write(batch.collect(), Durability::OperatingSystem));
+                acts.extend([Act::Step, Act::Step]);
+            }
+        };
+        many(&mut acts, 0, 40, 8);
+        acts.push(Act::Settle);
+        many(&mut acts, 0, 20, 3);
+        acts.push(Act::Flush);
+        many(&mut acts, 2, 9, 4);
+        acts.push(Act::Open(Room::Plenty));
+        many(&mut acts, 33, 1, 6);
+        acts.extend([Act::Settle, Act::Flush]);
+        many(&mut acts, 0, 40, 4);
+        acts.push(Act::Close);
+        Workload {
+            name: "cuts",
+            seed,
+            setting,
+            base: machine(seed, mapped),
+            before: fresh(),
+            earlier: Vec::new(),
+            acts,
+        }
+    }
+
     /// What a power failure left in the middle of everything, opened.
     #[must_use]
     pub fn recovery(seed: u64, mapped: bool) -> Workload {
@@ -435,6 +486,12 @@ fn options(room: Room, setting: Setting) -> Options {
             .log_tier("slow")
             .event_tier("slow")
             .newest_tier("slow"),
+        Shape::Moving => options
+            .preset("nova")
+            .cuts(Vec::new())
+            .partitions(4)
+            .tiny_ranges(4)
+            .recut_writes(16),
         Shape::Staged => {
             let tier = |name: &str, random_read_iops, sequential_mb_s| {
                 let tier = Tier::new(name, format!("/{name}/store"));

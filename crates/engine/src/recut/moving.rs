@@ -1,0 +1,336 @@
+//! The job that moves cuts. See [`super`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thermocline_model::cuts::Cuts;
+use thermocline_model::edit::{Change, Edit};
+use thermocline_model::job::{NewPart, Recut};
+use thermocline_model::key::Prefix;
+use thermocline_model::version::{KeyspaceId, Slot};
+use thermocline_model::view::{KeyspaceWrites, PartWrites};
+use thermocline_policy::plan::ranges;
+
+use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
+use crate::error::{Error, Result};
+use crate::job::{COMMIT_WAIT, Done};
+use crate::memory::TinyCounts;
+use crate::merge::{MergeCursor, Source};
+use crate::step::Scheduler;
+use crate::write::likely_prefix;
+
+/// Keys of a sample at most, and their bytes.
+const SAMPLE_KEYS_MAX: usize = 1 << 16;
+const SAMPLE_BYTES_MAX: usize = 4 << 20;
+
+/// Looks' worth of writes, at which all counters are halved.
+const LOOKS_KEPT: u64 = 4;
+
+/// Every so many-th entry of a keyspace's memtables, in order of keys.
+#[derive(Default)]
+struct Sample {
+    entries: Vec<(Box<[u8]>, u64)>,
+    bytes: usize,
+    step: usize,
+}
+
+impl Sample {
+    fn of(view: &ReadView) -> Result<Sample> {
+        let parts = view.parts.iter().enumerate();
+        let sources = parts.flat_map(|(at, part)| {
+            let (low, high) = view.cuts.interval(at);
+            part.memtables().map(move |m| m.source(low, high))
+        });
+        let mut merged = MergeCursor::new(sources.collect::<Vec<Source>>());
+        merged.seek_first()?;
+        let mut sample = Sample {
+            step: 1,
+            ..Sample::default()
+        };
+        let mut at = 0;
+        while merged.valid() {
+            if at % sample.step == 0 {
+                sample.add(merged.key(), merged.seq().0);
+            }
+            at += 1;
+            merged.next()?;
+        }
+        Ok(sample)
+    }
+
+    fn add(&mut self, key: &[u8], seq: u64) {
+        self.bytes += key.len();
+        self.entries.push((key.into(), seq));
+        while self.entries.len() > 1
+            && (self.entries.len() > SAMPLE_KEYS_MAX || self.bytes > SAMPLE_BYTES_MAX)
+        {
+            let mut keep = false;
+            self.entries.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.bytes = self.entries.iter().map(|(key, _)| key.len()).sum();
+            self.step *= 2;
+        }
+    }
+
+    /// The keys written before the middle of it, and those after.
+    fn halves(&self) -> (Vec<&[u8]>, Vec<&[u8]>) {
+        let mut seqs: Vec<u64> = self.entries.iter().map(|(_, seq)| *seq).collect();
+        seqs.sort_unstable();
+        let middle = seqs.get(seqs.len() / 2).copied().unwrap_or(0);
+        let (mut older, mut newer) = (Vec::new(), Vec::new());
+        for (key, seq) in &self.entries {
+            match *seq < middle {
+                true => older.push(&**key),
+                false => newer.push(&**key),
+            }
+        }
+        (older, newer)
+    }
+}
+
+/// The parts of `view` as a job would make them.
+fn present(view: &ReadView) -> Vec<NewPart> {
+    let parts = view.parts.iter();
+    let parts = parts.map(|part| NewPart {
+        duplicates: part.twins.len() as u32,
+        tiny: part.tiny.as_ref().map_or_else(Vec::new, |t| t.tiny()),
+    });
+    parts.collect()
+}
+
+fn total(view: &ReadView) -> u64 {
+    let tiny = view.parts.iter().filter_map(|p| p.tiny.as_ref());
+    tiny.map(|t| t.total()).sum()
+}
+
+/// Whether `part`, which begins at `old_start`, is what `new` says already.
+fn is_kept(part: &PartView, new: &NewPart) -> bool {
+    let same = |tiny: &Arc<TinyCounts>| {
+        let starts = tiny.starts().iter().map(|s| &**s);
+        starts.eq(new.tiny.iter().map(|t| &*t.start))
+    };
+    part.twins.len() == new.duplicates as usize && part.tiny.as_ref().is_some_and(same)
+}
+
+impl Engine {
+    /// What was counted of writes to keyspaces whose cuts may move now.
+    pub(crate) fn count_writes(
+        &self,
+        scheduler: &mut Scheduler,
+    ) -> std::collections::BTreeMap<KeyspaceId, KeyspaceWrites> {
+        let options = self.options.ranges();
+        let spaces = self.spaces.load();
+        scheduler.counted.retain(|id, _| spaces.contains_key(id));
+        let mut writes = std::collections::BTreeMap::new();
+        for (&id, space) in spaces.iter() {
+            if scheduler.recutting.contains(&id) || space.loads.load(Ordering::Acquire) > 0 {
+                continue;
+            }
+            let view = space.view.load();
+            let slots: usize = view.parts.iter().map(|p| p.takers().count()).sum();
+            let look = options.writes.saturating_mul(slots as u64);
+            let counted = scheduler.counted.entry(id).or_default();
+            if total(&view) >= LOOKS_KEPT.saturating_mul(look) {
+                let tiny = view.parts.iter().filter_map(|p| p.tiny.as_ref());
+                counted.forgotten += tiny.map(|t| t.halve()).sum::<u64>();
+            }
+            let parts: Vec<PartWrites> = view
+                .parts
+                .iter()
+                .filter_map(|part| {
+                    let tiny = part.tiny.as_ref()?;
+                    Some(PartWrites {
+                        duplicates: part.twins.len() as u32,
+                        starts: Arc::clone(tiny.starts()),
+                        writes: tiny.writes(),
+                    })
+                })
+                .collect();
+            let all: u64 = parts.iter().flat_map(|p| &p.writes).sum();
+            let since = (all + counted.forgotten).saturating_sub(counted.base);
+            let in_vain = counted.in_vain;
+            writes.insert(
+                id,
+                KeyspaceWrites {
+                    parts,
+                    since,
+                    in_vain,
+                },
+            );
+        }
+        writes
+    }
+
+    pub(crate) fn run_recut(&self, job: &Recut) -> Result<Done> {
+        let Some(space) = self.space(job.keyspace) else {
+            return Ok(Done::nothing());
+        };
+        let (parts, found) = match job.parts.is_empty() {
+            false => (job.parts.clone(), String::new()),
+            true => {
+                let view = space.view.load_full();
+                let options = self.options.ranges();
+                let sample = Sample::of(&view)?;
+                let (older, newer) = sample.halves();
+                let (before, after, worth) =
+                    ranges::gains(&present(&view), &older, &newer, &options);
+                let found = format!(
+                    " (the largest share {after:.4} instead of {before:.4}, of {} keys)",
+                    sample.entries.len()
+                );
+                if !worth {
+                    self.note_writes(&space, true);
+                    return Ok(Done {
+                        what: format!("left as it is{found}"),
+                        ..Done::default()
+                    });
+                }
+                let keys: Vec<&[u8]> = sample.entries.iter().map(|(key, _)| &**key).collect();
+                (ranges::rebuild(&keys, &options), found)
+            }
+        };
+        // Who holds the mutex for long may be waiting for jobs to end.
+        let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
+            return Ok(Done::nothing());
+        };
+        self.check_poisoned()?;
+        match self.move_cuts(&mut commit, &space, &parts)? {
+            Some(changed) => {
+                drop(commit);
+                self.note_writes(&space, false);
+                Ok(Done {
+                    what: format!("cut into {} parts, {changed} of them new{found}", parts.len()),
+                    ..Done::default()
+                })
+            }
+            None => Ok(Done::nothing()),
+        }
+    }
+
+    /// The cuts have moved, or were not worth moving: the next look is so many writes
+    /// away.
+    fn note_writes(&self, space: &Space, in_vain: bool) {
+        let mut scheduler = self.scheduler.lock();
+        let all = total(&space.view.load());
+        let counted = scheduler.counted.entry(space.id).or_default();
+        counted.base = all + counted.forgotten;
+        counted.in_vain = match in_vain {
+            true => counted.in_vain.saturating_add(1),
+            false => 0,
+        };
+    }
+
+    /// Gives `space` the parts `new`; says how many of them were not there before, or none
+    /// where it cannot be done just now. Requires: the commit mutex, so that nobody is being
+    /// assigned to a memtable.
+    fn move_cuts(
+        &self,
+        _commit: &mut Commit,
+        space: &Space,
+        new: &[NewPart],
+    ) -> Result<Option<usize>> {
+        let bounds = new.iter().skip(1).map(|part| part.start().into());
+        let cuts = Cuts::new(bounds.collect()).map_err(Error::invalid)?;
+        // No job begins meanwhile.
+        let scheduler = self.scheduler.lock();
+        let mut outputs = scheduler.busy_outputs.iter();
+        let newest = |slot: &Slot| matches!(slot, Slot::Newest(_));
+        if outputs.any(|(id, slot, _)| *id == space.id && newest(slot))
+            || space.loads.load(Ordering::Acquire) > 0
+            || space.dropped.load(Ordering::Acquire)
+        {
+            return Ok(None);
+        }
+        let view = space.view.load_full();
+        let kept = |at: usize| {
+            let (start, end) = cuts.interval(at);
+            let old = start.map_or(0, |s| view.cuts.part_of(s));
+            let same = view.cuts.interval(old) == (start, end) && is_kept(&view.parts[old], &new[at]);
+            same.then_some(old)
+        };
+        let kept: Vec<Option<usize>> = (0..new.len()).map(kept).collect();
+        let stays = |old: usize| kept.contains(&Some(old));
+        for (old, part) in view.parts.iter().enumerate() {
+            // A flush knows its part by number, and what is of an older generation has to
+            // be flushed before the cuts move again.
+            let flushing = scheduler.flushing.contains(&(space.id, old as u32));
+            let numbered_anew = kept.get(old) != Some(&Some(old));
+            let older = part.sealed.iter().any(|m| m.older.load(Ordering::Acquire));
+            if flushing && numbered_anew || older && !stays(old) {
+                return Ok(None);
+            }
+        }
+        let changed = kept.iter().filter(|old| old.is_none()).count();
+        if changed == 0 {
+            return Ok(None);
+        }
+        let mut parts: Vec<PartView> = kept
+            .iter()
+            .zip(new)
+            .enumerate()
+            .map(|(at, (kept, new))| match kept {
+                Some(old) => view.parts[*old].clone(),
+                None => self.part_over(&view, cuts.interval(at), new),
+            })
+            .collect();
+        let mut edit = Edit::of(Change::SetCuts {
+            keyspace: space.id,
+            cuts: cuts.clone(),
+        });
+        for (part, at) in parts.iter().zip(0..) {
+            edit.changes.push(Change::SetTiny {
+                keyspace: space.id,
+                part: at,
+                duplicates: part.twins.len() as u32,
+                tiny: part.tiny.as_ref().map_or_else(Vec::new, |t| t.tiny()),
+            });
+        }
+        let moving: Vec<Arc<LiveMemtable>> = (0..view.parts.len())
+            .filter(|&old| !stays(old))
+            .flat_map(|old| view.parts[old].memtables().cloned())
+            .collect();
+        self.commit_edit(edit, Vec::new(), &mut |id, old| {
+            if id != space.id {
+                return;
+            }
+            for memtable in &moving {
+                let lists = parts.iter().filter(|p| p.sealed.iter().any(|m| Arc::ptr_eq(m, memtable)));
+                memtable.holders.store(lists.count(), Ordering::Release);
+                memtable.older.store(true, Ordering::Release);
+            }
+            *old = std::mem::take(&mut parts);
+        })?;
+        Ok(Some(changed))
+    }
+
+    /// A part with empty memtables over those of `view` that reach into its interval.
+    fn part_over(
+        &self,
+        view: &ReadView,
+        (start, end): (Option<&[u8]>, Option<&[u8]>),
+        new: &NewPart,
+    ) -> PartView {
+        let first = start.map_or(0, |s| view.cuts.part_of(s));
+        let begins_before_end = |at: &usize| match (view.cuts.interval(*at).0, end) {
+            (Some(low), Some(end)) => low < end,
+            _ => true,
+        };
+        let old = (first..view.parts.len()).take_while(begins_before_end);
+        let old = old.map(|at| &view.parts[at]);
+        let memtables = old.clone().flat_map(PartView::memtables);
+        let sealed: Vec<_> = memtables.filter(|m| !m.is_empty()).cloned().collect();
+        let prefix = sealed.first().map_or_else(Prefix::default, |m| likely_prefix(m));
+        PartView {
+            active: self.new_memtable(prefix.clone()),
+            twins: (0..new.duplicates)
+                .map(|_| self.new_memtable(prefix.clone()))
+                .collect(),
+            by_number: new.duplicates > 0 || old.clone().any(|p| p.by_number),
+            sealed,
+            tiny: Some(Arc::new(TinyCounts::new(&new.tiny))),
+            flushed_bytes: Arc::default(),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The preset `nova`: cuts that move with the writes.
+
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use thermocline::{Db, Options, WriteBatch};
+
+const KIB: u64 = 1 << 10;
+
+/// A store without threads, small enough to be cut often.
+fn small(path: &Path) -> Options {
+    Options::at(path)
+        .preset("nova")
+        .partitions(8)
+        .recut_writes(50)
+        .write_buffer_bytes(512 * KIB)
+        .memtable_bytes(64 * KIB)
+        .table_bytes(32 * KIB)
+        .first_level_bytes(64 * KIB)
+        .background_threads(0)
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("{n:016}").into_bytes()
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % below
+    }
+}
+
+fn recuts(db: &Db, rule: &str) -> usize {
+    let events = db.events(4096);
+    let found = events
+        .iter()
+        .filter(|e| e.job == "recut" && e.reason.rule == rule && e.what.starts_with("cut"));
+    found.count()
+}
+
+fn contents(db: &Db) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in db.iter().unwrap().forward() {
+        let (key, value) = entry.unwrap();
+        found.insert(key.to_vec(), value.to_vec());
+    }
+    found
+}
+
+/// Some batch over keys of a stretch that wanders, and what it makes of `model`.
+fn batch(dice: &mut Dice, round: u64, model: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    // Wide, then narrow in one place, then in another, then one key.
+    let (from, width) = match round / 700 % 4 {
+        0 => (0, 600),
+        1 => (40, 60),
+        2 => (400, 90),
+        _ => (200, 1),
+    };
+    for _ in 0..1 + dice.below(4) {
+        let n = from + dice.below(width);
+        match dice.below(10) {
+            0 => {
+                batch.delete(&key(n)).unwrap();
+                model.remove(&key(n));
+            }
+            1 => {
+                let end = n + dice.below(60) + 1;
+                batch.delete_range(&key(n), &key(end)).unwrap();
+                model.retain(|k, _| !(key(n)..key(end)).contains(k));
+            }
+            _ => {
+                let value = format!("{round}").repeat(20).into_bytes();
+                batch.put(&key(n), &value).unwrap();
+                model.insert(key(n), value);
+            }
+        }
+    }
+    batch
+}
+
+/// Batches, deletes of ranges, snapshots and iterators both ways, over cuts made, moved, made anew, and parts
+/// that are duplicated.
+#[test]
+fn what_readers_see_is_exact_while_cuts_move() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = small(directory.path());
+    let mut db = Db::open(options.clone()).unwrap();
+    let mut model = BTreeMap::new();
+    let mut held = Vec::new();
+    let mut dice = Dice(1);
+    let (mut minor, mut major, mut duplicates) = (0, 0, 0);
+    for round in 0..6000_u64 {
+        let batch = batch(&mut dice, round, &mut model);
+        db.write(&batch).unwrap();
+        if round % 37 == 0 {
+            held.push((db.snapshot(), db.iter().unwrap(), model.clone()));
+        }
+        if round % 3 == 0 {
+            db.step().unwrap();
+        }
+        let n = dice.below(600);
+        let seen = db.get(&key(n)).unwrap();
+        assert_eq!(seen.as_deref(), model.get(&key(n)).map(|v| &v[..]), "{round}: {n}");
+        if held.len() > 12 {
+            let (snapshot, mut iter, model) = held.remove(dice.below(10) as usize);
+            let mut seen = BTreeMap::new();
+            iter.seek_to_last().unwrap();
+            while iter.valid() {
+                seen.insert(iter.key().to_vec(), iter.value().to_vec());
+                iter.prev().unwrap();
+            }
+            assert_eq!(seen, model, "{round}");
+            let seen: BTreeMap<_, _> = iter
+                .forward()
+                .map(|e| e.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap())
+                .collect();
+            assert_eq!(seen, model, "{round}");
+            for n in 0..600 {
+                let seen = snapshot.get(&key(n)).unwrap();
+                assert_eq!(seen.as_deref(), model.get(&key(n)).map(|v| &v[..]), "{round}: {n}");
+            }
+        }
+        let parts = &db.stats().keyspaces[0].part_list;
+        duplicates = parts.iter().map(|p| p.duplicates).sum::<u64>().max(duplicates);
+        if round % 1500 == 1499 {
+            (minor, major) = (minor + recuts(&db, "minor"), major + recuts(&db, "major"));
+            // As after a crash: what is not in tables is in the log.
+            held.clear();
+            drop(db);
+            db = Db::open(options.clone()).unwrap();
+            assert_eq!(contents(&db), model, "{round}");
+        }
+    }
+    assert!(minor > 3 && major > 1 && duplicates > 0, "{minor} {major} {duplicates}");
+    db.settle().unwrap();
+    assert_eq!(contents(&db), model);
+}
+
+#[test]
+fn many_writers_lose_nothing_while_cuts_move_under_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = small(directory.path()).background_threads(2);
+    let db = Db::open(options.clone()).unwrap();
+    let writers = 4_u64;
+    std::thread::scope(|scope| {
+        for writer in 0..writers {
+            let db = &db;
+            scope.spawn(move || {
+                let mut dice = Dice(writer);
+                for n in 0..20_000_u64 {
+                    // The stretch that is written wanders; each key has one writer.
+                    let at = n / 5 + dice.below(300);
+                    let key = format!("{at:08}-{writer}");
+                    db.put(key.as_bytes(), &n.to_be_bytes()).unwrap();
+                    if n % 7 == 0 {
+                        let seen = db.get(key.as_bytes()).unwrap().unwrap();
+                        assert_eq!(&seen[..], n.to_be_bytes());
+                    }
+                }
+            });
+        }
+    });
+    assert!(db.stats().keyspaces[0].parts > 1);
+    assert!(recuts(&db, "minor") + recuts(&db, "major") > 0);
+    let mut expected = BTreeMap::new();
+    for writer in 0..writers {
+        let mut dice = Dice(writer);
+        for n in 0..20_000_u64 {
+            let at = n / 5 + dice.below(300);
+            expected.insert(format!("{at:08}-{writer}").into_bytes(), n.to_be_bytes().to_vec());
+        }
+    }
+    assert!(contents(&db) == expected);
+    drop(db);
+    assert!(contents(&Db::open(options).unwrap()) == expected);
+}
+
+/// The paper's load imbalance (section 8.2.1), of the engine itself.
+#[test]
+fn skewed_writes_are_shared_out_about_as_evenly_as_uniform_ones() {
+    let imbalance = |skew: bool| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = small(directory.path()).recut_writes(500);
+        let db = Db::open(options.write_buffer_bytes(4096 * KIB).memtable_bytes(256 * KIB)).unwrap();
+        let mut dice = Dice(5);
+        let sums: Vec<f64> = (1..=20_000)
+            .scan(0.0, |sum, rank| {
+                *sum += f64::from(rank).powf(-0.99);
+                Some(*sum)
+            })
+            .collect();
+        for n in 0..120_000 {
+            let n = match skew {
+                false => dice.below(20_000),
+                true => {
+                    let at = dice.below(1 << 30) as f64 / f64::from(1 << 30) * sums[sums.len() - 1];
+                    sums.partition_point(|s| *s <= at) as u64
+                }
+            };
+            db.put(&key(n), &[0; 60]).unwrap();
+            if n % 64 == 0 {
+                db.step().unwrap();
+            }
+        }
+        let parts = &db.stats().keyspaces[0].part_list;
+        let shares = parts.iter().flat_map(|part| {
+            let copies = 1 + part.duplicates as usize;
+            std::iter::repeat_n(part.write_share / copies as f64, copies)
+        });
+        let shares: Vec<f64> = shares.collect();
+        assert!(shares.len() > 4);
+        (thermocline_policy::plan::ranges::imbalance(&shares), shares.len())
+    };
+    let (uniform, skewed) = (imbalance(false), imbalance(true));
+    println!("uniform {uniform:?}, zipfian {skewed:?}");
+    assert!(skewed.0 <= 6.0 * uniform.0.max(0.02 / 8.0), "{uniform:?} {skewed:?}");
+}
+
+#[test]
+fn cuts_counters_and_duplicates_survive_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = small(directory.path());
+    let db = Db::open(options.clone()).unwrap();
+    let mut dice = Dice(3);
+    for n in 0..20_000_u64 {
+        let n = if n % 3 == 0 { 100 } else { dice.below(500) };
+        db.put(&key(n), &[0; 80]).unwrap();
+        if n % 8 == 0 {
+            db.step().unwrap();
+        }
+    }
+    let part_list = |db: &Db| db.stats().keyspaces[0].part_list.clone();
+    let before = part_list(&db);
+    assert!(before.iter().any(|p| p.duplicates > 0), "{before:?}");
+    db.close().unwrap();
+    let db = Db::open(options.clone()).unwrap();
+    let after = part_list(&db);
+    assert_eq!(before.len(), after.len());
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before.start, after.start);
+        assert_eq!(before.duplicates, after.duplicates);
+        assert_eq!(before.tiny_ranges, after.tiny_ranges);
+        // What was in memory only is counted again as it is recovered.
+        assert!((before.write_share - after.write_share).abs() < 0.05, "{before:?} {after:?}");
+    }
+    // Another preset opens it as well, and this one again.
+    let everything = contents(&db);
+    drop(db);
+    for preset in ["leveled", "logstore", "ohdb", "nova"] {
+        let db = Db::open(options.clone().preset(preset)).unwrap();
+        assert_eq!(contents(&db), everything, "{preset}");
+        db.put(&key(9999), b"").unwrap();
+        db.delete(&key(9999)).unwrap();
+        db.compact_range(None, None).unwrap();
+        db.settle().unwrap();
+        assert_eq!(contents(&db), everything, "{preset}");
+    }
+}
+
+/// Memtables as small as may be, more parts than the memory holds full ones of, and all of it
+/// divided again and again.
+#[test]
+fn parts_beyond_the_memory_are_cut_all_the_same_and_writers_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::at(directory.path())
+        .preset("nova")
+        .partitions(200)
+        .recut_writes(16)
+        .write_buffer_bytes(64 * KIB);
+    let db = Db::open(options.clone()).unwrap();
+    let max = options.memory_max(200).memtables;
+    let mut dice = Dice(8);
+    for n in 0..30_000_u64 {
+        let at = n / 100 + dice.below(5000);
+        db.put(&key(at), &[n as u8; 100]).unwrap();
+        if n % 500 == 0 {
+            let used = db.stats().memory.used.memtables;
+            assert!(used <= max, "{used} of {max}");
+        }
+    }
+    assert!(db.stats().keyspaces[0].parts > 4);
+}
+
+#[test]
+fn a_bulk_load_and_a_checkpoint_among_moving_cuts_keep_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let db = Db::open(small(&directory.path().join("store"))).unwrap();
+    let mut model = BTreeMap::new();
+    let mut dice = Dice(21);
+    for round in 0..3000 {
+        db.write(&batch(&mut dice, round, &mut model)).unwrap();
+        db.step().unwrap();
+        if round % 1000 == 500 {
+            let mut load = db.bulk_load().unwrap();
+            for n in (0..600).step_by(3) {
+                load.add(&key(n), b"loaded").unwrap();
+                model.insert(key(n), b"loaded".to_vec());
+            }
+            load.finish().unwrap();
+        }
+        if round % 1000 == 900 {
+            let path = copy.path().join(round.to_string());
+            db.checkpoint(&path).unwrap();
+            let copied = Db::open(small(&path.join("main"))).unwrap();
+            assert_eq!(contents(&copied), model, "{round}");
+        }
+    }
+    assert_eq!(contents(&db), model);
+    drop(db);
+    let db = Db::open(small(&directory.path().join("store"))).unwrap();
+    assert_eq!(contents(&db), model);
+}

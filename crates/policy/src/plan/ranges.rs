@@ -1,0 +1,399 @@
+//! Cuts that move with the writes: Nova-LSM's dynamic ranges (section 4.1).
+//!
+//! A part is divided into tiny ranges, and each counts its writes (definitions 4.1 and
+//! 4.2). A part is too hot when each of its memtables gets more than an even share
+//! of the writes and some more. Then one of two things is done:
+//!
+//! - a *minor* reorganisation (4.3) gives tiny ranges of the hot part to its neighbours,
+//!   from its ends, as long as the neighbour has less afterwards than the hot part had
+//!   before. What that makes too hot goes on giving, in the same reorganisation;
+//! - a *major* one (4.4) makes all parts anew, from keys sampled of the memtables
+//!   ([`rebuild`]), where that does not balance the load: a single tiny range is too hot, or one
+//!   key is.
+//!
+//! A key with more than one and a half even shares gets a part of its own, with as many memtables as
+//! it has even shares: the part is *duplicated*.
+//!
+//! Whether a major reorganisation is worth it can only be known from the sample: the
+//! older half of it makes cuts, the newer half judges them ([`gains`]). Keys in ascending order
+//! fail there, as whatever cuts the past has, what comes goes to the last part. After each look in vain the next
+//! one waits twice as long.
+
+use std::sync::Arc;
+
+use thermocline_model::job::{Job, NewPart, Reason, Recut};
+use thermocline_model::version::{Keyspace, KeyspaceId, Slot, Tiny};
+use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions, View};
+
+use crate::Planner;
+
+/// Keys of the sample that each memtable must have at least where cuts are made.
+const SLOT_KEYS_MIN: usize = 4;
+
+/// Even shares that a key must have to get a part of its own.
+const DUPLICATE_SHARES: f64 = 1.5;
+
+/// Of what the hottest part of the old cuts has, that of the new ones may have as much.
+const GAIN_SHARE: f64 = 0.8;
+
+/// Doublings of the wait after looks in vain.
+const WAITS_MAX: u32 = 16;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct MoveCuts;
+
+impl Planner for MoveCuts {
+    fn plan(&mut self, view: &View<'_>) -> Option<Job> {
+        let mut writes = view.writes.iter();
+        let recut = writes.find_map(|(id, writes)| {
+            let keyspace = view.version.keyspaces.get(id)?;
+            recut(view, keyspace, writes)
+        });
+        recut.map(Job::Recut)
+    }
+}
+
+/// Whether the cuts of `keyspace` may move now: nothing writes to a newest level, what an earlier
+/// move handed down is merged, and every memtable is of the present generation.
+fn may_move(view: &View<'_>, keyspace: &Keyspace) -> bool {
+    let of = |id: &KeyspaceId| *id == keyspace.id;
+    let mut outputs = view.busy_outputs.iter();
+    let newest = outputs.any(|(id, slot, _)| of(id) && matches!(slot, Slot::Newest(_)));
+    let handed_down = keyspace.levels.first().is_some_and(|l| l.runs.len() > 1);
+    let mut loads = view.memtables.iter().filter(|((id, _), _)| of(id));
+    !newest && !handed_down && !loads.any(|(_, load)| load.older)
+}
+
+fn is_flushing(view: &View<'_>, keyspace: &Keyspace, parts: std::ops::Range<usize>) -> bool {
+    let mut loads = view.memtables.iter();
+    loads.any(|((id, part), load)| {
+        *id == keyspace.id && parts.contains(&(*part as usize)) && load.flushing
+    })
+}
+
+fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Option<Recut> {
+    let options = &view.shape.ranges;
+    let parts = &writes.parts;
+    // Parts that are about to change are not in the version yet, or not in memory.
+    if parts.len() != keyspace.parts.len() || !may_move(view, keyspace) {
+        return None;
+    }
+    let major = |reason: Reason| {
+        let busy = is_flushing(view, keyspace, 0..parts.len());
+        (!busy).then(|| Recut {
+            keyspace: keyspace.id,
+            parts: Vec::new(),
+            reason: reason
+                .with("writes", writes.since as f64)
+                .with("in_vain", f64::from(writes.in_vain)),
+        })
+    };
+    let slots: usize = parts.iter().map(slots_of).sum();
+    let look = options.writes.saturating_mul(slots as u64);
+    let wait = look.saturating_mul(1 << writes.in_vain.min(WAITS_MAX));
+    let tiny: usize = parts.iter().map(|p| p.writes.len()).sum();
+    if parts.len() == 1 && slots == 1 && tiny <= 1 {
+        let mut loads = view.memtables.iter();
+        let sealed = loads.any(|((id, _), load)| *id == keyspace.id && load.sealed > 0);
+        let due = options.slots > 1 && sealed && (writes.in_vain == 0 || writes.since >= wait);
+        return due.then(|| major(Reason::new("first-memtable"))).flatten();
+    }
+    if writes.since < look {
+        return None;
+    }
+    let loads: Vec<f64> = parts.iter().map(load_of).collect();
+    let total: f64 = parts.iter().flat_map(|p| &p.writes).sum::<u64>() as f64;
+    let even = total / slots as f64;
+    let hottest = max(&loads);
+    let numbers = |rule: &str| {
+        Reason::new(rule)
+            .with("share", hottest / total.max(1.0))
+            .with("even_share", 1.0 / slots as f64)
+            .with("excess", options.excess)
+    };
+    if hottest <= even * (1.0 + options.excess) {
+        let few = 2 * slots <= options.slots && writes.since >= wait;
+        return few.then(|| major(numbers("few-parts"))).flatten();
+    }
+    let given = give(parts, options);
+    let after = max(&given.iter().map(|p| load_of(&p.writes)).collect::<Vec<_>>());
+    if after > even * (1.0 + options.major_excess) && writes.since >= wait {
+        return major(numbers("major"));
+    }
+    let mut first = 0;
+    let mut changed = Vec::new();
+    for (at, (part, given)) in parts.iter().zip(&given).enumerate() {
+        if given.first != first || given.writes.writes.len() != part.writes.len() {
+            changed.push(at);
+        }
+        first += part.writes.len();
+    }
+    let (&first, &last) = (changed.first()?, changed.last()?);
+    if after >= hottest || is_flushing(view, keyspace, first..last + 1) {
+        return None;
+    }
+    Some(Recut {
+        keyspace: keyspace.id,
+        parts: given.into_iter().map(|g| g.into_part(options.tiny_max)).collect(),
+        reason: numbers("minor")
+            .with("share_after", after / total.max(1.0))
+            .with("parts", changed.len() as f64),
+    })
+}
+
+/// The memtables that take writes of a part.
+fn slots_of(part: &PartWrites) -> usize {
+    1 + part.duplicates as usize
+}
+
+/// Writes for each memtable of a part.
+fn load_of(part: &PartWrites) -> f64 {
+    part.writes.iter().sum::<u64>() as f64 / slots_of(part) as f64
+}
+
+fn max(loads: &[f64]) -> f64 {
+    loads.iter().copied().fold(0.0, f64::max)
+}
+
+/// A part on its way to another size.
+struct Given {
+    /// Of all tiny ranges of the keyspace, the first it has.
+    first: usize,
+    writes: PartWrites,
+}
+
+impl Given {
+    fn into_part(self, tiny_max: usize) -> NewPart {
+        let starts = self.writes.starts.iter().cloned();
+        let tiny = starts.zip(&self.writes.writes);
+        let tiny = tiny.map(|(start, &writes)| Tiny { start, writes });
+        NewPart {
+            duplicates: self.writes.duplicates,
+            tiny: joined(tiny.collect(), tiny_max),
+        }
+    }
+}
+
+/// Puts neighbours among `tiny` together, the least loaded first, until there are
+/// no more than `most`.
+fn joined(mut tiny: Vec<Tiny>, most: usize) -> Vec<Tiny> {
+    while tiny.len() > most.max(1) {
+        let pairs = tiny.windows(2).enumerate();
+        let least = pairs.min_by_key(|(_, pair)| pair[0].writes.saturating_add(pair[1].writes));
+        let Some((at, _)) = least else { break };
+        let gone = tiny.remove(at + 1);
+        tiny[at].writes = tiny[at].writes.saturating_add(gone.writes);
+    }
+    tiny
+}
+
+/// Tiny ranges of hot parts given to their neighbours, as far as that helps. Parts that
+/// are duplicated keep what they have and get nothing.
+fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
+    let starts: Vec<Box<[u8]>> = parts.iter().flat_map(|p| p.starts.iter().cloned()).collect();
+    let counts: Vec<u64> = parts.iter().flat_map(|p| p.writes.iter().copied()).collect();
+    let mut bounds = vec![0];
+    for part in parts {
+        bounds.push(bounds[bounds.len() - 1] + part.writes.len());
+    }
+    let slots: usize = parts.iter().map(slots_of).sum();
+    let limit = counts.iter().sum::<u64>() as f64 / slots as f64 * (1.0 + options.excess);
+    let fixed = |part: usize| parts[part].duplicates > 0;
+    let mut loads: Vec<u64> = parts.iter().map(|p| p.writes.iter().sum()).collect();
+    // Every step makes the sum of the squares of the loads smaller, so it ends; the
+    // bound is for what rounding does.
+    for _ in 0..counts.len().saturating_mul(4) {
+        let mut hot: Vec<usize> = (0..parts.len()).filter(|&p| loads[p] as f64 > limit && !fixed(p)).collect();
+        hot.sort_by_key(|&p| std::cmp::Reverse(loads[p]));
+        let step = hot.into_iter().find_map(|part| {
+            let (from, to) = (bounds[part], bounds[part + 1]);
+            if to - from < 2 {
+                return None;
+            }
+            let left = part.checked_sub(1).map(|other| (other, counts[from]));
+            let right = (part + 1 < parts.len()).then(|| (part + 1, counts[to - 1]));
+            let able = [left, right].into_iter().flatten();
+            let able = able.filter(|&(other, moved)| !fixed(other) && loads[other] + moved < loads[part]);
+            let (other, moved) = able.min_by_key(|&(other, moved)| loads[other] + moved)?;
+            Some((part, other, moved))
+        });
+        let Some((part, other, moved)) = step else { break };
+        match other < part {
+            true => bounds[part] += 1,
+            false => bounds[part + 1] -= 1,
+        }
+        loads[part] -= moved;
+        loads[other] += moved;
+    }
+    let given = |(at, part): (usize, &PartWrites)| {
+        let (from, to) = (bounds[at], bounds[at + 1]);
+        Given {
+            first: from,
+            writes: PartWrites {
+                duplicates: part.duplicates,
+                starts: Arc::from(&starts[from..to]),
+                writes: counts[from..to].to_vec(),
+            },
+        }
+    };
+    parts.iter().enumerate().map(given).collect()
+}
+
+/// Keys of a sample that count as one, with how many there are.
+struct Group<'a> {
+    key: &'a [u8],
+    count: u64,
+}
+
+fn groups<'a>(keys: &[&'a [u8]], prefix_bytes: usize) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for key in keys {
+        let key = match prefix_bytes {
+            0 => key,
+            bytes => &key[..bytes.min(key.len())],
+        };
+        match groups.last_mut() {
+            Some(last) if last.key == key => last.count += 1,
+            _ => groups.push(Group { key, count: 1 }),
+        }
+    }
+    groups
+}
+
+/// How many of the groups from the first on come nearest to `share`, at least one.
+fn nearest(groups: &[Group<'_>], share: f64) -> usize {
+    let mut taken = 0;
+    for (at, group) in groups.iter().enumerate() {
+        if at > 0 && taken as f64 + group.count as f64 / 2.0 > share {
+            return at;
+        }
+        taken += group.count;
+    }
+    groups.len()
+}
+
+/// Parts that share out the writes that `keys` stand for evenly: keys ascending, one for
+/// each write. Of no keys it makes one part.
+#[must_use]
+pub fn rebuild(keys: &[&[u8]], options: &RangeOptions) -> Vec<NewPart> {
+    let groups = groups(keys, options.prefix_bytes);
+    let mut left = keys.len() as u64;
+    let mut slots = options.slots.min(keys.len() / SLOT_KEYS_MIN).max(1);
+    let mut parts: Vec<NewPart> = Vec::new();
+    let mut rest = &groups[..];
+    while !rest.is_empty() {
+        let even = left as f64 / slots as f64;
+        let is_hot = |group: &Group<'_>| group.count as f64 >= DUPLICATE_SHARES * even;
+        let (len, copies) = if slots == 1 {
+            (rest.len(), 1)
+        } else if is_hot(&rest[0]) {
+            let copies = (rest[0].count as f64 / even).round() as usize;
+            let others = usize::from(rest.len() > 1);
+            let most = (slots - others).min(1 + options.duplicates_max as usize);
+            (1, copies.clamp(1, most.max(1)))
+        } else {
+            let cool = rest.iter().position(is_hot).unwrap_or(rest.len());
+            // What lies in front of a hot key and is little goes with the part before it.
+            (nearest(&rest[..cool], even), 1)
+        };
+        let (taken, others) = rest.split_at(len);
+        let count: u64 = taken.iter().map(|g| g.count).sum();
+        let tiny = divided(taken, options.tiny_max);
+        let little = copies == 1 && (count as f64) < even / 4.0;
+        match parts.last_mut() {
+            Some(before) if little && before.duplicates == 0 => {
+                before.tiny.extend(tiny);
+                let tiny = std::mem::take(&mut before.tiny);
+                before.tiny = joined(tiny, options.tiny_max);
+            }
+            _ => {
+                parts.push(NewPart {
+                    duplicates: copies as u32 - 1,
+                    tiny,
+                });
+                slots = slots.saturating_sub(copies).max(1);
+            }
+        }
+        left -= count;
+        rest = others;
+    }
+    if parts.is_empty() {
+        parts.push(NewPart {
+            duplicates: 0,
+            tiny: vec![Tiny {
+                start: Box::default(),
+                writes: 0,
+            }],
+        });
+    }
+    // Smaller keys than any of the sample may come.
+    if let Some(first) = parts.first_mut().and_then(|p| p.tiny.first_mut()) {
+        first.start = Box::default();
+    }
+    parts
+}
+
+/// Tiny ranges with about as many writes each.
+fn divided(mut groups: &[Group<'_>], most: usize) -> Vec<Tiny> {
+    let mut left: u64 = groups.iter().map(|g| g.count).sum();
+    let mut pieces = most.clamp(1, groups.len().max(1));
+    let mut tiny = Vec::with_capacity(pieces);
+    while let Some(first) = groups.first() {
+        let len = match pieces {
+            1 => groups.len(),
+            pieces => nearest(groups, left as f64 / pieces as f64),
+        };
+        let writes = groups[..len].iter().map(|g| g.count).sum();
+        tiny.push(Tiny {
+            start: first.key.into(),
+            writes,
+        });
+        left -= writes;
+        pieces = (pieces - 1).max(1);
+        groups = &groups[len..];
+    }
+    tiny
+}
+
+/// The share of `keys` that each memtable of `parts` gets, part by part.
+#[must_use]
+pub fn shares(parts: &[NewPart], keys: &[&[u8]]) -> Vec<f64> {
+    let mut counts = vec![0u64; parts.len()];
+    for key in keys {
+        let part = parts.partition_point(|p| p.start() <= *key);
+        counts[part.saturating_sub(1)] += 1;
+    }
+    let all = keys.len().max(1) as f64;
+    let slots = |p: &NewPart| f64::from(1 + p.duplicates);
+    let parts = parts.iter().zip(counts);
+    parts
+        .flat_map(|(part, count)| {
+            let copies = 1 + part.duplicates as usize;
+            std::iter::repeat_n(count as f64 / all / slots(part), copies)
+        })
+        .collect()
+}
+
+/// The paper's load imbalance: the standard deviation of the shares (section 8.2.1).
+#[must_use]
+pub fn imbalance(shares: &[f64]) -> f64 {
+    let count = shares.len().max(1) as f64;
+    let mean = shares.iter().sum::<f64>() / count;
+    let squares = shares.iter().map(|s| (s - mean).powi(2)).sum::<f64>();
+    (squares / count).sqrt()
+}
+
+/// The largest share before and after, of what was written lately, if `older` keys
+/// make the cuts and `newer` ones judge them; and whether that is worth it.
+#[must_use]
+pub fn gains(
+    present: &[NewPart],
+    older: &[&[u8]],
+    newer: &[&[u8]],
+    options: &RangeOptions,
+) -> (f64, f64, bool) {
+    let before = max(&shares(present, newer));
+    let after = max(&shares(&rebuild(older, options), newer));
+    (before, after, after <= GAIN_SHARE * before)
+}

@@ -1,0 +1,408 @@
+//! Cuts that move: what the planner does with shares of writes, and the paper's
+//! figure of load imbalance (Nova-LSM, section 8.2.1), over the policy alone.
+
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::World;
+use thermocline_model::cuts::Cuts;
+use thermocline_model::edit::{Change, Edit};
+use thermocline_model::job::{Job, NewPart, Recut};
+use thermocline_model::version::KeyspaceId;
+use thermocline_model::view::{KeyspaceWrites, PartLoad, PartWrites, RangeOptions};
+use thermocline_model::{SeqNo, check_edit, check_version};
+use thermocline_policy::Planner;
+use thermocline_policy::plan::MoveCuts;
+use thermocline_policy::plan::ranges::{gains, imbalance, rebuild, shares};
+
+const K: KeyspaceId = KeyspaceId::DEFAULT;
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// From 0 to 1, 1 excluded.
+    fn share(&mut self) -> f64 {
+        (self.roll() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Keys as YCSB writes them: the popular ones are the small ones, as in the paper.
+struct Zipf {
+    sums: Vec<f64>,
+}
+
+impl Zipf {
+    fn new(keys: usize, skew: f64) -> Zipf {
+        let mut sum = 0.0;
+        let sums = (1..=keys).map(|rank| {
+            sum += (rank as f64).powf(-skew);
+            sum
+        });
+        Zipf {
+            sums: sums.collect(),
+        }
+    }
+
+    fn key(&self, dice: &mut Dice) -> Vec<u8> {
+        let at = dice.share() * self.sums[self.sums.len() - 1];
+        let rank = self.sums.partition_point(|s| *s <= at);
+        format!("{rank:010}").into_bytes()
+    }
+}
+
+fn sorted(keys: &[Vec<u8>]) -> Vec<&[u8]> {
+    let mut keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// A keyspace whose writes are counted, and that is cut as the planner says.
+struct Store {
+    world: World,
+    parts: Vec<NewPart>,
+    options: RangeOptions,
+    since: u64,
+    in_vain: u32,
+    /// What memtables hold, oldest first; a fifth of it is flushed when it is full.
+    memory: Vec<Vec<u8>>,
+    memory_max: usize,
+    minors: u32,
+    majors: u32,
+    vain: u32,
+}
+
+impl Store {
+    fn new(options: RangeOptions, memory_max: usize) -> Store {
+        let mut world = World::of("", &[1 << 40]);
+        world.shape.ranges = options;
+        let mut store = Store {
+            world,
+            parts: rebuild(&[], &options),
+            options,
+            since: 0,
+            in_vain: 0,
+            memory: Vec::new(),
+            memory_max,
+            minors: 0,
+            majors: 0,
+            vain: 0,
+        };
+        store.world.version.last_seq = SeqNo(1 << 40);
+        store.load();
+        store
+    }
+
+    fn load(&mut self) {
+        for part in 0..self.parts.len() as u32 {
+            let full = self.memory.len() >= self.memory_max / 2;
+            let load = PartLoad {
+                sealed: usize::from(full),
+                ..PartLoad::default()
+            };
+            self.world.memtables.insert((K, part), load);
+        }
+        self.world.memtables.retain(|(_, part), _| (*part as usize) < self.parts.len());
+    }
+
+    fn cuts(&self) -> Cuts {
+        let bounds = self.parts[1..].iter().map(|p| p.start().into());
+        Cuts::new(bounds.collect()).unwrap()
+    }
+
+    fn write(&mut self, key: &[u8]) {
+        let part = self.parts.partition_point(|p| p.start() <= key) - 1;
+        let tiny = &mut self.parts[part].tiny;
+        let at = tiny.partition_point(|t| *t.start <= *key) - 1;
+        tiny[at].writes += 1;
+        self.since += 1;
+        self.memory.push(key.to_vec());
+        if self.memory.len() > self.memory_max {
+            self.memory.drain(..self.memory_max / 5);
+        }
+        if self.since.is_multiple_of(1024) {
+            self.plan();
+        }
+    }
+
+    fn writes(&self) -> KeyspaceWrites {
+        let parts = self.parts.iter().map(|part| PartWrites {
+            duplicates: part.duplicates,
+            starts: part.tiny.iter().map(|t| t.start.clone()).collect(),
+            writes: part.tiny.iter().map(|t| t.writes).collect(),
+        });
+        KeyspaceWrites {
+            parts: parts.collect(),
+            since: self.since,
+            in_vain: self.in_vain,
+        }
+    }
+
+    fn plan(&mut self) {
+        self.load();
+        self.world.writes.insert(K, self.writes());
+        let Some(Job::Recut(job)) = MoveCuts.plan(&self.world.view()) else {
+            return;
+        };
+        self.carry_out(&job);
+    }
+
+    fn carry_out(&mut self, job: &Recut) {
+        self.since = 0;
+        let parts = if job.parts.is_empty() {
+            let half = self.memory.len() / 2;
+            let (older, newer) = (sorted(&self.memory[..half]), sorted(&self.memory[half..]));
+            let (_, _, worth) = gains(&self.parts, &older, &newer, &self.options);
+            if !worth {
+                self.vain += 1;
+                self.in_vain += 1;
+                return;
+            }
+            self.majors += 1;
+            rebuild(&sorted(&self.memory), &self.options)
+        } else {
+            self.minors += 1;
+            job.parts.clone()
+        };
+        self.in_vain = 0;
+        self.parts = parts;
+        let edit = Edit::of(Change::SetCuts {
+            keyspace: K,
+            cuts: self.cuts(),
+        });
+        let after = edit.apply(&self.world.version).unwrap();
+        check_edit(&self.world.version, &edit, &after).unwrap();
+        check_version(&after).unwrap();
+        self.world.version = after;
+        let slots: u32 = self.parts.iter().map(|p| 1 + p.duplicates).sum();
+        assert!(slots as usize <= self.options.slots);
+        assert!(self.parts.iter().all(|p| p.tiny.len() <= self.options.tiny_max));
+    }
+}
+
+fn options(slots: usize) -> RangeOptions {
+    RangeOptions {
+        slots,
+        ..RangeOptions::default()
+    }
+}
+
+/// The imbalance of the shares of `count` further writes, and the store after them.
+fn run(slots: usize, mut next: impl FnMut() -> Vec<u8>, before: usize, count: usize) -> (f64, Store) {
+    let mut store = Store::new(options(slots), 40_000);
+    for _ in 0..before {
+        store.write(&next());
+    }
+    let mut keys = Vec::with_capacity(count);
+    for _ in 0..count {
+        let key = next();
+        store.write(&key);
+        keys.push(key);
+    }
+    let keys = sorted(&keys);
+    (imbalance(&shares(&store.parts, &keys)), store)
+}
+
+#[test]
+fn skewed_writes_are_shared_out_as_evenly_as_the_paper_says() {
+    // 0.99, the paper's skew, over a million keys.
+    let zipf = Zipf::new(1_000_000, 0.99);
+    println!("parts  uniform    zipfian    ratio  (minor, major, in vain; duplicates)");
+    for slots in [2, 4, 8, 16, 32, 64] {
+        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 + slots as u64);
+        let (uniform, even) = run(
+            slots,
+            || format!("{:010}", dice.roll() % 1_000_000).into_bytes(),
+            400_000,
+            400_000,
+        );
+        let mut dice = Dice(0xd1b5_4a32_d192_ed03 + slots as u64);
+        let (skewed, store) = run(slots, || zipf.key(&mut dice), 400_000, 400_000);
+        let ratio = skewed / uniform;
+        let duplicates: u32 = store.parts.iter().map(|p| p.duplicates).sum();
+        println!(
+            "{slots:>5}  {uniform:.2e}  {skewed:.2e}  {ratio:>5.2}  ({} {} {}; {} {} {}; {duplicates})",
+            even.minors, even.majors, even.vain, store.minors, store.majors, store.vain
+        );
+        assert!(ratio <= 6.0, "{slots} parts: {ratio}");
+        // Without cuts that move, the first part would have nearly all of it.
+        assert!(skewed < 0.3 / slots as f64, "{slots} parts: {skewed}");
+        assert_eq!(even.majors, 1);
+    }
+}
+
+#[test]
+fn keys_in_order_one_key_and_one_prefix_do_no_harm() {
+    // Ascending: whatever cuts the past has, what comes goes to the last part.
+    let mut n = 0u64;
+    let mut ascending = || {
+        n += 1;
+        format!("{n:012}").into_bytes()
+    };
+    let (_, store) = run(16, &mut ascending, 500_000, 1);
+    assert_eq!((store.parts.len(), store.majors, store.minors), (1, 0, 0));
+    assert!(store.vain <= 10, "{} looks in vain", store.vain);
+    let mut n = 0u64;
+    let mut descending = || {
+        n += 1;
+        format!("{:012}", 1_000_000_000 - n).into_bytes()
+    };
+    let (_, store) = run(16, &mut descending, 500_000, 1);
+    assert!(store.majors + store.minors <= 1 && store.vain <= 10);
+    // One key: one part, duplicated as often as may be, once.
+    let (_, store) = run(16, || b"k".to_vec(), 500_000, 1);
+    assert_eq!((store.parts.len(), store.majors, store.minors), (1, 1, 0));
+    assert_eq!(store.parts[0].duplicates, options(16).duplicates_max);
+    // A common prefix is no hindrance, and if cuts may only fall within it there are none.
+    let mut dice = Dice(7);
+    let mut prefixed = || format!("{}{:08}", "p".repeat(200), dice.roll() % 100_000).into_bytes();
+    let (imbalance, store) = run(16, &mut prefixed, 200_000, 100_000);
+    assert_eq!(store.parts.len(), 16);
+    assert!(imbalance < 0.2 / 16.0, "{imbalance}");
+    let keys: Vec<Vec<u8>> = (0..10_000).map(|_| prefixed()).collect();
+    let within = RangeOptions {
+        prefix_bytes: 100,
+        duplicates_max: 0,
+        ..options(16)
+    };
+    assert_eq!(rebuild(&sorted(&keys), &within).len(), 1);
+}
+
+#[test]
+fn the_cuts_follow_writes_that_move_elsewhere() {
+    let mut dice = Dice(11);
+    let mut n = 0u64;
+    let mut next = || {
+        n += 1;
+        // The first half of the keys, then the second.
+        let base = if n < 400_000 { 0 } else { 500_000 };
+        format!("{:010}", base + dice.roll() % 500_000).into_bytes()
+    };
+    let (imbalance, store) = run(16, &mut next, 700_000, 100_000);
+    assert!(imbalance < 0.4 / 16.0, "{imbalance}");
+    assert!(store.minors + store.majors < 40, "{} {}", store.minors, store.majors);
+}
+
+/// A store with these tiny ranges, and counts in them.
+fn with(parts: &[(u32, &[(&str, u64)])], since: u64) -> Store {
+    let mut store = Store::new(options(parts.len()), 1000);
+    store.parts = parts
+        .iter()
+        .map(|(duplicates, tiny)| NewPart {
+            duplicates: *duplicates,
+            tiny: tiny
+                .iter()
+                .map(|(start, writes)| thermocline_model::Tiny {
+                    start: start.as_bytes().into(),
+                    writes: *writes,
+                })
+                .collect(),
+        })
+        .collect();
+    let edit = Edit::of(Change::SetCuts {
+        keyspace: K,
+        cuts: store.cuts(),
+    });
+    store.world.version = edit.apply(&store.world.version).unwrap();
+    store.since = since;
+    store.load();
+    let writes = store.writes();
+    store.world.writes.insert(K, writes);
+    store
+}
+
+fn planned(store: &Store) -> String {
+    let Some(Job::Recut(job)) = MoveCuts.plan(&store.world.view()) else {
+        return "nothing".to_string();
+    };
+    let part = |part: &NewPart| {
+        let tiny = part.tiny.iter();
+        let tiny: Vec<_> = tiny.map(|t| format!("{}={}", t.start.escape_ascii(), t.writes)).collect();
+        tiny.join(" ")
+    };
+    let parts: Vec<_> = job.parts.iter().map(part).collect();
+    format!("{}: {}", job.reason.rule, parts.join(" | "))
+}
+
+#[test]
+fn a_hot_part_gives_tiny_ranges_to_its_neighbours() {
+    let hot = [
+        (0, &[("", 50), ("b", 50)][..]),
+        (0, &[("g", 80), ("h", 60), ("i", 60)]),
+        (0, &[("p", 80), ("q", 40)]),
+    ];
+    // 100, 200 and 120 of 420: more than 168 is too hot.
+    let store = with(&hot, 100_000);
+    assert_eq!(planned(&store), "minor: =50 b=50 g=80 | h=60 i=60 | p=80 q=40");
+    // Not before so many writes were counted.
+    assert_eq!(planned(&with(&hot, 100)), "nothing");
+    // Nor while a flush of a part concerned runs.
+    let mut store = with(&hot, 100_000);
+    store.world.memtables.get_mut(&(K, 1)).unwrap().flushing = true;
+    assert_eq!(planned(&store), "nothing");
+    // Nor while memtables of the generation before wait.
+    let mut store = with(&hot, 100_000);
+    store.world.memtables.get_mut(&(K, 0)).unwrap().older = true;
+    assert_eq!(planned(&store), "nothing");
+    // A balanced keyspace is left alone.
+    let even = [(0, &[("", 100)][..]), (0, &[("g", 110)]), (0, &[("p", 90)])];
+    assert_eq!(planned(&with(&even, 100_000)), "nothing");
+}
+
+#[test]
+fn one_tiny_range_that_is_too_hot_calls_for_all_cuts_anew() {
+    let point = [(0, &[("", 10), ("b", 10)][..]), (0, &[("g", 300)]), (0, &[("p", 20)])];
+    assert_eq!(planned(&with(&point, 100_000)), "major: ");
+    let mut store = with(&point, 100_000);
+    // Found to be no better so often, it is not looked at again at once.
+    store.in_vain = 10;
+    let writes = store.writes();
+    store.world.writes.insert(K, writes);
+    assert_eq!(planned(&store), "nothing");
+    // A duplicated part counts by its memtables, and gives nothing away.
+    let twice = [(0, &[("", 90), ("b", 60)][..]), (2, &[("g", 450)]), (0, &[("p", 150)])];
+    assert_eq!(planned(&with(&twice, 100_000)), "nothing");
+}
+
+#[test]
+fn rebuilt_parts_divide_any_keys_and_hot_ones_are_duplicated() {
+    let mut dice = Dice(99);
+    for round in 0..300 {
+        let kinds = 1 + dice.roll() % 200;
+        let count = (dice.roll() % 2000) as usize;
+        let keys: Vec<Vec<u8>> = (0..count)
+            .map(|_| {
+                let n = dice.roll() % kinds * (dice.roll() % 3);
+                format!("{n:04}").into_bytes()
+            })
+            .collect();
+        let keys = sorted(&keys);
+        let options = RangeOptions {
+            slots: 1 + (dice.roll() % 64) as usize,
+            tiny_max: 1 + (dice.roll() % 20) as usize,
+            duplicates_max: (dice.roll() % 8) as u32,
+            prefix_bytes: (dice.roll() % 5) as usize,
+            ..RangeOptions::default()
+        };
+        let parts = rebuild(&keys, &options);
+        let slots: usize = parts.iter().map(|p| 1 + p.duplicates as usize).sum();
+        assert!(slots <= options.slots, "round {round}");
+        assert!(parts[0].start().is_empty());
+        let tiny: Vec<_> = parts.iter().flat_map(|p| &p.tiny).collect();
+        assert!(tiny.windows(2).all(|t| t[0].start < t[1].start), "round {round}");
+        assert!(parts.iter().all(|p| p.tiny.len() <= options.tiny_max));
+        assert!(parts.iter().all(|p| p.duplicates <= options.duplicates_max));
+        let writes: u64 = tiny.iter().map(|t| t.writes).sum();
+        assert_eq!(writes, keys.len() as u64, "round {round}");
+        let all: f64 = shares(&parts, &keys).iter().sum();
+        assert!(keys.is_empty() || (all - 1.0).abs() < 1e-9, "round {round}");
+    }
+}
