@@ -526,9 +526,10 @@ fn words(change: &Change) -> String {
             part,
             ahead,
         } => {
-            let end = ahead.end.as_deref().map_or_else(String::new, |end| {
-                format!(" to {}", end.escape_ascii())
-            });
+            let end = ahead
+                .end
+                .as_deref()
+                .map_or_else(String::new, |end| format!(" to {}", end.escape_ascii()));
             format!(
                 "keyspace {keyspace} part {part} is in tables up to entry {} from {}{end}",
                 ahead.flushed,
@@ -544,7 +545,8 @@ fn words(change: &Change) -> String {
             "keyspace {keyspace} part {part} has {} tiny ranges with {} writes, and {duplicates} \
              duplicates",
             tiny.len(),
-            tiny.iter().fold(0u64, |sum, t| sum.saturating_add(t.writes))
+            tiny.iter()
+                .fold(0u64, |sum, t| sum.saturating_add(t.writes))
         ),
         Change::SetLogBase { seq } => format!("what the log holds from there on comes after {seq}"),
         Change::SetLogReach { seq } => format!("the log must reach {seq}"),

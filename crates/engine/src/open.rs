@@ -24,7 +24,7 @@ use thermocline_model::version::Version;
 
 use crate::batch::Operations;
 use crate::cache::BlockCache;
-use crate::engine::{PartView, Commit, Engine, LiveMemtable, Spaces, TierInUse, Versions};
+use crate::engine::{Commit, Engine, LiveMemtable, PartView, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::lock::{lock, lock_if_there};

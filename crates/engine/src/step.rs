@@ -190,7 +190,7 @@ impl Engine {
         let now_us = self.environment.clock.now_micros();
         let cool_down_us = scheduler.cost.migration_cool_down_us;
         scheduler.moves.follow(now_us, cool_down_us);
-        let flushing = &scheduler.flushing;
+        let (flushing, recutting) = (&scheduler.flushing, &scheduler.recutting);
         let mut memtables = BTreeMap::new();
         for (&id, space) in &**self.spaces.load() {
             for (part, index) in space.view.load().parts.iter().zip(0u32..) {
@@ -203,13 +203,10 @@ impl Engine {
                     PartLoad {
                         active_bytes: part.takers().map(|m| m.table.size_bytes() as u64).sum(),
                         sealed: part.sealed.len(),
-                        sealed_bytes: part
-                            .sealed
-                            .iter()
-                            .map(|m| m.size_share() as u64)
-                            .sum(),
+                        sealed_bytes: part.sealed.iter().map(|m| m.size_share() as u64).sum(),
                         older: part.sealed.iter().any(|m| m.older.load(Ordering::Acquire)),
-                        flushing: flushing.contains(&(id, index)),
+                        // The cuts can only move between flushes.
+                        flushing: flushing.contains(&(id, index)) || recutting.contains(&id),
                         oldest_segment: oldest.filter(|&s| s != u64::MAX),
                     },
                 );
@@ -583,9 +580,7 @@ impl Engine {
         for space in self.spaces.load().values() {
             let view = space.view.load();
             let memtables = view.parts.iter().flat_map(PartView::memtables);
-            bytes += memtables
-                .map(|m| m.resident_share() as u64)
-                .sum::<u64>();
+            bytes += memtables.map(|m| m.resident_share() as u64).sum::<u64>();
         }
         // Read last: what leaves a view is counted here before, so that nothing
         // is missed; at worst it is counted twice.

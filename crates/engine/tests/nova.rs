@@ -20,6 +20,7 @@ fn small(path: &Path) -> Options {
         .memtable_bytes(64 * KIB)
         .table_bytes(32 * KIB)
         .first_level_bytes(64 * KIB)
+        .log_segment_bytes(32 * KIB)
         .background_threads(0)
 }
 
@@ -31,7 +32,10 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (self.0 >> 33) % below
     }
 }
@@ -107,7 +111,11 @@ fn what_readers_see_is_exact_while_cuts_move() {
         }
         let n = dice.below(600);
         let seen = db.get(&key(n)).unwrap();
-        assert_eq!(seen.as_deref(), model.get(&key(n)).map(|v| &v[..]), "{round}: {n}");
+        assert_eq!(
+            seen.as_deref(),
+            model.get(&key(n)).map(|v| &v[..]),
+            "{round}: {n}"
+        );
         if held.len() > 12 {
             let (snapshot, mut iter, model) = held.remove(dice.below(10) as usize);
             let mut seen = BTreeMap::new();
@@ -124,11 +132,19 @@ fn what_readers_see_is_exact_while_cuts_move() {
             assert_eq!(seen, model, "{round}");
             for n in 0..600 {
                 let seen = snapshot.get(&key(n)).unwrap();
-                assert_eq!(seen.as_deref(), model.get(&key(n)).map(|v| &v[..]), "{round}: {n}");
+                assert_eq!(
+                    seen.as_deref(),
+                    model.get(&key(n)).map(|v| &v[..]),
+                    "{round}: {n}"
+                );
             }
         }
         let parts = &db.stats().keyspaces[0].part_list;
-        duplicates = parts.iter().map(|p| p.duplicates).sum::<u64>().max(duplicates);
+        duplicates = parts
+            .iter()
+            .map(|p| p.duplicates)
+            .sum::<u64>()
+            .max(duplicates);
         if round % 1500 == 1499 {
             (minor, major) = (minor + recuts(&db, "minor"), major + recuts(&db, "major"));
             // As after a crash: what is not in tables is in the log.
@@ -138,7 +154,10 @@ fn what_readers_see_is_exact_while_cuts_move() {
             assert_eq!(contents(&db), model, "{round}");
         }
     }
-    assert!(minor > 3 && major > 1 && duplicates > 0, "{minor} {major} {duplicates}");
+    assert!(
+        minor > 3 && major > 1 && duplicates > 0,
+        "{minor} {major} {duplicates}"
+    );
     db.settle().unwrap();
     assert_eq!(contents(&db), model);
 }
@@ -174,7 +193,10 @@ fn many_writers_lose_nothing_while_cuts_move_under_them() {
         let mut dice = Dice(writer);
         for n in 0..20_000_u64 {
             let at = n / 5 + dice.below(300);
-            expected.insert(format!("{at:08}-{writer}").into_bytes(), n.to_be_bytes().to_vec());
+            expected.insert(
+                format!("{at:08}-{writer}").into_bytes(),
+                n.to_be_bytes().to_vec(),
+            );
         }
     }
     assert!(contents(&db) == expected);
@@ -188,7 +210,12 @@ fn skewed_writes_are_shared_out_about_as_evenly_as_uniform_ones() {
     let imbalance = |skew: bool| {
         let directory = tempfile::tempdir().unwrap();
         let options = small(directory.path()).recut_writes(500);
-        let db = Db::open(options.write_buffer_bytes(4096 * KIB).memtable_bytes(256 * KIB)).unwrap();
+        let db = Db::open(
+            options
+                .write_buffer_bytes(4096 * KIB)
+                .memtable_bytes(256 * KIB),
+        )
+        .unwrap();
         let mut dice = Dice(5);
         let sums: Vec<f64> = (1..=20_000)
             .scan(0.0, |sum, rank| {
@@ -196,7 +223,7 @@ fn skewed_writes_are_shared_out_about_as_evenly_as_uniform_ones() {
                 Some(*sum)
             })
             .collect();
-        for n in 0..120_000 {
+        for round in 0..120_000 {
             let n = match skew {
                 false => dice.below(20_000),
                 true => {
@@ -205,7 +232,7 @@ fn skewed_writes_are_shared_out_about_as_evenly_as_uniform_ones() {
                 }
             };
             db.put(&key(n), &[0; 60]).unwrap();
-            if n % 64 == 0 {
+            if round % 64 == 0 {
                 db.step().unwrap();
             }
         }
@@ -216,11 +243,17 @@ fn skewed_writes_are_shared_out_about_as_evenly_as_uniform_ones() {
         });
         let shares: Vec<f64> = shares.collect();
         assert!(shares.len() > 4);
-        (thermocline_policy::plan::ranges::imbalance(&shares), shares.len())
+        (
+            thermocline_policy::plan::ranges::imbalance(&shares),
+            shares.len(),
+        )
     };
     let (uniform, skewed) = (imbalance(false), imbalance(true));
     println!("uniform {uniform:?}, zipfian {skewed:?}");
-    assert!(skewed.0 <= 6.0 * uniform.0.max(0.02 / 8.0), "{uniform:?} {skewed:?}");
+    assert!(
+        skewed.0 <= 6.0 * uniform.0.max(0.02 / 8.0),
+        "{uniform:?} {skewed:?}"
+    );
 }
 
 #[test]
@@ -248,8 +281,18 @@ fn cuts_counters_and_duplicates_survive_a_restart() {
         assert_eq!(before.duplicates, after.duplicates);
         assert_eq!(before.tiny_ranges, after.tiny_ranges);
         // What was in memory only is counted again as it is recovered.
-        assert!((before.write_share - after.write_share).abs() < 0.05, "{before:?} {after:?}");
+        assert!(
+            (before.write_share - after.write_share).abs() < 0.2,
+            "{before:?} {after:?}"
+        );
     }
+    let hottest = |list: &[thermocline::PartStats]| {
+        let all = list.iter().enumerate();
+        all.max_by(|(_, a), (_, b)| a.write_share.total_cmp(&b.write_share))
+            .unwrap()
+            .0
+    };
+    assert_eq!(hottest(&before), hottest(&after));
     // Another preset opens it as well, and this one again.
     let everything = contents(&db);
     drop(db);

@@ -405,7 +405,10 @@ fn check_touched(before: &Version, edit: &Edit, after: &Version) -> Result<(), B
             }
             Change::SetAhead { keyspace, .. } => {
                 // Where parts come from other parts, the cuts say so.
-                return broken!(Progress, "keyspace {keyspace}: some keys of a part go ahead");
+                return broken!(
+                    Progress,
+                    "keyspace {keyspace}: some keys of a part go ahead"
+                );
             }
             Change::SetTiny { keyspace, part, .. } => {
                 if let Some(keyspace) = after.keyspaces.get(keyspace) {

@@ -14,9 +14,9 @@ use crate::codec::{Reader, Writer};
 use crate::cuts::Cuts;
 use crate::key::SeqNo;
 use crate::range::KeyRange;
+use crate::recut::recut;
 use crate::table::{Extent, ObjectId, TableId, TableMeta};
 use crate::tier::TierId;
-use crate::recut::recut;
 use crate::version::{
     Ahead, Keyspace, KeyspaceId, LEVELS_MAX, Level, Part, Run, RunId, Slot, TINY_MAX, Tiny, Version,
 };

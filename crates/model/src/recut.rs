@@ -160,7 +160,10 @@ mod tests {
         assert!(after.contains("L0.0: #9[a..c] / #8[b..f)"), "{after}");
         assert!(after.contains("L0.1: #7[h..k]"), "{after}");
         assert!(!after.contains("L0.2"), "{after}");
-        assert!(after.contains("L1: #6[q..z] / #5[p..r] / #3[a..m]"), "{after}");
+        assert!(
+            after.contains("L1: #6[q..z] / #5[p..r] / #3[a..m]"),
+            "{after}"
+        );
         // One part again: all lie side by side.
         let after = cut(text, &[]);
         let joined = "L0.0: #9[a..c] #7[h..k] #6[q..z] / #8[b..f) #5[p..r]";
@@ -177,7 +180,9 @@ mod tests {
             dice ^= dice << 17;
             dice % below
         };
-        let keys: Vec<Vec<u8>> = (0..40u8).map(|k| vec![b'a' + k / 10, b'0' + k % 10]).collect();
+        let keys: Vec<Vec<u8>> = (0..40u8)
+            .map(|k| vec![b'a' + k / 10, b'0' + k % 10])
+            .collect();
         for _ in 0..200 {
             let mut keyspace = Keyspace::new(KeyspaceId::DEFAULT, "default", Cuts::default());
             let mut truth = vec![SeqNo::ZERO; keys.len()];

@@ -397,7 +397,8 @@ fn a_keyspace_is_cut_at_any_time_and_nothing_else_changes_with_it() {
     Arc::make_mut(uneven.keyspaces.get_mut(&K).unwrap()).parts[1].flushed = SeqNo(0);
     judge(&uneven, vec![cuts(&["c"])]).unwrap();
     let moved = Edit::of(cuts(&["c"])).apply(&uneven).unwrap();
-    let of = |key: &[u8]| keyspace(&moved).parts[keyspace(&moved).cuts.part_of(key)].flushed_of(key);
+    let of =
+        |key: &[u8]| keyspace(&moved).parts[keyspace(&moved).cuts.part_of(key)].flushed_of(key);
     assert_eq!((of(b"a"), of(b"f")), (flushed, flushed));
     assert_eq!((of(b"g"), of(b"p")), (SeqNo(0), flushed));
     let moving = vec![cuts(&["g"]), remove(1)];
@@ -408,7 +409,8 @@ fn a_keyspace_is_cut_at_any_time_and_nothing_else_changes_with_it() {
 /// made, so it sees through each.
 #[test]
 fn cuts_that_lose_turn_or_forget_something_are_refused() {
-    let before = picture::parse("cuts m | L0.0: #9[a..c] / #8[b..f] | L0.1: #7[n..z] | L1: #3[a..z]");
+    let before =
+        picture::parse("cuts m | L0.0: #9[a..c] / #8[b..f] | L0.1: #7[n..z] | L1: #3[a..z]");
     let before = before.unwrap();
     let cuts = |bounds: &[&str]| {
         let bounds = bounds.iter().map(|b| b.as_bytes().into());
@@ -424,9 +426,18 @@ fn cuts_that_lose_turn_or_forget_something_are_refused() {
     judged(&|_| {}).unwrap();
     refused(judged(&|k| k.levels[0].runs.swap(0, 1)), Invariant::Recency);
     refused(judged(&|k| k.levels[0].runs.swap(1, 2)), Invariant::Recency);
-    refused(judged(&|k| drop(k.levels[0].runs.remove(0))), Invariant::Recency);
-    refused(judged(&|k| k.parts[2].newest.runs.clear()), Invariant::Recency);
-    refused(judged(&|k| k.parts[1].flushed = SeqNo(2)), Invariant::Progress);
+    refused(
+        judged(&|k| drop(k.levels[0].runs.remove(0))),
+        Invariant::Recency,
+    );
+    refused(
+        judged(&|k| k.parts[2].newest.runs.clear()),
+        Invariant::Recency,
+    );
+    refused(
+        judged(&|k| k.parts[1].flushed = SeqNo(2)),
+        Invariant::Progress,
+    );
     refused(
         judged(&|k| {
             let runs = std::mem::take(&mut k.levels[0].runs);

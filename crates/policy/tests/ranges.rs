@@ -110,7 +110,9 @@ impl Store {
             };
             self.world.memtables.insert((K, part), load);
         }
-        self.world.memtables.retain(|(_, part), _| (*part as usize) < self.parts.len());
+        self.world
+            .memtables
+            .retain(|(_, part), _| (*part as usize) < self.parts.len());
     }
 
     fn cuts(&self) -> Cuts {
@@ -184,7 +186,11 @@ impl Store {
         self.world.version = after;
         let slots: u32 = self.parts.iter().map(|p| 1 + p.duplicates).sum();
         assert!(slots as usize <= self.options.slots);
-        assert!(self.parts.iter().all(|p| p.tiny.len() <= self.options.tiny_max));
+        assert!(
+            self.parts
+                .iter()
+                .all(|p| p.tiny.len() <= self.options.tiny_max)
+        );
     }
 }
 
@@ -196,7 +202,12 @@ fn options(slots: usize) -> RangeOptions {
 }
 
 /// The imbalance of the shares of `count` further writes, and the store after them.
-fn run(slots: usize, mut next: impl FnMut() -> Vec<u8>, before: usize, count: usize) -> (f64, Store) {
+fn run(
+    slots: usize,
+    mut next: impl FnMut() -> Vec<u8>,
+    before: usize,
+    count: usize,
+) -> (f64, Store) {
     let mut store = Store::new(options(slots), 40_000);
     for _ in 0..before {
         store.write(&next());
@@ -288,7 +299,12 @@ fn the_cuts_follow_writes_that_move_elsewhere() {
     };
     let (imbalance, store) = run(16, &mut next, 700_000, 100_000);
     assert!(imbalance < 0.4 / 16.0, "{imbalance}");
-    assert!(store.minors + store.majors < 40, "{} {}", store.minors, store.majors);
+    assert!(
+        store.minors + store.majors < 40,
+        "{} {}",
+        store.minors,
+        store.majors
+    );
 }
 
 /// A store with these tiny ranges, and counts in them.
@@ -325,7 +341,9 @@ fn planned(store: &Store) -> String {
     };
     let part = |part: &NewPart| {
         let tiny = part.tiny.iter();
-        let tiny: Vec<_> = tiny.map(|t| format!("{}={}", t.start.escape_ascii(), t.writes)).collect();
+        let tiny: Vec<_> = tiny
+            .map(|t| format!("{}={}", t.start.escape_ascii(), t.writes))
+            .collect();
         tiny.join(" ")
     };
     let parts: Vec<_> = job.parts.iter().map(part).collect();
@@ -341,7 +359,10 @@ fn a_hot_part_gives_tiny_ranges_to_its_neighbours() {
     ];
     // 100, 200 and 120 of 420: more than 168 is too hot.
     let store = with(&hot, 100_000);
-    assert_eq!(planned(&store), "minor: =50 b=50 g=80 | h=60 i=60 | p=80 q=40");
+    assert_eq!(
+        planned(&store),
+        "minor: =50 b=50 g=80 | h=60 i=60 | p=80 q=40"
+    );
     // Not before so many writes were counted.
     assert_eq!(planned(&with(&hot, 100)), "nothing");
     // Nor while a flush of a part concerned runs.
@@ -359,7 +380,11 @@ fn a_hot_part_gives_tiny_ranges_to_its_neighbours() {
 
 #[test]
 fn one_tiny_range_that_is_too_hot_calls_for_all_cuts_anew() {
-    let point = [(0, &[("", 10), ("b", 10)][..]), (0, &[("g", 300)]), (0, &[("p", 20)])];
+    let point = [
+        (0, &[("", 10), ("b", 10)][..]),
+        (0, &[("g", 300)]),
+        (0, &[("p", 20)]),
+    ];
     assert_eq!(planned(&with(&point, 100_000)), "major: ");
     let mut store = with(&point, 100_000);
     // Found to be no better so often, it is not looked at again at once.
@@ -368,7 +393,11 @@ fn one_tiny_range_that_is_too_hot_calls_for_all_cuts_anew() {
     store.world.writes.insert(K, writes);
     assert_eq!(planned(&store), "nothing");
     // A duplicated part counts by its memtables, and gives nothing away.
-    let twice = [(0, &[("", 90), ("b", 60)][..]), (2, &[("g", 450)]), (0, &[("p", 150)])];
+    let twice = [
+        (0, &[("", 90), ("b", 60)][..]),
+        (2, &[("g", 450)]),
+        (0, &[("p", 150)]),
+    ];
     assert_eq!(planned(&with(&twice, 100_000)), "nothing");
 }
 
@@ -397,7 +426,10 @@ fn rebuilt_parts_divide_any_keys_and_hot_ones_are_duplicated() {
         assert!(slots <= options.slots, "round {round}");
         assert!(parts[0].start().is_empty());
         let tiny: Vec<_> = parts.iter().flat_map(|p| &p.tiny).collect();
-        assert!(tiny.windows(2).all(|t| t[0].start < t[1].start), "round {round}");
+        assert!(
+            tiny.windows(2).all(|t| t[0].start < t[1].start),
+            "round {round}"
+        );
         assert!(parts.iter().all(|p| p.tiny.len() <= options.tiny_max));
         assert!(parts.iter().all(|p| p.duplicates <= options.duplicates_max));
         let writes: u64 = tiny.iter().map(|t| t.writes).sum();

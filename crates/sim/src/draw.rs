@@ -148,7 +148,8 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
     } else if preset.starts_with("logstore") {
         staged(dice, options)
     } else if presets().iter().any(|p| p.name == preset && p.makes_cuts) {
-        moving(dice, parted(dice, options))
+        let options = parted(dice, options);
+        moving(dice, options)
     } else {
         options
     }

@@ -13,9 +13,9 @@ use thermocline_model::job::Flush;
 use thermocline_model::key::SeqNo;
 use thermocline_model::version::{RunId, Slot};
 
-use super::{COMMIT_WAIT, Done};
 use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
+use super::{COMMIT_WAIT, Done};
 use crate::engine::{Engine, LiveMemtable};
 use crate::error::Result;
 use crate::merge::MergeCursor;
@@ -136,10 +136,7 @@ impl Engine {
         let mut survivors = Survivors::new(snapshots, &cover, None);
         let kept_cover = survivors.cover_to_write(&cover);
         let mut outputs = Outputs::new(Host::Job(self), target, kept_cover);
-        let sources = sealed
-            .iter()
-            .map(|m| m.source(low, high))
-            .collect();
+        let sources = sealed.iter().map(|m| m.source(low, high)).collect();
         let mut merged = MergeCursor::new(sources);
         merged.seek_first()?;
         while merged.valid() {
@@ -172,7 +169,11 @@ impl Engine {
         edit.changes.push(Change::SetLogFloor {
             segment: self.log_floor((job.keyspace, job.part), sealed),
         });
-        if let Some(tiny) = view.parts.get(job.part as usize).and_then(|p| p.tiny.as_ref()) {
+        if let Some(tiny) = view
+            .parts
+            .get(job.part as usize)
+            .and_then(|p| p.tiny.as_ref())
+        {
             edit.changes.push(Change::SetTiny {
                 keyspace: job.keyspace,
                 part: job.part,

@@ -70,7 +70,11 @@ impl Engine {
         let bytes_in = merged.values().flatten().map(|t| t.meta.size_bytes()).sum();
         let below = below(keyspace, job, &merged);
         let snapshots = self.held_snapshots();
-        let stretches = self.stretches(&merged, &walls(keyspace, job, &moved, &merged));
+        let mut walls = walls(keyspace, job, &moved, &merged);
+        if self.options.ranges().ends_outputs {
+            walls.extend(cuts_within(keyspace, &merged));
+        }
+        let stretches = self.stretches(&merged, &walls);
         let done = spilling(self, |first_tier| {
             self.merge_into(
                 job, &moved, &merged, &below, &snapshots, &stretches, first_tier,
@@ -464,6 +468,18 @@ fn side_by_side<T: Sync, R: Send>(
 fn leaving(moved: &[Arc<OpenTable>], merged: &Inputs) -> Vec<TableId> {
     let all = moved.iter().chain(merged.values().flatten());
     all.map(|t| t.meta.id).collect()
+}
+
+/// The cuts that fall among the inputs: where outputs end at them, neighbouring parts share no
+/// table, and can be merged side by side.
+fn cuts_within(keyspace: &Keyspace, merged: &Inputs) -> Vec<Box<[u8]>> {
+    let ranges = || merged.values().flatten().map(|t| &t.meta.range);
+    let bounds = keyspace.cuts.bounds().iter();
+    let within = bounds.filter(|bound| {
+        let before = ranges().any(|r| *r.start < ***bound);
+        before && ranges().any(|r| !r.ends_before(bound))
+    });
+    within.cloned().collect()
 }
 
 /// The starts of tables that will lie in the output run without being merged:

@@ -25,9 +25,9 @@ mod filter;
 mod memtable;
 mod narrow;
 mod skiplist;
-mod tiny;
 #[cfg(test)]
 mod tests;
+mod tiny;
 
 pub use arena::ArenaPool;
 pub use filter::Filter;

@@ -173,7 +173,12 @@ impl Options {
         let excess = self.recut_excess;
         within("tiny_ranges", self.tiny_ranges, 1, TINY_MAX)?;
         within("recut_excess", excess, 0.01, 1000.0)?;
-        within("recut_major_excess", self.recut_major_excess, excess, 1000.0)?;
+        within(
+            "recut_major_excess",
+            self.recut_major_excess,
+            excess,
+            1000.0,
+        )?;
         within("recut_writes", self.recut_writes, 16, 1_000_000_000)?;
         within("duplicates_max", self.duplicates_max, 0, 63)
     }

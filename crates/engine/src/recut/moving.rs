@@ -201,7 +201,10 @@ impl Engine {
                 drop(commit);
                 self.note_writes(&space, false);
                 Ok(Done {
-                    what: format!("cut into {} parts, {changed} of them new{found}", parts.len()),
+                    what: format!(
+                        "cut into {} parts, {changed} of them new{found}",
+                        parts.len()
+                    ),
                     ..Done::default()
                 })
             }
@@ -247,7 +250,8 @@ impl Engine {
         let kept = |at: usize| {
             let (start, end) = cuts.interval(at);
             let old = start.map_or(0, |s| view.cuts.part_of(s));
-            let same = view.cuts.interval(old) == (start, end) && is_kept(&view.parts[old], &new[at]);
+            let same =
+                view.cuts.interval(old) == (start, end) && is_kept(&view.parts[old], &new[at]);
             same.then_some(old)
         };
         let kept: Vec<Option<usize>> = (0..new.len()).map(kept).collect();
@@ -296,7 +300,9 @@ impl Engine {
                 return;
             }
             for memtable in &moving {
-                let lists = parts.iter().filter(|p| p.sealed.iter().any(|m| Arc::ptr_eq(m, memtable)));
+                let lists = parts
+                    .iter()
+                    .filter(|p| p.sealed.iter().any(|m| Arc::ptr_eq(m, memtable)));
                 memtable.holders.store(lists.count(), Ordering::Release);
                 memtable.older.store(true, Ordering::Release);
             }
@@ -321,7 +327,9 @@ impl Engine {
         let old = old.map(|at| &view.parts[at]);
         let memtables = old.clone().flat_map(PartView::memtables);
         let sealed: Vec<_> = memtables.filter(|m| !m.is_empty()).cloned().collect();
-        let prefix = sealed.first().map_or_else(Prefix::default, |m| likely_prefix(m));
+        let prefix = sealed
+            .first()
+            .map_or_else(Prefix::default, |m| likely_prefix(m));
         PartView {
             active: self.new_memtable(prefix.clone()),
             twins: (0..new.duplicates)

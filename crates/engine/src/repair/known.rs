@@ -82,9 +82,7 @@ impl Known {
                 Change::SetLogBase { seq } => known.log_base = known.log_base.max(*seq),
                 Change::SetLogReach { seq } => known.log_reach = *seq,
                 Change::SetLogFloor { segment } => known.log_floor = known.log_floor.max(*segment),
-                Change::SetFlushed { .. }
-                | Change::SetAhead { .. }
-                | Change::SetTiny { .. } => {}
+                Change::SetFlushed { .. } | Change::SetAhead { .. } | Change::SetTiny { .. } => {}
             }
         }
         known

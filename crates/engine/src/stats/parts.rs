@@ -76,10 +76,7 @@ impl PartStats {
                     .0
                     .map_or_else(String::new, |cut| cut.escape_ascii().to_string()),
                 memtables: memory.memtables().count() as u64,
-                memtable_bytes: memory
-                    .memtables()
-                    .map(|m| m.size_share() as u64)
-                    .sum(),
+                memtable_bytes: memory.memtables().map(|m| m.size_share() as u64).sum(),
                 runs: part.newest.runs.len() as u64,
                 tables: part.newest.table_count() as u64,
                 bytes: part.newest.size_bytes(),
@@ -98,30 +95,30 @@ pub(super) fn display(parts: &[PartStats], f: &mut fmt::Formatter<'_>) -> fmt::R
     }
     writeln!(
         f,
-        "{:<7} {:>4} {:>7} {:>10} {:>9} {:>11} {:>10} {:>10} {:>5}  begins at",
+        "{:<7} {:>4} {:>7} {:>10} {:>9} {:>11} {:>10} {:>5} {:>10}  begins at",
         "part",
         "runs",
         "tables",
         "bytes",
         "memtables",
         "in memory",
-        "of writes",
         "duplicates",
-        "tiny"
+        "tiny",
+        "of writes"
     )?;
     for (at, part) in parts.iter().enumerate().take(LISTED_MAX) {
         writeln!(
             f,
-            "{:<7} {:>4} {:>7} {:>10} {:>9} {:>11} {:>9.1}% {:>10} {:>5}  {}",
+            "{:<7} {:>4} {:>7} {:>10} {:>9} {:>11} {:>10} {:>5} {:>9.1}%  {}",
             at,
             part.runs,
             part.tables,
             human_bytes(part.bytes),
             part.memtables,
             human_bytes(part.memtable_bytes),
-            part.write_share * 100.0,
             part.duplicates,
             part.tiny_ranges,
+            part.write_share * 100.0,
             part.start
         )?;
     }

@@ -105,7 +105,11 @@ pub(super) fn check_recut(before: &Keyspace, after: &Keyspace) -> Result<(), Bro
     for (level, at) in levels {
         let kept = runs_of(after, Slot::Level(at));
         if !kept.ends_with(&level.runs) || (at > 0 && kept.len() != level.runs.len()) {
-            return broken!(Shape, "keyspace {id}: {} changes as it is cut", Slot::Level(at));
+            return broken!(
+                Shape,
+                "keyspace {id}: {} changes as it is cut",
+                Slot::Level(at)
+            );
         }
     }
     check_flushed(before, after)

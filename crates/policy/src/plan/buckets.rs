@@ -29,7 +29,9 @@ use thermocline_model::version::Keyspace;
 use thermocline_model::view::View;
 
 use crate::Planner;
-use crate::plan::leveled::{Pick, Unit, bytes_of, in_the_way, merge_of, overlapping, overlaps_level, plan};
+use crate::plan::leveled::{
+    Pick, Unit, bytes_of, in_the_way, merge_of, overlapping, overlaps_level, plan,
+};
 use crate::plan::targets::Targets;
 
 /// Largest merge of a part's share with what it overlaps, in tables of full size,

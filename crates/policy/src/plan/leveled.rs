@@ -105,7 +105,8 @@ pub(super) fn plan(view: &View<'_>, unit: Unit) -> Option<Job> {
     let mut waiting = Vec::new();
     let merge = due.iter().find_map(|d| {
         // A level of several runs is what a newest level may be waiting for.
-        let several = matches!(d.slot, Slot::Level(l) if d.keyspace.levels[l as usize].runs.len() > 1);
+        let several =
+            matches!(d.slot, Slot::Level(l) if d.keyspace.levels[l as usize].runs.len() > 1);
         if waiting.contains(&d.keyspace.id) && !several {
             return None;
         }

@@ -135,7 +135,10 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
     }
     Some(Recut {
         keyspace: keyspace.id,
-        parts: given.into_iter().map(|g| g.into_part(options.tiny_max)).collect(),
+        parts: given
+            .into_iter()
+            .map(|g| g.into_part(options.tiny_max))
+            .collect(),
         reason: numbers("minor")
             .with("share_after", after / total.max(1.0))
             .with("parts", changed.len() as f64),
@@ -191,8 +194,14 @@ fn joined(mut tiny: Vec<Tiny>, most: usize) -> Vec<Tiny> {
 /// Tiny ranges of hot parts given to their neighbours, as far as that helps. Parts that
 /// are duplicated keep what they have and get nothing.
 fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
-    let starts: Vec<Box<[u8]>> = parts.iter().flat_map(|p| p.starts.iter().cloned()).collect();
-    let counts: Vec<u64> = parts.iter().flat_map(|p| p.writes.iter().copied()).collect();
+    let starts: Vec<Box<[u8]>> = parts
+        .iter()
+        .flat_map(|p| p.starts.iter().cloned())
+        .collect();
+    let counts: Vec<u64> = parts
+        .iter()
+        .flat_map(|p| p.writes.iter().copied())
+        .collect();
     let mut bounds = vec![0];
     for part in parts {
         bounds.push(bounds[bounds.len() - 1] + part.writes.len());
@@ -204,7 +213,9 @@ fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
     // Every step makes the sum of the squares of the loads smaller, so it ends; the
     // bound is for what rounding does.
     for _ in 0..counts.len().saturating_mul(4) {
-        let mut hot: Vec<usize> = (0..parts.len()).filter(|&p| loads[p] as f64 > limit && !fixed(p)).collect();
+        let mut hot: Vec<usize> = (0..parts.len())
+            .filter(|&p| loads[p] as f64 > limit && !fixed(p))
+            .collect();
         hot.sort_by_key(|&p| std::cmp::Reverse(loads[p]));
         let step = hot.into_iter().find_map(|part| {
             let (from, to) = (bounds[part], bounds[part + 1]);
@@ -214,11 +225,14 @@ fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
             let left = part.checked_sub(1).map(|other| (other, counts[from]));
             let right = (part + 1 < parts.len()).then(|| (part + 1, counts[to - 1]));
             let able = [left, right].into_iter().flatten();
-            let able = able.filter(|&(other, moved)| !fixed(other) && loads[other] + moved < loads[part]);
+            let able =
+                able.filter(|&(other, moved)| !fixed(other) && loads[other] + moved < loads[part]);
             let (other, moved) = able.min_by_key(|&(other, moved)| loads[other] + moved)?;
             Some((part, other, moved))
         });
-        let Some((part, other, moved)) = step else { break };
+        let Some((part, other, moved)) = step else {
+            break;
+        };
         match other < part {
             true => bounds[part] += 1,
             false => bounds[part + 1] -= 1,
