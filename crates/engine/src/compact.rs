@@ -144,13 +144,12 @@ impl Engine {
     fn has_flushable(&self) -> bool {
         let limit = self.options.shape().flush_bytes;
         self.spaces.load().values().any(|space| {
-            space.view.load().parts.iter().any(|p| {
-                p.sealed
-                    .iter()
-                    .map(|m| m.table.size_bytes() as u64)
-                    .sum::<u64>()
-                    >= limit
-            })
+            space
+                .view
+                .load()
+                .parts
+                .iter()
+                .any(|p| p.sealed.iter().map(|m| m.size_share() as u64).sum::<u64>() >= limit)
         })
     }
 }

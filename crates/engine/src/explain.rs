@@ -286,7 +286,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
     let mut put_by = put_by(engine);
     let mut places = Vec::new();
     for (at, memtable) in view.parts[part].memtables().enumerate() {
-        let kind = if at == 0 {
+        let kind = if at <= view.parts[part].twins.len() {
             "memtable"
         } else {
             "sealed memtable"
@@ -404,7 +404,7 @@ pub(crate) fn explain_range(
     let memtables = view.parts.iter().flat_map(|p| p.memtables());
     let memtable_bytes = memtables
         .filter(|m| !m.is_empty())
-        .map(|m| m.table.size_bytes() as u64)
+        .map(|m| m.size_share() as u64)
         .sum();
     let mut tables = Vec::new();
     let tables_in_range = view.tree.tables();

@@ -124,7 +124,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
     for space in engine.spaces.load().values() {
         for memtable in space.view.load().parts.iter().flat_map(|p| p.memtables()) {
             memtables += 1;
-            memtable_bytes += memtable.table.size_bytes() as u64;
+            memtable_bytes += memtable.size_share() as u64;
         }
         parts += space.view.load().parts.len() as u64;
     }

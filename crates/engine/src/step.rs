@@ -575,7 +575,7 @@ impl Engine {
 
     /// Memory of the memtables that take entries, wait for a flush, or are held by
     /// one, in bytes.
-    fn memtable_resident_bytes(&self) -> u64 {
+    pub(crate) fn memtable_resident_bytes(&self) -> u64 {
         let mut bytes = 0;
         for space in self.spaces.load().values() {
             let view = space.view.load();

@@ -279,6 +279,17 @@ impl Engine {
                 None => self.part_over(&view, cuts.interval(at), new),
             })
             .collect();
+        let takers = |part: &PartView| -> u64 {
+            let takers = part.takers();
+            takers.map(|m| m.table.resident_bytes() as u64).sum()
+        };
+        let fresh = parts.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
+        let added: u64 = fresh.map(|(part, _)| takers(part)).sum();
+        let bytes_max = self.options.memory_max(new.len() as u64).memtables;
+        if self.memtable_resident_bytes() + added > bytes_max {
+            // Flushes will make room.
+            return Ok(None);
+        }
         let mut edit = Edit::of(Change::SetCuts {
             keyspace: space.id,
             cuts: cuts.clone(),
@@ -295,7 +306,7 @@ impl Engine {
             .filter(|&old| !stays(old))
             .flat_map(|old| view.parts[old].memtables().cloned())
             .collect();
-        self.commit_edit(edit, Vec::new(), &mut |id, old| {
+        let committed = self.commit_edit(edit, Vec::new(), &mut |id, old| {
             if id != space.id {
                 return;
             }
@@ -307,8 +318,11 @@ impl Engine {
                 memtable.older.store(true, Ordering::Release);
             }
             *old = std::mem::take(&mut parts);
-        })?;
-        Ok(Some(changed))
+        });
+        if committed.is_err() && space.dropped.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        committed.map(|()| Some(changed))
     }
 
     /// A part with empty memtables over those of `view` that reach into its interval.
