@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use thermocline_model::check;
-use thermocline_model::cuts::Cuts;
 use thermocline_model::edit::{Change, Edit};
 use thermocline_model::key::{Prefix, SeqNo};
 use thermocline_model::table::TableId;

@@ -88,6 +88,9 @@ pub(crate) struct Counted {
     pub(crate) base: u64,
     /// See [`KeyspaceWrites::in_vain`].
     pub(crate) in_vain: u32,
+    /// Its cuts could not be moved when that was planned: not before another job has
+    /// ended, or nothing else would ever be planned.
+    pub(crate) held: bool,
 }
 
 impl std::fmt::Debug for Scheduler {
@@ -433,6 +436,10 @@ impl Engine {
                 Job::Recut(recut) => {
                     scheduler.recutting.remove(&recut.keyspace);
                 }
+            }
+            if !matches!(job, Job::Recut(_)) {
+                let counted = scheduler.counted.values_mut();
+                counted.for_each(|counted| counted.held = false);
             }
             if result.is_err() {
                 scheduler.not_before_us = self.environment.clock.now_micros() + BACKOFF_MICROS;

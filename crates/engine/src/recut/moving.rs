@@ -132,6 +132,9 @@ impl Engine {
             let slots: usize = view.parts.iter().map(|p| p.takers().count()).sum();
             let look = options.writes.saturating_mul(slots as u64);
             let counted = scheduler.counted.entry(id).or_default();
+            if counted.held {
+                continue;
+            }
             if total(&view) >= LOOKS_KEPT.saturating_mul(look) {
                 let tiny = view.parts.iter().filter_map(|p| p.tiny.as_ref());
                 counted.forgotten += tiny.map(|t| t.halve()).sum::<u64>();
@@ -167,6 +170,16 @@ impl Engine {
         let Some(space) = self.space(job.keyspace) else {
             return Ok(Done::nothing());
         };
+        let done = self.recut(job, &space);
+        if !matches!(done, Ok(Some(_))) {
+            let mut scheduler = self.scheduler.lock();
+            scheduler.counted.entry(space.id).or_default().held = true;
+        }
+        done.map(|done| done.unwrap_or_else(Done::nothing))
+    }
+
+    /// Does the job, if it can be done just now.
+    fn recut(&self, job: &Recut, space: &Space) -> Result<Option<Done>> {
         let (parts, found) = match job.parts.is_empty() {
             false => (job.parts.clone(), String::new()),
             true => {
@@ -181,11 +194,11 @@ impl Engine {
                     sample.entries.len()
                 );
                 if !worth {
-                    self.note_writes(&space, true);
-                    return Ok(Done {
+                    self.note_writes(space, true);
+                    return Ok(Some(Done {
                         what: format!("left as it is{found}"),
                         ..Done::default()
-                    });
+                    }));
                 }
                 let keys: Vec<&[u8]> = sample.entries.iter().map(|(key, _)| &**key).collect();
                 (ranges::rebuild(&keys, &options), found)
@@ -193,23 +206,19 @@ impl Engine {
         };
         // Who holds the mutex for long may be waiting for jobs to end.
         let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
-            return Ok(Done::nothing());
+            return Ok(None);
         };
         self.check_poisoned()?;
-        match self.move_cuts(&mut commit, &space, &parts)? {
-            Some(changed) => {
-                drop(commit);
-                self.note_writes(&space, false);
-                Ok(Done {
-                    what: format!(
-                        "cut into {} parts, {changed} of them new{found}",
-                        parts.len()
-                    ),
-                    ..Done::default()
-                })
+        let changed = self.move_cuts(&mut commit, space, &parts)?;
+        drop(commit);
+        Ok(changed.map(|changed| {
+            self.note_writes(space, false);
+            let parts = parts.len();
+            Done {
+                what: format!("cut into {parts} parts, {changed} of them new{found}"),
+                ..Done::default()
             }
-            None => Ok(Done::nothing()),
-        }
+        }))
     }
 
     /// The cuts have moved, or were not worth moving: the next look is so many writes
