@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use thermocline_model::check;
 use thermocline_model::cuts::Cuts;
@@ -19,6 +19,7 @@ use thermocline_model::key::{Prefix, SeqNo};
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{TierId, TierState};
 use thermocline_model::version::{KeyspaceId, Version};
+use thermocline_model::view::FewKeys;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
@@ -38,6 +39,9 @@ use crate::version::tree::{OpenTable, TableHome, Tree};
 /// a list that is copied for each new one.
 pub(crate) const RANGE_DELETES_MAX: usize = 512;
 
+/// The least that a folded memtable is made for, in bytes.
+const FOLDED_BYTES_MIN: usize = 4 << 10;
+
 /// A memtable with what the log and the flush must know of it.
 pub(crate) struct LiveMemtable {
     pub(crate) table: Arc<Memtable>,
@@ -49,6 +53,13 @@ pub(crate) struct LiveMemtable {
     pub(crate) first_seq: AtomicU64,
     /// Writers that were assigned entries and have not inserted them yet.
     pub(crate) pending: AtomicUsize,
+    /// Of a memtable that a fold made, the last number under which its entries were
+    /// logged anew: up to there the log must be durable before what they were in goes.
+    /// 0 for any other.
+    pub(crate) restated_upto: AtomicU64,
+    /// How many keys it has and what they take, if these are fewer than the options
+    /// say; known once it is sealed and whole.
+    few: OnceLock<Option<FewKeys>>,
 }
 
 impl std::fmt::Debug for LiveMemtable {
@@ -61,19 +72,51 @@ impl std::fmt::Debug for LiveMemtable {
 
 impl LiveMemtable {
     fn new(options: &Options, prefix: Prefix, pool: &Arc<ArenaPool>) -> Arc<LiveMemtable> {
-        let table = Memtable::new(MemtableOptions {
+        LiveMemtable::around(Memtable::new(MemtableOptions {
             capacity_bytes: options.memtable_capacity(),
             prefix,
             filter: true,
             pool: Arc::clone(pool),
-        });
+        }))
+    }
+
+    fn around(table: Memtable) -> Arc<LiveMemtable> {
         Arc::new(LiveMemtable {
             table: Arc::new(table),
             oldest_segment: AtomicU64::new(u64::MAX),
             last_seq: AtomicU64::new(0),
             first_seq: AtomicU64::new(u64::MAX),
             pending: AtomicUsize::new(0),
+            restated_upto: AtomicU64::new(0),
+            few: OnceLock::new(),
         })
+    }
+
+    /// A memtable for what survives of others, about `bytes` bytes.
+    pub(crate) fn folded(bytes: usize, prefix: Prefix) -> Arc<LiveMemtable> {
+        let table = Memtable::new(MemtableOptions {
+            capacity_bytes: bytes.max(FOLDED_BYTES_MIN),
+            prefix,
+            filter: true,
+            // Of a size that no other memtable has.
+            pool: ArenaPool::new(0),
+        });
+        LiveMemtable::around(table)
+    }
+
+    /// Whether a fold made it.
+    pub(crate) fn is_folded(&self) -> bool {
+        self.restated_upto.load(Ordering::Acquire) > 0
+    }
+
+    /// Its keys, if they are fewer than `keys_max`. What is found of a sealed one is
+    /// kept.
+    pub(crate) fn few_keys(&self, keys_max: usize, is_sealed: bool) -> Option<FewKeys> {
+        let count = || self.table.few_keys(keys_max).map(FewKeys::from);
+        if !is_sealed || self.pending.load(Ordering::Acquire) > 0 {
+            return count();
+        }
+        *self.few.get_or_init(count)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -344,8 +387,19 @@ impl Engine {
                 seq: syncer.base_of(floor),
             });
         }
-        if let Some(seq) = self.log_reach(&versions.current, &edit) {
-            edit.changes.push(Change::SetLogReach { seq });
+        let reach = self.log_reach(&versions.current, &edit);
+        let asked = edit.changes.iter_mut().find_map(|change| match change {
+            Change::SetLogReach { seq } => Some(seq),
+            _ => None,
+        });
+        match (asked, reach) {
+            // The job knows of entries logged anew; what else had to be there, if
+            // anything still does, must be there all the same.
+            (Some(seq), reach) => {
+                *seq = reach.unwrap_or(versions.current.log_reach).max(*seq);
+            }
+            (None, Some(seq)) => edit.changes.push(Change::SetLogReach { seq }),
+            (None, None) => {}
         }
         edit.changes.push(Change::SetCounters {
             next_id: self.next_id.load(Ordering::Relaxed),
@@ -508,98 +562,6 @@ impl Engine {
         versions.current = Arc::new(version);
         let _ = self.environment.file_system.unlink(&old_path);
         Ok(())
-    }
-
-    /// The lowest log segment that some memtable still needs.
-    pub(crate) fn log_floor(&self, without: &[Arc<LiveMemtable>]) -> u64 {
-        // Read first: a memtable that gets its first entry from here on gets
-        // it in this segment or a later one.
-        let mut floor = self.log_segment.load(Ordering::Acquire);
-        for space in self.spaces.load().values() {
-            for part in &space.view.load().parts {
-                for memtable in part.memtables() {
-                    if !without.iter().any(|w| Arc::ptr_eq(w, memtable)) {
-                        floor = floor.min(memtable.oldest_segment.load(Ordering::Acquire));
-                    }
-                }
-            }
-        }
-        floor
-    }
-
-    /// How far the log must reach once `edit` is in force, if the edit changes that
-    /// (see [`Version::log_reach`]). Requires: every number that the edit makes durable
-    /// in tables is durable in the log, or none of the log's; the versions, so that
-    /// no memtable leaves a view meanwhile.
-    fn log_reach(&self, version: &Version, edit: &Edit) -> Option<SeqNo> {
-        let mut flushed = BTreeMap::new();
-        for change in &edit.changes {
-            if let Change::SetFlushed {
-                keyspace,
-                part,
-                flushed: upto,
-            } = change
-            {
-                flushed.insert((*keyspace, *part), *upto);
-            }
-        }
-        let newest = flushed.values().max()?.0;
-        // Numbers of bulk loads are in no log, so those of the memtables count.
-        let (mut reach, mut oldest) = (version.log_reach.0, u64::MAX);
-        for (id, space) in self.spaces.load().iter() {
-            for (part, number) in space.view.load().parts.iter().zip(0..) {
-                let upto = flushed.get(&(*id, number)).map_or(0, |seq| seq.0);
-                for memtable in part.memtables() {
-                    let last = memtable.last_seq.load(Ordering::Acquire);
-                    if last > upto {
-                        oldest = oldest.min(memtable.first_seq.load(Ordering::Acquire));
-                    }
-                    if last <= newest {
-                        reach = reach.max(last);
-                    }
-                }
-            }
-        }
-        Some(SeqNo(if oldest <= reach { reach } else { 0 }))
-    }
-
-    /// Makes the log durable and has the manifest say how far it reaches, at a clean
-    /// close: the log's own seal may go wrong with what it seals.
-    ///
-    /// # Errors
-    /// As of the log and the manifest; without room for it, it is left out.
-    pub(crate) fn note_log_end(&self) -> Result<()> {
-        let Some(syncer) = &self.syncer else {
-            return Ok(());
-        };
-        let last = syncer.appended_seq();
-        syncer.persist(last)?;
-        let version = Arc::clone(&self.versions.lock().current);
-        // A write that is still on its way is not waited for.
-        let seq = last.min(self.published.upto());
-        if seq <= version.log_base.max(version.log_reach) {
-            return Ok(());
-        }
-        let edit = Edit::of(Change::SetLogReach { seq });
-        match self.commit_edit(edit, Vec::new(), &mut |_, _| {}) {
-            Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Deletes log segments that the version in force does not need.
-    pub(crate) fn trim_log(&self) {
-        if let Some(syncer) = &self.syncer {
-            syncer.tidy();
-        }
-        let floor = self.versions.lock().current.log_floor;
-        let mut commit = self.commit.lock();
-        if let Some(log) = commit.log.as_mut() {
-            if let Err(e) = log.delete_before(floor) {
-                self.counters.background_error(&e);
-            }
-            self.log_bytes.store(log.size_bytes(), Ordering::Relaxed);
-        }
     }
 
     /// Deletes objects that no version and no reader names any more (I4).

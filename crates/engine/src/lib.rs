@@ -57,6 +57,7 @@ mod step;
 pub mod store;
 mod sync;
 pub mod table;
+mod trim;
 mod tune;
 mod verify;
 mod version;

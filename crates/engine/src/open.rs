@@ -13,6 +13,7 @@
 //! it was, and opens when what was wrong is put right.
 
 mod look;
+mod restated;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -46,6 +47,7 @@ use crate::version::tree::{Graveyard, TableHome, Tree};
 
 use look::{Found, look};
 pub(crate) use look::{check_log_tier, tier_problems};
+use restated::Restated;
 
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
@@ -422,6 +424,7 @@ impl Engine {
         let store_id = self.store_id;
         let mut last = version.last_seq;
         let mut entries = 0;
+        let mut restated = Restated::default();
         let report = log::replay(
             &self.environment,
             &directory,
@@ -441,7 +444,13 @@ impl Engine {
                     if let Some(space) = self.space(operation.keyspace)
                         && let Some(keyspace) = version.keyspaces.get(&operation.keyspace)
                     {
-                        self.replay_into(&space, keyspace, seq, &operation, frame.segment);
+                        if operation.restated.is_some() {
+                            let at = (seq, frame.segment);
+                            self.restate(&mut restated, &space, keyspace, &operation, at)
+                                .map_err(bad)?;
+                        } else {
+                            self.replay_into(&space, keyspace, seq, &operation, frame.segment);
+                        }
                         entries += 1;
                     }
                     seq = seq.next();
@@ -456,6 +465,7 @@ impl Engine {
                 Ok(())
             },
         )?;
+        restated.take_place(self);
         report
             .check_reach(version.log_reach)
             .map_err(|e| e.at(&directory))?;

@@ -92,6 +92,9 @@ pub(crate) struct Counters {
     pub(crate) stall_micros: Counter,
     pub(crate) flushes: Counter,
     pub(crate) flushed_bytes: Counter,
+    pub(crate) folds: Counter,
+    pub(crate) folded_bytes: Counter,
+    pub(crate) restated_bytes: Counter,
     pub(crate) merges: Counter,
     pub(crate) merge_in_bytes: Counter,
     pub(crate) merge_out_bytes: Counter,
@@ -225,6 +228,12 @@ pub struct Stats {
     pub flushes: u64,
     /// Bytes written by them.
     pub flushed_bytes: u64,
+    /// Folds: memtables with few keys that became one instead of a table.
+    pub folds: u64,
+    /// Bytes of memtables that went into them.
+    pub folded_bytes: u64,
+    /// Bytes that they logged anew.
+    pub restated_bytes: u64,
     /// Merges.
     pub merges: u64,
     /// Bytes read by them.
@@ -589,9 +598,13 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "flushes {} ({}), merges {} ({} in, {} out), tables moved {}, blocks copied {}, relocations {} ({})",
+            "flushes {} ({}), folds {} ({} in, {} logged anew), merges {} ({} in, {} out), \
+             tables moved {}, blocks copied {}, relocations {} ({})",
             self.flushes,
             human_bytes(self.flushed_bytes),
+            self.folds,
+            human_bytes(self.folded_bytes),
+            human_bytes(self.restated_bytes),
             self.merges,
             human_bytes(self.merge_in_bytes),
             human_bytes(self.merge_out_bytes),

@@ -13,18 +13,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use thermocline_model::job::{Job, Layout, NewTable};
+use thermocline_model::job::{Flush, Fold, Job, Layout, NewTable};
 use thermocline_model::key::SeqNo;
 use thermocline_model::moves::Moves;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
-use thermocline_model::view::{CostOptions, PartLoad, ShapeOptions, TableHeat, View};
+use thermocline_model::view::{CostOptions, FewKeys, PartLoad, ShapeOptions, TableHeat, View};
 use thermocline_policy::cost::estimate;
+use thermocline_policy::plan::flush::{memory_bytes, memory_bytes_max};
 use thermocline_policy::{Access, HeatMap, Preset};
 
-use crate::engine::{Engine, PartView, Versions};
+use crate::engine::{Engine, LiveMemtable, PartView, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Event;
 use crate::footprint::MemoryBytes;
@@ -189,10 +190,14 @@ impl Engine {
                             .sum(),
                         flushing: flushing.contains(&(id, index)),
                         oldest_segment: oldest.filter(|&s| s != u64::MAX),
+                        folded: part.sealed.iter().filter(|m| m.is_folded()).count(),
+                        sealed_few: self.few_keys(&part.sealed, true),
+                        active_few: None,
                     },
                 );
             }
         }
+        self.look_at_active(&mut memtables);
         Scene {
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,
@@ -212,6 +217,40 @@ impl Engine {
             cost: scheduler.cost.clone(),
             moves: scheduler.moves.clone(),
             now_us,
+        }
+    }
+
+    /// The keys of `memtables`, if each of them has few.
+    fn few_keys(&self, memtables: &[Arc<LiveMemtable>], are_sealed: bool) -> Option<FewKeys> {
+        let keys_max = self.options.folds_below();
+        let mut all = FewKeys::default();
+        if keys_max == 0 {
+            return None;
+        }
+        for memtable in memtables {
+            let few = memtable.few_keys(keys_max, are_sealed)?;
+            all.keys += few.keys;
+            all.live_bytes += few.live_bytes;
+        }
+        Some(all)
+    }
+
+    /// Counts the keys of the memtables that take writes, if these may have to be
+    /// flushed soon: when memory or log are short.
+    fn look_at_active(&self, memtables: &mut BTreeMap<(KeyspaceId, u32), PartLoad>) {
+        let (options, shape) = (&self.options, self.options.shape());
+        let is_short = memory_bytes(memtables) >= memory_bytes_max(shape.flush_bytes)
+            || self.log_bytes.load(Ordering::Relaxed) > options.log_bytes_max;
+        if options.folds_below() == 0 || !is_short {
+            return;
+        }
+        for (&(id, index), load) in memtables {
+            let space = self.space(id);
+            let view = space.map(|space| space.view.load_full());
+            let part = view.as_ref().and_then(|v| v.parts.get(index as usize));
+            if let Some(part) = part {
+                load.active_few = self.few_keys(std::slice::from_ref(&part.active), false);
+            }
         }
     }
 
@@ -322,8 +361,8 @@ impl Engine {
         scheduler.running += 1;
         let mut hull = None;
         match &job {
-            Job::Flush(flush) => {
-                scheduler.flushing.insert((flush.keyspace, flush.part));
+            Job::Flush(Flush { keyspace, part, .. }) | Job::Fold(Fold { keyspace, part, .. }) => {
+                scheduler.flushing.insert((*keyspace, *part));
             }
             Job::Merge(merge) => {
                 scheduler.busy.extend(&merge.inputs);
@@ -351,7 +390,7 @@ impl Engine {
     /// Runs a job that was begun, ends it, and deletes the log segments that
     /// it made superfluous. Requires: the commit mutex is free.
     pub(crate) fn run(&self, planned: Planned) -> Result<()> {
-        let flushed = matches!(planned.job, Job::Flush(_));
+        let flushed = matches!(planned.job, Job::Flush(_) | Job::Fold(_));
         let result = self.run_untrimmed(planned);
         if flushed && result.is_ok() {
             self.trim_log();
@@ -367,6 +406,7 @@ impl Engine {
         let started_us = self.environment.clock.now_micros();
         let ended = catch_unwind(AssertUnwindSafe(|| match job {
             Job::Flush(flush) => self.run_flush(flush),
+            Job::Fold(fold) => self.run_fold(fold),
             Job::Merge(merge) => self.run_merge(merge),
             Job::Relocate(relocate) => self.run_relocate(relocate),
         }));
@@ -378,8 +418,9 @@ impl Engine {
             let mut scheduler = self.scheduler.lock();
             scheduler.running -= 1;
             match job {
-                Job::Flush(flush) => {
-                    scheduler.flushing.remove(&(flush.keyspace, flush.part));
+                Job::Flush(Flush { keyspace, part, .. })
+                | Job::Fold(Fold { keyspace, part, .. }) => {
+                    scheduler.flushing.remove(&(*keyspace, *part));
                 }
                 Job::Merge(merge) => {
                     for id in &merge.inputs {
@@ -543,7 +584,7 @@ impl Engine {
 
     /// Memory of the memtables that take entries, wait for a flush, or are held by
     /// one, in bytes.
-    fn memtable_resident_bytes(&self) -> u64 {
+    pub(crate) fn memtable_resident_bytes(&self) -> u64 {
         let mut bytes = 0;
         for space in self.spaces.load().values() {
             let view = space.view.load();

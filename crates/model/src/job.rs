@@ -67,6 +67,9 @@ fn rounded(number: f64) -> f64 {
 pub enum Job {
     /// Write the sealed memtables of a part into one run of its newest level.
     Flush(Flush),
+    /// Make one memtable of the sealed ones of a part, of what survives of their few
+    /// keys, and log that anew.
+    Fold(Fold),
     /// Merge tables into new ones. A table that overlaps nothing is moved
     /// without being rewritten.
     Merge(Merge),
@@ -82,6 +85,20 @@ pub struct Flush {
     /// The part.
     pub part: u32,
     /// Whether the memtable that takes writes is sealed and flushed too. If none is
+    /// sealed it is in any case.
+    pub active: bool,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// See [`Job::Fold`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Fold {
+    /// In which keyspace.
+    pub keyspace: KeyspaceId,
+    /// The part.
+    pub part: u32,
+    /// Whether the memtable that takes writes is sealed and folded too. If none is
     /// sealed it is in any case.
     pub active: bool,
     /// Why.
@@ -127,6 +144,7 @@ impl Job {
     pub fn reason(&self) -> &Reason {
         match self {
             Job::Flush(job) => &job.reason,
+            Job::Fold(job) => &job.reason,
             Job::Merge(job) => &job.reason,
             Job::Relocate(job) => &job.reason,
         }
@@ -137,16 +155,18 @@ impl Job {
     pub fn keyspace(&self) -> KeyspaceId {
         match self {
             Job::Flush(job) => job.keyspace,
+            Job::Fold(job) => job.keyspace,
             Job::Merge(job) => job.keyspace,
             Job::Relocate(job) => job.keyspace,
         }
     }
 
-    /// A word for messages: `flush`, `merge` or `relocate`.
+    /// A word for messages: `flush`, `fold`, `merge` or `relocate`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Job::Flush(_) => "flush",
+            Job::Fold(_) => "fold",
             Job::Merge(_) => "merge",
             Job::Relocate(_) => "relocate",
         }

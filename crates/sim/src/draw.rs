@@ -133,6 +133,9 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
         .durability(dice.one_of(&durabilities))
         .background_threads(threads)
         .cuts(keys.cuts(dice, parts));
+    if dice.percent(40) {
+        options = options.fold_keys_max(dice.one_of(&[0, 2, 10, 100, 100_000]));
+    }
     if dice.percent(80) {
         options = options.memtable_bytes(spread(dice, 16 * KIB, write_buffer));
     }

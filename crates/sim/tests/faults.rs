@@ -34,6 +34,7 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
         "merge coldest",
         "merge yields-to-hotter",
         "recut first-memtable",
+        "fold few-keys",
     ] {
         assert!(done.iter().any(|d| d.starts_with(job)), "{job}");
     }

@@ -114,6 +114,8 @@ pub struct Options {
     pub(crate) partitions: usize,
     pub(crate) partition_prefix_bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fold_keys_max: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log_tier: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) event_tier: Option<String>,
@@ -167,6 +169,7 @@ impl Default for Options {
             optimisations_off: Vec::new(),
             partitions: 10,
             partition_prefix_bytes: 0,
+            fold_keys_max: None,
             log_tier: None,
             event_tier: None,
             newest_tier: None,
@@ -406,6 +409,7 @@ impl Options {
             level_ratio: self.level_ratio,
             flush_bytes: self.write_buffer_bytes / 4,
             log_bytes_max: self.log_bytes_max,
+            fold_keys_max: self.folds_below(),
             tier_fill_share: self.tier_fill_share,
             staging: StagingOptions {
                 fast_share: self.fast_share,

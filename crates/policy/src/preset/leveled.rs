@@ -14,6 +14,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: true,
     makes_cuts: false,
+    fold_keys_max: 0,
     make,
 };
 

@@ -18,6 +18,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: false,
     makes_cuts: false,
+    fold_keys_max: 0,
     make: |heat| preset(ENTRY.name, heat, true),
 };
 
@@ -27,6 +28,7 @@ pub(crate) const UNOPTIMISED: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: false,
     makes_cuts: false,
+    fold_keys_max: 0,
     make: |heat| preset(UNOPTIMISED.name, heat, false),
 };
 

@@ -46,6 +46,9 @@ pub struct PresetEntry {
     pub by_level: bool,
     /// Whether it cuts a keyspace that was made without cuts.
     pub makes_cuts: bool,
+    /// Memtables with fewer keys than this are folded, unless the options say
+    /// otherwise; 0 for never.
+    pub fold_keys_max: usize,
     /// Makes one.
     pub make: fn(&HeatOptions) -> Preset,
 }

@@ -16,6 +16,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: true,
     by_level: false,
     makes_cuts: false,
+    fold_keys_max: 0,
     make,
 };
 
