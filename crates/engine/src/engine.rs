@@ -24,6 +24,7 @@ use thermocline_model::view::FewKeys;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::log::{LocalLog, LogSyncer};
+use crate::lookup::Indexing;
 use crate::memory::{ArenaPool, Memtable, MemtableOptions};
 use crate::options::{Options, Tier};
 use crate::publish::Published;
@@ -57,6 +58,8 @@ pub(crate) struct LiveMemtable {
     /// logged anew: up to there the log must be durable before what they were in goes.
     /// 0 for any other.
     pub(crate) restated_upto: AtomicU64,
+    /// What number the lookup index knows it by; 0 if it does not (see [`crate::lookup`]).
+    pub(crate) stamp: AtomicU64,
     /// How many keys it has and what they take, if these are fewer than the options
     /// say; known once it is sealed and whole.
     few: OnceLock<Option<FewKeys>>,
@@ -88,6 +91,7 @@ impl LiveMemtable {
             first_seq: AtomicU64::new(u64::MAX),
             pending: AtomicUsize::new(0),
             restated_upto: AtomicU64::new(0),
+            stamp: AtomicU64::new(0),
             few: OnceLock::new(),
         })
     }
@@ -128,6 +132,12 @@ impl LiveMemtable {
     }
 }
 
+/// The stamp by which the index may pass over all of `memtables` together.
+pub(crate) fn lowest_stamp(memtables: &[Arc<LiveMemtable>]) -> u64 {
+    let stamps = memtables.iter().map(|m| m.stamp.load(Ordering::Acquire));
+    stamps.min().unwrap_or(0)
+}
+
 /// The memtables of a part as reads see them.
 #[derive(Clone, Debug)]
 pub(crate) struct PartView {
@@ -151,6 +161,43 @@ pub(crate) struct ReadView {
     pub(crate) cuts: Arc<Cuts>,
     pub(crate) parts: Vec<PartView>,
     pub(crate) tree: Arc<Tree>,
+    /// Of each part, the stamps of its memtables and newest runs, newest first, each no
+    /// higher than the one before; none where no memtable has one.
+    stamps: Vec<Box<[u64]>>,
+}
+
+impl ReadView {
+    pub(crate) fn new(cuts: Arc<Cuts>, parts: Vec<PartView>, tree: Arc<Tree>) -> ReadView {
+        let stamp = |part: &PartView| part.active.stamp.load(Ordering::Acquire);
+        let stamps = match parts.iter().any(|part| stamp(part) > 0) {
+            true => parts.iter().enumerate(),
+            false => [].iter().enumerate(),
+        };
+        let stamps = stamps.map(|(at, part)| {
+            let memtables = part.memtables();
+            let memtables = memtables.map(|m| m.stamp.load(Ordering::Acquire));
+            let runs = tree.newest(at).iter().map(|run| run.stamp);
+            let mut lowest = u64::MAX;
+            let falling = memtables.chain(runs).map(|stamp| {
+                // What lies behind something that cannot be passed over cannot either.
+                lowest = lowest.min(stamp);
+                lowest
+            });
+            falling.collect()
+        });
+        ReadView {
+            stamps: stamps.collect(),
+            cuts,
+            parts,
+            tree,
+        }
+    }
+
+    /// See the field; empty where there are none.
+    #[inline]
+    pub(crate) fn stamps(&self, part: usize) -> &[u64] {
+        self.stamps.get(part).map_or(&[], |stamps| stamps)
+    }
 }
 
 /// A keyspace in memory.
@@ -230,6 +277,7 @@ pub(crate) struct Engine {
     pub(crate) tiers: Vec<TierInUse>,
     pub(crate) home: Arc<TableHome>,
     pub(crate) arenas: Arc<ArenaPool>,
+    pub(crate) lookup: Indexing,
     /// Memory of memtables that are in no view any more and that a flush still
     /// holds, in bytes.
     pub(crate) leaving_bytes: AtomicUsize,
@@ -311,11 +359,11 @@ impl Engine {
         Arc::new(Space {
             id: keyspace.id,
             name: keyspace.name.clone(),
-            view: ArcSwap::from_pointee(ReadView {
-                cuts: Arc::new(keyspace.cuts.clone()),
-                parts: keyspace.parts.iter().map(part).collect(),
+            view: ArcSwap::from_pointee(ReadView::new(
+                Arc::new(keyspace.cuts.clone()),
+                keyspace.parts.iter().map(part).collect(),
                 tree,
-            }),
+            )),
             dropped: AtomicBool::new(false),
             loads: AtomicUsize::new(0),
             change: Mutex::new(()),
@@ -484,11 +532,7 @@ impl Engine {
                         true => Arc::clone(&old.cuts),
                         false => Arc::new(keyspace.cuts.clone()),
                     };
-                    ReadView {
-                        cuts,
-                        parts,
-                        tree: Arc::clone(&tree),
-                    }
+                    ReadView::new(cuts, parts, Arc::clone(&tree))
                 }),
                 None => {
                     let space = Self::new_space(&self.options, &self.arenas, keyspace, tree);
@@ -525,10 +569,8 @@ impl Engine {
             let tree = Tree::build(keyspace, &self.home, &mut versions.tables);
             if let (Ok(tree), Some(space)) = (tree, self.space(*id)) {
                 let tree = Arc::new(tree);
-                space.update(|old| ReadView {
-                    cuts: Arc::clone(&old.cuts),
-                    parts: old.parts.clone(),
-                    tree: Arc::clone(&tree),
+                space.update(|old| {
+                    ReadView::new(Arc::clone(&old.cuts), old.parts.clone(), Arc::clone(&tree))
                 });
             }
         }

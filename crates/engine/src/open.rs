@@ -30,6 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::lock::{lock, lock_if_there};
 use crate::log::{self, LocalLog, LogOptions, ReplayReport};
+use crate::lookup::Indexing;
 use crate::memory::ArenaPool;
 use crate::options::{OPTIONS_FILE, Options};
 use crate::publish::Published;
@@ -93,6 +94,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         environment: environment.clone(),
         home,
         arenas,
+        lookup: Indexing::new(&options, Arc::clone(&environment.clock)),
         leaving_bytes: AtomicUsize::new(0),
         brake_turn: Mutex::new(()),
         commit: Mutex::new(Commit {
@@ -525,6 +527,7 @@ impl Engine {
         }
         let wanted = |part: usize| keyspace.parts.get(part).is_some_and(|p| seq > p.flushed);
         crate::write::apply(
+            &self.lookup,
             &view,
             seq,
             operation.kind,

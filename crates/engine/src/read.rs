@@ -3,7 +3,8 @@
 //!
 //! Recency is position (I1), so the first visible entry found is the newest
 //! one, and range deletes met on the way down are newer than everything below
-//! them. No lock is taken.
+//! them. No lock is taken. Memtables and newest runs that the lookup index knows to be newer
+//! than any entry of the key are passed over ([`crate::lookup`]).
 
 use std::sync::Arc;
 
@@ -86,7 +87,11 @@ impl Engine {
         let part = view.cuts.part_of(key);
         let memtables = &view.parts[part];
         let mut cover = SeqNo::ZERO;
-        for memtable in memtables.memtables() {
+        // After the number was taken: up to it, all is in the index.
+        let passed_over = self.lookup.passed_over(view.stamps(part), hash);
+        let sealed = passed_over.saturating_sub(1).min(memtables.sealed.len());
+        let active = (passed_over == 0).then_some(&memtables.active);
+        for memtable in active.into_iter().chain(&memtables.sealed[sealed..]) {
             let memtable = &memtable.table;
             if let Some(seq) = memtable.cover(key, snapshot) {
                 cover = cover.max(seq);
@@ -97,7 +102,10 @@ impl Engine {
                 return Ok(Some(live.then(|| Slice::memory(value))));
             }
         }
-        for run in view.tree.runs_for(part) {
+        for run in view
+            .tree
+            .runs_for(part, passed_over.saturating_sub(1 + sealed))
+        {
             let Some(open) = run.find(key) else { continue };
             if open.meta.range_deletes == 0 && open.surely_lacks(hash) {
                 continue;

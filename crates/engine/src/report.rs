@@ -156,6 +156,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         cache_hits: cache.hits,
         cache_misses: cache.misses,
         pinned_meta_bytes: tables.iter().map(|t| t.pinned_bytes()).sum(),
+        lookup: engine.lookup.stats(),
         log_segments,
         log_bytes,
         manifest_bytes,

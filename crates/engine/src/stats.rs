@@ -12,9 +12,11 @@ use crate::footprint::MemoryBytes;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 mod cost;
+mod lookup;
 mod parts;
 
 pub use cost::CostStats;
+pub use lookup::LookupStats;
 pub use parts::PartStats;
 
 const SHARDS: usize = 8;
@@ -196,6 +198,8 @@ pub struct Stats {
     pub cache_misses: u64,
     /// Bytes of table metadata held in memory.
     pub pinned_meta_bytes: u64,
+    /// The lookup index.
+    pub lookup: LookupStats,
     /// Log segments.
     pub log_segments: u64,
     /// Their bytes.
@@ -581,12 +585,13 @@ impl fmt::Display for Stats {
         let of = |used: u64, max: u64| format!("{} of {}", human_bytes(used), human_bytes(max));
         writeln!(
             f,
-            "memory {}: memtables {}, block cache {}, table metadata {}, jobs {}, other {}",
+            "memory {}: memtables {}, block cache {}, table metadata {}, jobs {}, lookup index {}, other {}",
             of(used.total(), max.total()),
             of(used.memtables, max.memtables),
             of(used.block_cache, max.block_cache),
             of(used.table_metadata, max.table_metadata),
             of(used.jobs, max.jobs),
+            of(used.lookup_index, max.lookup_index),
             human_bytes(max.other)
         )?;
         writeln!(
@@ -618,6 +623,7 @@ impl fmt::Display for Stats {
             "write amplification {:.2}, space amplification {:.2}, price {:.4} USD a month",
             self.write_amplification, self.space_amplification, self.price_usd_month
         )?;
+        write!(f, "{}", self.lookup)?;
         writeln!(f, "{}", self.cost)?;
         write!(
             f,

@@ -606,6 +606,7 @@ impl Engine {
             block_cache: self.home.context.cache.stats().used_bytes,
             table_metadata: self.metadata_bytes(&self.versions.lock()),
             jobs: running * self.options.job_bytes_max(),
+            lookup_index: self.lookup.stats().bytes,
             other: 0,
         }
     }

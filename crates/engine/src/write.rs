@@ -21,6 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::batch::{BATCH_BYTES_MAX, Operations, WriteBatch};
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lookup::Indexing;
 use crate::options::Durability;
 
 /// What an entry takes in a memtable beyond its bytes in the batch: header, node
@@ -135,7 +136,7 @@ impl Engine {
         }
         drop(commit);
 
-        insert(&routes, payload, first);
+        insert(&self.lookup, &routes, payload, first);
         for_each_memtable(&routes, payload, &mut |memtable| {
             memtable.pending.fetch_sub(1, Ordering::AcqRel);
         });
@@ -206,24 +207,27 @@ impl Engine {
         which: impl Fn(&PartView) -> bool,
     ) {
         space.update(|view| {
-            let parts = view.parts.iter().map(|part| {
+            let parts = view.parts.iter().enumerate().map(|(at, part)| {
                 if !which(part) || part.active.is_empty() {
                     return part.clone();
                 }
                 let mut sealed = Vec::with_capacity(part.sealed.len() + 1);
                 sealed.push(Arc::clone(&part.active));
                 sealed.extend(part.sealed.iter().cloned());
+                let active = self.new_memtable(likely_prefix(&part.active));
+                let stamp = self.lookup.stamp(part, view.tree.newest(at));
+                active.stamp.store(stamp, Ordering::Release);
                 PartView {
-                    active: self.new_memtable(likely_prefix(&part.active)),
+                    active,
                     sealed,
                     flushed_bytes: Arc::clone(&part.flushed_bytes),
                 }
             });
-            ReadView {
-                parts: parts.collect(),
-                cuts: Arc::clone(&view.cuts),
-                tree: Arc::clone(&view.tree),
-            }
+            ReadView::new(
+                Arc::clone(&view.cuts),
+                parts.collect(),
+                Arc::clone(&view.tree),
+            )
         });
     }
 
@@ -335,11 +339,12 @@ fn parts_of(
 }
 
 /// Puts the batch's entries into the memtables.
-fn insert(routes: &[Route], payload: &[u8], first: SeqNo) {
+fn insert(lookup: &Indexing, routes: &[Route], payload: &[u8], first: SeqNo) {
     let mut seq = first;
     for operation in Operations::new(payload).flatten() {
         if let Some(route) = route(routes, operation.keyspace) {
             apply(
+                lookup,
                 &route.view,
                 seq,
                 operation.kind,
@@ -355,6 +360,7 @@ fn insert(routes: &[Route], payload: &[u8], first: SeqNo) {
 /// Puts one operation into the memtables of `view` that `wanted` accepts by
 /// part.
 pub(crate) fn apply(
+    lookup: &Indexing,
     view: &ReadView,
     seq: SeqNo,
     kind: Kind,
@@ -366,14 +372,20 @@ pub(crate) fn apply(
         if !wanted(part) {
             continue;
         }
-        let table = &view.parts[part].active.table;
+        let active = &view.parts[part].active;
+        let table = &active.table;
+        // The index first: what a reader may see must be in it.
+        let stamp = active.stamp.load(Ordering::Acquire);
         if kind == Kind::RangeDelete {
             let (low, high) = view.cuts.interval(part);
             let start = low.map_or(key, |l| key.max(l));
             let end = high.map_or(value, |h| value.min(h));
+            lookup.note_cover(stamp);
             table.insert_range_delete(start, end, seq);
         } else {
-            table.insert(key, xxh3_64(key), seq, kind, value);
+            let hash = xxh3_64(key);
+            lookup.note(hash, stamp, seq.0);
+            table.insert(key, hash, seq, kind, value);
         }
     }
 }

@@ -17,7 +17,7 @@ use thermocline_model::version::{RunId, Slot};
 use super::Done;
 use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
-use crate::engine::{Engine, LiveMemtable, Space};
+use crate::engine::{Engine, LiveMemtable, Space, lowest_stamp};
 use crate::error::Result;
 use crate::merge::{MergeCursor, Source};
 
@@ -187,7 +187,8 @@ impl Engine {
         let need = self.log_need(sealed);
         edit.changes.extend(need.changes());
         let filters: Option<Vec<_>> = sealed.iter().map(|m| m.table.filter()).collect();
-        let opened = self.open_with_filters(&tables, &filters.unwrap_or_default())?;
+        let opened =
+            self.open_flushed(&tables, &filters.unwrap_or_default(), lowest_stamp(sealed))?;
         // Entries of other memtables may be older than those that are about to
         // become durable here; a power failure must not leave a gap (I9).
         self.persist_log(last.max(need.restated_upto))?;

@@ -29,7 +29,7 @@ use super::Done;
 use super::flush::Leaving;
 use super::survive::Survivors;
 use crate::batch::{Operations, WriteBatch};
-use crate::engine::{Engine, LiveMemtable, PartView, ReadView, Space};
+use crate::engine::{Engine, LiveMemtable, PartView, ReadView, Space, lowest_stamp};
 use crate::error::{ErrorKind, Result};
 use crate::merge::{MergeCursor, Source};
 use crate::write::likely_prefix;
@@ -110,6 +110,8 @@ impl Engine {
                 .first_seq
                 .fetch_min(first.load(Ordering::Acquire), order);
         }
+        // The index knows each of its keys by one of these.
+        folded.stamp.store(lowest_stamp(sealed), Ordering::Release);
         if !self.swap_folded(job, space, sealed, &folded, &batch, leaving)? {
             return Ok(None);
         }
@@ -228,11 +230,7 @@ impl Engine {
                 part.sealed.truncate(newer);
                 part.sealed.push(Arc::clone(folded));
             }
-            ReadView {
-                parts,
-                cuts: Arc::clone(&view.cuts),
-                tree: Arc::clone(&view.tree),
-            }
+            ReadView::new(Arc::clone(&view.cuts), parts, Arc::clone(&view.tree))
         });
         leaving.count(sealed);
         // After the memtable knows its segment (see `log_need`).

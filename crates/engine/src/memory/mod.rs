@@ -22,6 +22,7 @@
 
 mod arena;
 mod filter;
+mod lookup;
 mod memtable;
 mod narrow;
 mod skiplist;
@@ -30,5 +31,6 @@ mod tests;
 
 pub use arena::ArenaPool;
 pub use filter::Filter;
+pub use lookup::Lookup;
 pub use memtable::{Memtable, MemtableCursor, MemtableOptions};
 pub use skiplist::{Hit, MemValue};

@@ -37,11 +37,7 @@ impl Restated {
                         part.sealed.push(old.active);
                     }
                 }
-                ReadView {
-                    parts,
-                    cuts: Arc::clone(&view.cuts),
-                    tree: Arc::clone(&view.tree),
-                }
+                ReadView::new(Arc::clone(&view.cuts), parts, Arc::clone(&view.tree))
             });
         }
     }
@@ -72,14 +68,11 @@ impl Engine {
                 sealed: Vec::new(),
                 flushed_bytes: Arc::clone(&part.flushed_bytes),
             };
-            ReadView {
-                cuts: Arc::clone(&view.cuts),
-                parts: view.parts.iter().map(part).collect(),
-                tree: Arc::clone(&view.tree),
-            }
+            let parts = view.parts.iter().map(part).collect();
+            ReadView::new(Arc::clone(&view.cuts), parts, Arc::clone(&view.tree))
         });
         let (kind, key, value) = (operation.kind, operation.key, operation.value);
-        crate::write::apply(view, seq, kind, key, value, &|part| {
+        crate::write::apply(&self.lookup, view, seq, kind, key, value, &|part| {
             let wanted = keyspace.parts.get(part).is_some_and(|p| seq > p.flushed);
             if wanted {
                 let memtable = &view.parts[part].active;

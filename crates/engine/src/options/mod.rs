@@ -64,6 +64,29 @@ pub enum Durability {
     Device,
 }
 
+/// When reads are told by an index which memtables they can pass over. See
+/// [`Options::lookup_index`].
+///
+/// ```
+/// # use thermocline::{Db, LookupIndex, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// let db = Db::open(Options::at(directory.path()).lookup_index(LookupIndex::Off))?;
+/// db.put(b"key", b"value")?;
+/// assert_eq!(db.stats().lookup.bytes, 0);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LookupIndex {
+    /// Never.
+    Off,
+    /// For every memtable made after the first one of a part.
+    On,
+    /// Where a read has many places to look in.
+    #[default]
+    Auto,
+}
+
 /// The options of a store.
 ///
 /// ```
@@ -115,6 +138,7 @@ pub struct Options {
     pub(crate) partition_prefix_bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fold_keys_max: Option<usize>,
+    pub(crate) lookup_index: LookupIndex,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log_tier: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,6 +194,7 @@ impl Default for Options {
             partitions: 10,
             partition_prefix_bytes: 0,
             fold_keys_max: None,
+            lookup_index: LookupIndex::Auto,
             log_tier: None,
             event_tier: None,
             newest_tier: None,

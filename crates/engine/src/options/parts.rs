@@ -7,7 +7,7 @@ use thermocline_model::tier::TierId;
 use thermocline_model::view::TierPins;
 use thermocline_policy::{PresetEntry, presets};
 
-use super::Options;
+use super::{LookupIndex, Options};
 use crate::error::{Error, Result};
 
 /// Most keys that a memtable that is folded may be allowed: they are counted by
@@ -89,6 +89,38 @@ impl Options {
     pub fn fold_keys_max(mut self, keys: usize) -> Options {
         self.fold_keys_max = Some(keys);
         self
+    }
+
+    /// Whether an index tells of a key which memtables, and which tables made of them, are
+    /// all newer than its entries, so that reads pass over these. It takes a sixteenth of
+    /// `write_buffer_bytes`, once it is in use, and one access to memory for each put and get;
+    /// it saves one for each memtable passed over. Default: [`LookupIndex::Auto`], which
+    /// has it where a read has a dozen places to look in or more.
+    ///
+    /// ```
+    /// # use thermocline::{Db, LookupIndex, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).write_buffer_bytes(8 << 20);
+    /// let db = Db::open(options.memtable_bytes(64 << 10).lookup_index(LookupIndex::On))?;
+    /// for n in 0..10_000u32 {
+    ///     db.put(&n.to_be_bytes(), &[0; 100])?;
+    /// }
+    /// assert_eq!(db.stats().memory.max.lookup_index, 512 << 10);
+    /// assert!(db.stats().lookup.bytes > 0);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lookup_index(mut self, when: LookupIndex) -> Options {
+        self.lookup_index = when;
+        self
+    }
+
+    /// Bytes of the lookup index, where there is one.
+    pub(crate) fn lookup_bytes(&self) -> u64 {
+        match self.lookup_index {
+            LookupIndex::Off => 0,
+            LookupIndex::On | LookupIndex::Auto => self.write_buffer_bytes / 16,
+        }
     }
 
     /// The name of the tier that newest levels begin on: what is flushed goes there, and to

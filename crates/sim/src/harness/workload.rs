@@ -381,7 +381,6 @@ impl Workload {
         hot_writes(&mut dice, 40, &mut acts);
         acts.extend([Act::Flush, Act::Settle]);
         hot_writes(&mut dice, 24, &mut acts);
-        acts.push(Act::Close);
         Workload {
             name: "folds",
             seed,
