@@ -4,8 +4,10 @@
 //! follows from the options, and the bounds are written down here, once, as a
 //! formula. `tests/memory.rs` holds the engine to it with an allocator that
 //! counts. In the formula are bytes asked of the allocator and pages of memtables.
-//! What an allocator adds, and does not give back to the system, is its own; but the
-//! block cache, where nearly all of it arises, leaves an eighth of its bytes for that.
+//! What an allocator adds, and does not give back to the system at once, is about as
+//! much again as what is asked of it for blocks' books and for jobs. That is in the formula
+//! too, so that it holds for the process and not for the requests alone. Memtables and
+//! cached blocks lie in mappings of their own, of which no allocator keeps anything.
 //!
 //! Not in the formula, since the caller decides on it: batches while they are
 //! written, values and iterators that the caller holds
@@ -83,6 +85,10 @@ const BLOCK_ENTRY_BYTES: u64 = 64;
 /// doubling, then encoded, then read back.
 const METADATA_COPIES: u64 = 5;
 
+/// Memory of the process for the bytes that jobs ask for: their buffers come and go in
+/// many threads, and an allocator keeps some of each.
+const ALLOCATOR_COPIES: u64 = 2;
+
 /// See [`MemoryBytes::other`]: the events, and a store of some thousand tables.
 const OTHER_BYTES: u64 = 4 << 20;
 
@@ -117,7 +123,7 @@ impl Options {
     ///   or 32 KiB for each run when there are more than 64; three times that
     ///   where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
     ///   times the metadata of one table, reckoned with keys of 64 bytes and
-    ///   entries of no less. One job without background threads or with one of
+    ///   entries of no less; all that twice, for the allocator. One job without background threads or with one of
     ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges.
     /// - lookup index: a sixteenth of `write_buffer_bytes`, unless it is off.
     /// - everything else: 4 MiB.
@@ -144,7 +150,7 @@ impl Options {
             memtables: self.write_buffer_bytes.max(half + parts * memtable),
             block_cache: self.block_cache_bytes,
             table_metadata: self.pinned_meta_bytes,
-            jobs: self.jobs_max() * self.job_bytes_max(),
+            jobs: ALLOCATOR_COPIES * self.jobs_max() * self.job_bytes_max(),
             lookup_index: self.lookup_bytes(),
             other: OTHER_BYTES,
         }

@@ -153,6 +153,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         memtable_bytes,
         memtables,
         cache_bytes: cache.used_bytes,
+        cache_mapped_bytes: cache.mapped_bytes,
         cache_hits: cache.hits,
         cache_misses: cache.misses,
         pinned_meta_bytes: tables.iter().map(|t| t.pinned_bytes()).sum(),

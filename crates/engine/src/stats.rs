@@ -190,8 +190,10 @@ pub struct Stats {
     pub memtable_bytes: u64,
     /// The number of memtables.
     pub memtables: u64,
-    /// Bytes in the block cache.
+    /// Bytes that the block cache takes.
     pub cache_bytes: u64,
+    /// Of these, bytes that it has of the system itself, in a mapping of its own.
+    pub cache_mapped_bytes: u64,
     /// Block reads answered by the cache.
     pub cache_hits: u64,
     /// Block reads that went to a device.

@@ -603,7 +603,7 @@ impl Engine {
         let running = self.scheduler.lock().running as u64;
         MemoryBytes {
             memtables: self.memtable_resident_bytes() + self.arenas.idle_bytes() as u64,
-            block_cache: self.home.context.cache.stats().used_bytes,
+            block_cache: self.home.context.cache.stats().resident_bytes,
             table_metadata: self.metadata_bytes(&self.versions.lock()),
             jobs: running * self.options.job_bytes_max(),
             lookup_index: self.lookup.stats().bytes,

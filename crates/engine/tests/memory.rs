@@ -2,8 +2,8 @@
 //!
 //! An allocator that counts stands under the whole test binary, so these tests
 //! run one after the other, and each looks only at what was added since it began.
-//! Memtables do not lie in its memory but in mappings of their own; the engine
-//! counts those by the page. The sum is held to `Options::memory_bytes_max` after
+//! Memtables do not lie in its memory but in mappings of their own, nor do cached
+//! blocks; the engine counts those by the page and by the chunk. The sum is held to `Options::memory_bytes_max` after
 //! every few operations, and the allocator's share of it at every allocation.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
@@ -48,6 +48,7 @@ fn alone() -> MutexGuard<'static, ()> {
 /// The use of memory since it was made, held to a promise.
 struct Watch {
     before: usize,
+    /// Most of the heap and of the mapping of cached blocks.
     most_heap: usize,
     most_memtables: u64,
 }
@@ -68,16 +69,18 @@ impl Watch {
     fn look(&mut self, db: &Db, more: u64, doing: &str) {
         // A memtable that is on its way from a flush to the pool is counted in both
         // until the flush has the processor again: what is really held stays.
-        let mut memory = db.stats().memory;
+        let mut stats = db.stats();
         for _ in 0..40 {
-            if memory.used.memtables <= memory.max.memtables {
+            if stats.memory.used.memtables <= stats.memory.max.memtables {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
-            memory = db.stats().memory;
+            stats = db.stats();
         }
+        let memory = stats.memory;
         let now = LIVE.load(Ordering::Relaxed);
         let heap = PEAK.swap(now, Ordering::Relaxed).max(now) - self.before;
+        let heap = heap + stats.cache_mapped_bytes as usize;
         self.most_heap = self.most_heap.max(heap);
         self.most_memtables = self.most_memtables.max(memory.used.memtables);
         let max = memory.max;
@@ -89,7 +92,8 @@ impl Watch {
         );
         // Nobody knows at what moment the heap was at its peak, so memtables are
         // taken at theirs.
-        let heap_max = max.total() - max.memtables + more;
+        // Half of what jobs may take is for the allocator.
+        let heap_max = max.total() - max.memtables - max.jobs / 2 + more;
         assert!(
             heap as u64 <= heap_max,
             "{doing}: the heap holds {heap} of {heap_max}, {memory:?}"
@@ -100,8 +104,9 @@ impl Watch {
 impl Watch {
     /// Holds a store in which nothing happens to what its own statistics say.
     fn rest(&mut self, db: &Db) {
-        let used = db.stats().memory.used;
-        let heap = (LIVE.load(Ordering::Relaxed) - self.before) as u64;
+        let stats = db.stats();
+        let used = stats.memory.used;
+        let heap = (LIVE.load(Ordering::Relaxed) - self.before) as u64 + stats.cache_mapped_bytes;
         let said = used.block_cache + used.table_metadata;
         println!("at rest: heap {heap}, of cache and metadata {said}");
         assert!(heap <= said + REST_BYTES, "heap {heap}, {used:?}");
@@ -188,7 +193,7 @@ fn keep_promise(options: impl Fn(Options) -> Options, mut load: Load) -> Watch {
         watch.most_memtables,
         max.memtables,
         watch.most_heap,
-        max.total() - max.memtables
+        max.total() - max.memtables - max.jobs / 2
     );
     drop(db);
     watch

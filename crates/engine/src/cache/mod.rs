@@ -21,6 +21,7 @@
 //! ```
 
 mod buffers;
+mod slots;
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use thermocline_model::TableId;
 
 use self::buffers::Buffers;
+pub(crate) use self::slots::Payload;
+use self::slots::{BESIDE_BYTES, Budget, Slots};
 use crate::table::Block;
 use crate::table::counters::Counters;
 
@@ -50,10 +53,26 @@ const OVERHEAD_BYTES: usize = 112;
 /// the overhead of a block.
 const GHOST_SHARE: u64 = 2 * BLOCK_BYTES_GUESS / OVERHEAD_BYTES as u64;
 
-/// The share of the capacity that is left for the allocator: places of evicted
-/// blocks that it has not filled again or given back. Measured, with mimalloc: 5 to
-/// 10 % of the whole after millions of evictions (docs/performance.md).
-const ALLOCATOR_SHARE: u64 = 8;
+/// The share of the capacity that is left free, so that there mostly is a slot of the
+/// size that is asked for.
+const SPARE_SHARE: u64 = 32;
+
+/// The least bytes of a part of the slots that has a lock of its own, if there are
+/// several.
+const SLOTS_BYTES_MIN: u64 = 64 << 20;
+
+/// Most parts of the slots.
+const SLOTS_PARTS_MAX: u64 = 8;
+
+/// Blocks of a table in a row that go to the same part of the slots.
+const STRETCH_BLOCKS: u32 = 256;
+
+/// The share of the capacity that blocks on the heap may take while slots are wanted:
+/// those of sizes that no slots have.
+const HEAP_SHARE: u64 = 8;
+
+/// How often room is made for one block before it stays outside.
+const ROUNDS_MAX: usize = 4;
 
 /// A block, roughly, to guess how many there will be.
 const BLOCK_BYTES_GUESS: u64 = 4096;
@@ -108,7 +127,7 @@ struct BlockWeight;
 
 impl Weighter<Key, Arc<Block>> for BlockWeight {
     fn weight(&self, _: &Key, block: &Arc<Block>) -> u64 {
-        (block.memory_bytes() + OVERHEAD_BYTES) as u64
+        (block.payload().memory_bytes() + BESIDE_BYTES) as u64
     }
 }
 
@@ -144,16 +163,28 @@ pub struct CacheStats {
     pub misses: u64,
     /// Blocks inside.
     pub blocks: u64,
-    /// Bytes inside, overhead included.
+    /// Bytes of the blocks inside, overhead included.
     pub used_bytes: u64,
+    /// Bytes of memory that the cache takes: as above, and for places that wait for blocks.
+    pub resident_bytes: u64,
+    /// Of these, bytes of memory that the cache has of the system itself.
+    pub mapped_bytes: u64,
     /// Bytes it may hold.
     pub capacity_bytes: u64,
 }
 
+type Blocks = Cache<Key, Arc<Block>, BlockWeight, KeyHash, Reuse>;
+
 /// Decoded blocks of all tables.
 pub struct BlockCache {
-    blocks: Option<Cache<Key, Arc<Block>, BlockWeight, KeyHash, Reuse>>,
+    blocks: Option<Blocks>,
     buffers: Arc<Buffers>,
+    budget: Arc<Budget>,
+    /// Parts of the memory; none where the system gave no mapping, and everything lies
+    /// on the heap.
+    slots: Vec<Arc<Slots>>,
+    /// The largest block that is kept.
+    block_bytes_max: u64,
     capacity_bytes: u64,
     counters: Counters<2>,
     /// The most blocks that were inside when some were forgotten: the books keep
@@ -172,12 +203,11 @@ impl BlockCache {
         // Rounded down: the cache rounds up, which would make shards too small.
         let shards = 1usize << shards.ilog2();
         let guess = usize::try_from(capacity_bytes / BLOCK_BYTES_GUESS).unwrap_or(usize::MAX);
+        let content_bytes = capacity_bytes - capacity_bytes / GHOST_SHARE;
         let options = OptionsBuilder::new()
             .shards(shards)
             .estimated_items_capacity(guess.max(64))
-            .weight_capacity(
-                capacity_bytes - capacity_bytes / GHOST_SHARE - capacity_bytes / ALLOCATOR_SHARE,
-            )
+            .weight_capacity(content_bytes - content_bytes / SPARE_SHARE)
             .build();
         let buffers = Arc::new(Buffers::new(capacity_bytes));
         let blocks = match options {
@@ -189,9 +219,15 @@ impl BlockCache {
             )),
             _ => None,
         };
+        let budget = Arc::new(Budget::new(content_bytes));
+        let parts = (content_bytes / SLOTS_BYTES_MIN).clamp(1, SLOTS_PARTS_MAX);
+        let part = |_| Slots::new(content_bytes / parts, &budget);
         BlockCache {
             blocks,
             buffers,
+            slots: (0..parts).map_while(part).collect(),
+            budget,
+            block_bytes_max: content_bytes / shards as u64 / 2,
             capacity_bytes,
             counters: Counters::default(),
             blocks_most: AtomicU64::new(0),
@@ -222,21 +258,28 @@ impl BlockCache {
         self.blocks.as_ref().is_some_and(|b| b.peek(&key).is_some())
     }
 
-    /// Keeps block `block` of `table`, at the cost of others.
-    pub fn insert(&self, table: TableId, block: u32, content: &Arc<Block>) {
-        if let Some(blocks) = &self.blocks {
-            let key = Key {
-                table: table.0,
-                block,
-            };
-            blocks.insert(key, Arc::clone(content));
+    /// Keeps `content`, block `block` of `table`, at the cost of others; unless it is too
+    /// large, or readers hold so many that there is no room.
+    pub fn insert(&self, table: TableId, block: u32, mut content: Block) -> Arc<Block> {
+        let key = Key {
+            table: table.0,
+            block,
+        };
+        let Some(blocks) = &self.blocks else {
+            return Arc::new(content);
+        };
+        let kept = self.house(blocks, key, &mut content);
+        let content = Arc::new(content);
+        if kept {
+            blocks.insert(key, Arc::clone(&content));
         }
+        content
     }
 
     /// As [`BlockCache::insert`], for a block that takes the place of one that is
     /// here: it counts as used once already.
-    pub fn insert_used(&self, table: TableId, block: u32, content: &Arc<Block>) {
-        self.insert(table, block, content);
+    pub fn insert_used(&self, table: TableId, block: u32, content: Block) {
+        drop(self.insert(table, block, content));
         if let Some(blocks) = &self.blocks {
             let key = Key {
                 table: table.0,
@@ -244,6 +287,57 @@ impl BlockCache {
             };
             drop(blocks.get(&key));
         }
+    }
+
+    /// Lets go of half as many blocks on the heap as there may be while slots are wanted.
+    fn forget_heap(&self, blocks: &Blocks) {
+        let until = self.capacity_bytes / HEAP_SHARE / 2;
+        for (key, block) in blocks.iter().filter(|(_, b)| b.payload().is_charged()) {
+            drop(block);
+            drop(blocks.remove(&key));
+            if self.budget.heap_bytes() <= until {
+                break;
+            }
+        }
+    }
+
+    /// Moves the payload of `content` into memory of the cache. Whether there was room.
+    fn house(&self, blocks: &Blocks, key: Key, content: &mut Block) -> bool {
+        let payload = content.payload_mut();
+        if payload.memory_bytes() as u64 > self.block_bytes_max {
+            return false;
+        }
+        // Blocks that follow each other lie beside each other, as far as they are loaded so:
+        // a scan then runs as fast as the processor fetches ahead.
+        let stretch = Key {
+            block: key.block / STRETCH_BLOCKS,
+            ..key
+        };
+        let hash = KeyHash.hash_one(stretch) as usize;
+        let Some(slots) = self.slots.get(hash % self.slots.len().max(1)) else {
+            return true;
+        };
+        let suits = slots.suit(payload.len());
+        for _ in 0..ROUNDS_MAX {
+            if !suits && slots.charge(payload) {
+                return true;
+            }
+            if suits && let Some(moved) = slots.put(key, payload) {
+                let left = std::mem::replace(payload, moved);
+                self.buffers.put(left.into_vec());
+                return true;
+            }
+            if suits && self.budget.heap_bytes() > self.capacity_bytes / HEAP_SHARE {
+                self.forget_heap(blocks);
+                continue;
+            }
+            for key in slots.most_idle() {
+                // A newer copy of that block may lie elsewhere; it goes too, which is
+                // rare and costs a read.
+                drop(blocks.remove(&key));
+            }
+        }
+        false
     }
 
     /// Lets go of the first `count` blocks of `table`, which nobody will ask for any
@@ -273,11 +367,17 @@ impl BlockCache {
         let blocks = self.blocks.as_ref().map_or(0, |b| b.len() as u64);
         let places = self.blocks_most.load(Ordering::Relaxed);
         let empty_places_bytes = places.saturating_sub(blocks) * OVERHEAD_BYTES as u64;
+        let used_bytes = self.blocks.as_ref().map_or(0, Cache::weight) + empty_places_bytes;
         CacheStats {
             hits: self.counters.sum(HITS),
             misses: self.counters.sum(MISSES),
             blocks,
-            used_bytes: self.blocks.as_ref().map_or(0, Cache::weight) + empty_places_bytes,
+            used_bytes,
+            resident_bytes: match self.slots.is_empty() {
+                true => used_bytes,
+                false => self.budget.used_bytes() + empty_places_bytes,
+            },
+            mapped_bytes: self.slots.iter().map(|s| s.resident_bytes()).sum(),
             capacity_bytes: self.capacity_bytes,
         }
     }
@@ -295,3 +395,6 @@ impl std::fmt::Debug for BlockCache {
         self.stats().fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,13 +20,12 @@ use thermocline_model::{Compression, Kind, SeqNo};
 
 use super::compress::decompress;
 use super::trailer::{SEVERAL_VERSIONS, TRAILER_BYTES, Trailer, WIDE_OFFSETS};
-use crate::cache::allocation_bytes;
+use crate::cache::Payload;
 
-/// A decoded payload. The fields fill one cache line together with the two
-/// counts of an `Arc`.
+/// A decoded payload.
 #[derive(Debug)]
 pub struct Block {
-    bytes: Vec<u8>,
+    bytes: Payload,
     base_tag: u64,
     /// Where the entries end and the tags begin.
     entries_end: u32,
@@ -124,7 +123,7 @@ impl Block {
         };
         // Both lie within the payload, whose length has 32 bits.
         Ok(Block {
-            bytes,
+            bytes: Payload::from(bytes),
             base_tag: trailer.base_tag,
             entries_end: entries_end as u32,
             prefixes: prefixes as u32,
@@ -137,15 +136,39 @@ impl Block {
         })
     }
 
-    /// Bytes that the block takes in memory, behind an `Arc`.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        allocation_bytes(self.bytes.capacity()) + size_of::<Block>() + 2 * size_of::<usize>()
+    /// What a block takes beside its payload, behind an `Arc`, in bytes.
+    pub(crate) const FIXED_BYTES: usize = size_of::<Block>() + 2 * size_of::<usize>();
+
+    /// The payload's buffer, to be used again; an empty one if it is the cache's.
+    pub(crate) fn into_buffer(self) -> Vec<u8> {
+        self.bytes.into_vec()
     }
 
-    /// The payload's buffer, to be used again.
-    pub(crate) fn into_buffer(self) -> Vec<u8> {
-        self.bytes
+    /// Where the payload lies.
+    pub(crate) fn payload(&self) -> &Payload {
+        &self.bytes
+    }
+
+    /// The payload, to be put elsewhere.
+    pub(crate) fn payload_mut(&mut self) -> &mut Payload {
+        &mut self.bytes
+    }
+
+    /// A block of one entry that makes no sense, with this payload.
+    #[cfg(test)]
+    pub(crate) fn of_bytes(bytes: Vec<u8>) -> Block {
+        Block {
+            bytes: Payload::from(bytes),
+            base_tag: 0,
+            entries_end: 0,
+            prefixes: 0,
+            entries: 1,
+            restarts: 0,
+            shared_bytes: 0,
+            interval: 1,
+            tag_width: 0,
+            flags: 0,
+        }
     }
 
     /// Entries.

@@ -552,15 +552,14 @@ impl TableCursor {
         let spare = left.and_then(Arc::into_inner).map(Block::into_buffer);
         let spare = spare.unwrap_or_else(|| self.table.cache().buffer(stored.len()));
         let decoded = Block::decode(stored, spare);
-        let block = Arc::new(self.table.checked(index, decoded)?);
+        let block = self.table.checked(index, decoded)?;
         // What a merge reads is no use of the table.
-        if self.mode.fill_cache {
-            self.table.count_block_read();
-            self.table
-                .cache()
-                .insert(self.table.id(), index as u32, &block);
+        if !self.mode.fill_cache {
+            return Ok(Arc::new(block));
         }
-        Ok(block)
+        self.table.count_block_read();
+        let cache = self.table.cache();
+        Ok(cache.insert(self.table.id(), index as u32, block))
     }
 }
 

@@ -283,11 +283,11 @@ impl Table {
         fill: bool,
     ) -> Result<Arc<Block>> {
         let decoded = Block::decode_owned(stored);
-        let content = Arc::new(self.checked(block, decoded)?);
-        if fill {
-            self.context.cache.insert(self.id, block as u32, &content);
-        }
-        Ok(content)
+        let content = self.checked(block, decoded)?;
+        Ok(match fill {
+            true => self.context.cache.insert(self.id, block as u32, content),
+            false => Arc::new(content),
+        })
     }
 
     /// The block, if its checksum and length are those of the block list.

@@ -1,0 +1,146 @@
+use std::sync::Arc;
+
+use thermocline_model::TableId;
+
+use super::BlockCache;
+use crate::table::Block;
+
+fn dice(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x >> 31
+}
+
+/// What block `number` holds, in `bytes` bytes.
+fn content(number: u32, bytes: usize) -> Vec<u8> {
+    number
+        .to_le_bytes()
+        .into_iter()
+        .cycle()
+        .take(bytes)
+        .collect()
+}
+
+fn is_of(block: &Block, number: u32) -> bool {
+    let bytes = block.bytes();
+    bytes
+        .iter()
+        .zip(number.to_le_bytes().iter().cycle())
+        .all(|(a, b)| a == b)
+}
+
+const TABLE: TableId = TableId(7);
+
+fn put(cache: &BlockCache, number: u32, bytes: usize) -> Arc<Block> {
+    cache.insert(TABLE, number, Block::of_bytes(content(number, bytes)))
+}
+
+/// As `put`; and used, as what is not leaves first.
+fn put_and_use(cache: &BlockCache, number: u32, bytes: usize) {
+    drop(put(cache, number, bytes));
+    drop(cache.get(TABLE, number));
+}
+
+/// How many of the last `count` blocks before `end` are there. All must be as they were.
+fn present(cache: &BlockCache, end: u32, count: u32) -> u32 {
+    let found = |number: &u32| match cache.get(TABLE, *number) {
+        Some(block) => {
+            assert!(is_of(&block, *number), "block {number}");
+            true
+        }
+        None => false,
+    };
+    (end - count..end).filter(found).count() as u32
+}
+
+#[test]
+fn the_cache_keeps_its_bound_whatever_sizes_come_after_each_other() {
+    for capacity_bytes in [1 << 20, 8 << 20, 40 << 20] {
+        let cache = BlockCache::new(capacity_bytes);
+        let (mut seed, mut next) = (3, 0);
+        for bytes in [4200, 9000, 700, 33_000, 4100, 100, 16_600] {
+            let blocks = (capacity_bytes / bytes * 2) as u32;
+            for _ in 0..blocks {
+                let around = bytes * 3 / 4 + dice(&mut seed) % (bytes / 2);
+                put_and_use(&cache, next, around as usize);
+                next += 1;
+                let stats = cache.stats();
+                assert!(stats.resident_bytes <= capacity_bytes, "{bytes}: {stats:?}");
+            }
+            // What came last is there: the cache serves the new size with all of
+            // its memory, not with what the old one left.
+            let many = blocks / 5;
+            let there = present(&cache, next, many);
+            assert!(
+                there >= many / 9,
+                "{there} of {many} of {bytes} in {capacity_bytes}"
+            );
+            let used_bytes = cache.stats().resident_bytes;
+            assert!(
+                used_bytes >= capacity_bytes / 4 * 3,
+                "{used_bytes} of {capacity_bytes}"
+            );
+        }
+    }
+}
+
+#[test]
+fn blocks_that_readers_hold_stay_as_they_are_and_within_the_bound() {
+    let capacity_bytes = 4 << 20;
+    let cache = BlockCache::new(capacity_bytes);
+    let held: Vec<Arc<Block>> = (0..4000).map(|n| put(&cache, n, 4000)).collect();
+    for number in 4000..9000 {
+        put(&cache, number, 2500 + number as usize % 3000);
+        assert!(cache.stats().resident_bytes <= capacity_bytes);
+    }
+    for (number, block) in held.iter().enumerate() {
+        assert!(is_of(block, number as u32));
+    }
+    drop(held);
+    let last = 20_000;
+    for number in 9000..last {
+        put_and_use(&cache, number, 4000);
+    }
+    assert!(present(&cache, last, 200) >= 100);
+}
+
+#[test]
+fn a_block_too_large_for_the_cache_is_given_back_and_not_kept() {
+    let cache = BlockCache::new(4 << 20);
+    let small = put(&cache, 1, 4000);
+    let large = put(&cache, 2, 3 << 20);
+    assert!(is_of(&large, 2) && is_of(&small, 1));
+    assert!(cache.get(TABLE, 2).is_none());
+    assert!(cache.get(TABLE, 1).is_some());
+    // Without capacity, nothing is kept at all.
+    let none = BlockCache::new(0);
+    assert!(is_of(&put(&none, 1, 4000), 1));
+    assert!(none.get(TABLE, 1).is_none());
+}
+
+#[test]
+fn threads_read_what_they_put_while_others_evict_it() {
+    let cache = BlockCache::new(2 << 20);
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let cache = &cache;
+            scope.spawn(move || {
+                let mut seed = thread;
+                let mut held = Vec::new();
+                for turn in 0..30_000 {
+                    let number = (dice(&mut seed) % 2000) as u32;
+                    let found = cache.get(TABLE, number);
+                    let bytes = 300 + dice(&mut seed) as usize % 6000;
+                    let block = found.unwrap_or_else(|| put(cache, number, bytes));
+                    assert!(is_of(&block, number));
+                    held.push((number, block));
+                    if held.len() > 20 {
+                        let (number, block) = held.swap_remove(turn % held.len());
+                        assert!(is_of(&block, number));
+                    }
+                }
+            });
+        }
+    });
+    assert!(cache.stats().resident_bytes <= 2 << 20);
+}
