@@ -13,6 +13,7 @@
 //! it was, and opens when what was wrong is put right.
 
 mod look;
+mod restated;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::lock::{lock, lock_if_there};
 use crate::log::{self, LocalLog, LogOptions, ReplayReport};
+use crate::lookup::Indexing;
 use crate::memory::ArenaPool;
 use crate::options::{OPTIONS_FILE, Options};
 use crate::publish::Published;
@@ -46,6 +48,7 @@ use crate::version::tree::{Graveyard, TableHome, Tree};
 
 use look::{Found, look};
 pub(crate) use look::{check_log_tier, tier_problems};
+use restated::Restated;
 
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
@@ -91,6 +94,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         environment: environment.clone(),
         home,
         arenas,
+        lookup: Indexing::new(&options, Arc::clone(&environment.clock)),
         leaving_bytes: AtomicUsize::new(0),
         brake_turn: Mutex::new(()),
         commit: Mutex::new(Commit {
@@ -422,6 +426,7 @@ impl Engine {
         let store_id = self.store_id;
         let mut last = version.last_seq;
         let mut entries = 0;
+        let mut restated = Restated::default();
         let report = log::replay(
             &self.environment,
             &directory,
@@ -441,7 +446,13 @@ impl Engine {
                     if let Some(space) = self.space(operation.keyspace)
                         && let Some(keyspace) = version.keyspaces.get(&operation.keyspace)
                     {
-                        self.replay_into(&space, keyspace, seq, &operation, frame.segment);
+                        if operation.restated.is_some() {
+                            let at = (seq, frame.segment);
+                            self.restate(&mut restated, &space, keyspace, &operation, at)
+                                .map_err(bad)?;
+                        } else {
+                            self.replay_into(&space, keyspace, seq, &operation, frame.segment);
+                        }
                         entries += 1;
                     }
                     seq = seq.next();
@@ -456,6 +467,7 @@ impl Engine {
                 Ok(())
             },
         )?;
+        restated.take_place(self);
         report
             .check_reach(version.log_reach)
             .map_err(|e| e.at(&directory))?;
@@ -523,22 +535,21 @@ impl Engine {
             })
         };
         crate::write::apply(
+            &self.lookup,
             &view,
             seq,
             operation.kind,
             operation.key,
             operation.value,
             &|part| {
-                let wanted = wanted(part);
-                if wanted {
-                    let memtable: &LiveMemtable = view.parts[part].taker(0);
+                let memtable: &LiveMemtable = view.parts[part].taker(0);
+                wanted(part).then(|| {
                     memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
                     memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
                     memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
-                }
-                wanted
+                    memtable
+                })
             },
-            0,
         );
     }
 

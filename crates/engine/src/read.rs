@@ -3,7 +3,8 @@
 //!
 //! Recency is position (I1), so the first visible entry found is the newest
 //! one, and range deletes met on the way down are newer than everything below
-//! them. No lock is taken.
+//! them. No lock is taken. Memtables and newest runs that the lookup index knows to be newer
+//! than any entry of the key are passed over ([`crate::lookup`]).
 
 use std::sync::Arc;
 
@@ -86,8 +87,16 @@ impl Engine {
         let part = view.cuts.part_of(key);
         let memtables = &view.parts[part];
         let mut cover = SeqNo::ZERO;
+        // After the number was taken: up to it, all is in the index. Which of a duplicated part's
+        // memtables has the newest entry, it does not tell.
+        let passed_over = match memtables.by_number {
+            true => 0,
+            false => self.lookup.passed_over(view.stamps(part), hash),
+        };
+        let sealed = passed_over.saturating_sub(1).min(memtables.sealed.len());
+        let takers = memtables.takers().filter(|_| passed_over == 0);
         let mut newest: Option<(SeqNo, Kind, _)> = None;
-        for memtable in memtables.memtables() {
+        for memtable in takers.chain(&memtables.sealed[sealed..]) {
             let memtable = &memtable.table;
             if let Some(seq) = memtable.cover(key, snapshot) {
                 cover = cover.max(seq);
@@ -106,7 +115,10 @@ impl Engine {
             let live = kind == Kind::Put && seq > cover;
             return Ok(Some(live.then(|| Slice::memory(value))));
         }
-        for run in view.tree.runs_for(part) {
+        for run in view
+            .tree
+            .runs_for(part, passed_over.saturating_sub(1 + sealed))
+        {
             let Some(open) = run.find(key) else { continue };
             if open.meta.range_deletes == 0 && open.surely_lacks(hash) {
                 continue;

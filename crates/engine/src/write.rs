@@ -21,6 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::batch::{BATCH_BYTES_MAX, Operations, WriteBatch};
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lookup::Indexing;
 use crate::options::Durability;
 
 /// What an entry takes in a memtable beyond its bytes in the batch: header, node
@@ -137,7 +138,7 @@ impl Engine {
         }
         drop(commit);
 
-        insert(&routes, payload, first);
+        insert(&self.lookup, &routes, payload, first);
         for_each_memtable(&routes, payload, &mut |memtable| {
             memtable.pending.fetch_sub(1, Ordering::AcqRel);
         });
@@ -209,7 +210,7 @@ impl Engine {
         which: impl Fn(&PartView) -> bool,
     ) {
         space.update(|view| {
-            let parts = view.parts.iter().map(|part| {
+            let parts = view.parts.iter().enumerate().map(|(at, part)| {
                 if !which(part) || part.takers_are_empty() {
                     return part.clone();
                 }
@@ -218,18 +219,21 @@ impl Engine {
                 let takers = part.takers().filter(|m| !m.is_empty());
                 let sealed = takers.chain(&part.sealed).cloned().collect();
                 let new = |old: &Arc<LiveMemtable>| self.new_memtable(likely_prefix(old));
+                let active = new(&part.active);
+                let stamp = self.lookup.stamp(part, view.tree.newest(at));
+                active.stamp.store(stamp, Ordering::Release);
                 PartView {
-                    active: new(&part.active),
+                    active,
                     twins: part.twins.iter().map(new).collect(),
                     sealed,
                     ..part.clone()
                 }
             });
-            ReadView {
-                parts: parts.collect(),
-                cuts: Arc::clone(&view.cuts),
-                tree: Arc::clone(&view.tree),
-            }
+            ReadView::new(
+                Arc::clone(&view.cuts),
+                parts.collect(),
+                Arc::clone(&view.tree),
+            )
         });
     }
 
@@ -341,51 +345,54 @@ fn parts_of(
 }
 
 /// Puts the batch's entries into the memtables.
-fn insert(routes: &[Route], payload: &[u8], first: SeqNo) {
+fn insert(lookup: &Indexing, routes: &[Route], payload: &[u8], first: SeqNo) {
     let mut seq = first;
     for operation in Operations::new(payload).flatten() {
         if let Some(route) = route(routes, operation.keyspace) {
             apply(
+                lookup,
                 &route.view,
                 seq,
                 operation.kind,
                 operation.key,
                 operation.value,
-                &|_| true,
-                route.turn,
+                &|part| Some(route.view.parts[part].taker(route.turn)),
             );
         }
         seq = seq.next();
     }
 }
 
-/// Puts one operation into the memtables of `view` whose turn it is (see
-/// [`PartView::taker`]) and that `wanted` accepts by part.
-pub(crate) fn apply(
-    view: &ReadView,
+/// Puts one operation into the memtables that `taker` names by part of `view`.
+pub(crate) fn apply<'a>(
+    lookup: &Indexing,
+    view: &'a ReadView,
     seq: SeqNo,
     kind: Kind,
     key: &[u8],
     value: &[u8],
-    wanted: &dyn Fn(usize) -> bool,
-    turn: u64,
+    taker: &dyn Fn(usize) -> Option<&'a LiveMemtable>,
 ) {
     for part in parts_of(view, kind, key, value) {
-        if !wanted(part) {
+        let Some(taker) = taker(part) else {
             continue;
-        }
-        let of = &view.parts[part];
-        if let Some(tiny) = &of.tiny {
+        };
+        if let Some(tiny) = &view.parts[part].tiny {
             tiny.count(key);
         }
-        let table = &of.taker(turn).table;
+        let table = &taker.table;
+        // The index first: what a reader may see must be in it.
+        let stamp = taker.stamp.load(Ordering::Acquire);
         if kind == Kind::RangeDelete {
             let (low, high) = view.cuts.interval(part);
             let start = low.map_or(key, |l| key.max(l));
             let end = high.map_or(value, |h| value.min(h));
+            lookup.note_cover(stamp);
             table.insert_range_delete(start, end, seq);
         } else {
-            table.insert(key, xxh3_64(key), seq, kind, value);
+            let hash = xxh3_64(key);
+            lookup.note(hash, stamp, seq.0);
+            table.insert(key, hash, seq, kind, value);
         }
     }
 }

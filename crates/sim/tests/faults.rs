@@ -38,6 +38,7 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
         "recut major",
         "merge handed-down",
         "flush older-generation",
+        "fold few-keys",
     ] {
         assert!(done.iter().any(|d| d.starts_with(job)), "{job}");
     }
