@@ -314,13 +314,13 @@ fn parts_beyond_the_memory_are_cut_all_the_same_and_writers_go_on() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::at(directory.path())
         .preset("nova")
-        .partitions(200)
+        .partitions(20)
         .recut_writes(16)
         .write_buffer_bytes(64 * KIB);
     let db = Db::open(options.clone()).unwrap();
-    let max = options.memory_max(200).memtables;
+    let max = options.memory_max(20).memtables;
     let mut dice = Dice(8);
-    for n in 0..30_000_u64 {
+    for n in 0..8000_u64 {
         let at = n / 100 + dice.below(5000);
         db.put(&key(at), &[n as u8; 100]).unwrap();
         if n % 500 == 0 {

@@ -36,6 +36,7 @@ fn decide(world: &World) -> String {
         Some(Job::Relocate(job)) => {
             format!("{}: move {} to {}", job.reason.rule, job.table.0, job.to)
         }
+        Some(Job::Recut(job)) => format!("{}: recut", job.reason.rule),
     }
 }
 

@@ -130,7 +130,7 @@ impl Store {
         if self.memory.len() > self.memory_max {
             self.memory.drain(..self.memory_max / 5);
         }
-        if self.since.is_multiple_of(1024) {
+        if self.since.is_multiple_of(64) {
             self.plan();
         }
     }

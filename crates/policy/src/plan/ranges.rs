@@ -36,6 +36,10 @@ const DUPLICATE_SHARES: f64 = 1.5;
 /// Of what the hottest part of the old cuts has, that of the new ones may have as much.
 const GAIN_SHARE: f64 = 0.8;
 
+/// Looks at all parts that there may be, after which a keyspace is cut though none of its memtables was
+/// ever full.
+const UNCUT_LOOKS: u64 = 16;
+
 /// Doublings of the wait after looks in vain.
 const WAITS_MAX: u32 = 16;
 
@@ -96,7 +100,13 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
     if parts.len() == 1 && slots == 1 && tiny <= 1 {
         let mut loads = view.memtables.iter();
         let sealed = loads.any(|((id, _), load)| *id == keyspace.id && load.sealed > 0);
-        let due = options.slots > 1 && sealed && (writes.in_vain == 0 || writes.since >= wait);
+        // Where the memory is so small that no memtable is ever full, after many writes.
+        let many = look.saturating_mul(options.slots as u64 * UNCUT_LOOKS);
+        let due = match writes.in_vain {
+            0 => sealed || writes.since >= many,
+            _ => writes.since >= wait,
+        };
+        let due = due && options.slots > 1;
         return due.then(|| major(Reason::new("first-memtable"))).flatten();
     }
     if writes.since < look {

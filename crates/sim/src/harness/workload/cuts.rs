@@ -42,7 +42,6 @@ impl Workload {
         many(&mut acts, 33, 1, 6);
         acts.extend([Act::Settle, Act::Flush]);
         many(&mut acts, 0, 40, 4);
-        acts.push(Act::Close);
         Workload {
             name: "cuts",
             seed,
