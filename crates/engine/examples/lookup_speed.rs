@@ -69,7 +69,7 @@ fn time(count: usize, mut work: impl FnMut()) -> f64 {
 }
 
 fn gets(db: &Db, keys: &Keys) -> [f64; 3] {
-    let mut asked = |skewed: bool, odd: u64| {
+    let asked = |skewed: bool, odd: u64| {
         let mut dice = Dice(7);
         let all = (0..READS).map(|_| format!("user{:012}", keys.draw(&mut dice, skewed) * 2 + odd));
         let all: Vec<String> = all.collect();

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use thermocline_model::cover::Cover;
 use thermocline_model::edit::Edit;
 use thermocline_model::job::{Flush, Fold};
-use thermocline_model::key::{Kind, SeqNo};
+use thermocline_model::key::{Kind, Prefix, SeqNo};
 use thermocline_model::version::KeyspaceId;
 use thermocline_policy::plan::fold::LIVE_BYTES_MAX;
 use xxhash_rust::xxh3::xxh3_64;
@@ -32,7 +32,14 @@ use crate::batch::{Operations, WriteBatch};
 use crate::engine::{Engine, LiveMemtable, PartView, ReadView, Space, lowest_stamp};
 use crate::error::{ErrorKind, Result};
 use crate::merge::{MergeCursor, Source};
-use crate::write::likely_prefix;
+
+/// What the keys of `memtable` have in common.
+fn prefix_of(memtable: &LiveMemtable) -> Prefix {
+    match (memtable.table.smallest_key(), memtable.table.largest_key()) {
+        (Some(first), Some(last)) => Prefix::between(first, last),
+        _ => Prefix::default(),
+    }
+}
 
 impl Engine {
     pub(crate) fn run_fold(&self, job: &Fold) -> Result<Done> {
@@ -85,7 +92,7 @@ impl Engine {
         if self.memtable_resident_bytes() > self.options.write_buffer_bytes {
             return Ok(None);
         }
-        let folded = LiveMemtable::folded(batch.size_bytes(), likely_prefix(&sealed[0]));
+        let folded = LiveMemtable::folded(batch.size_bytes(), prefix_of(&sealed[0]));
         for operation in Operations::new(batch.encoded()).flatten() {
             let seq = operation.restated.unwrap_or(SeqNo::ZERO);
             match operation.kind {
