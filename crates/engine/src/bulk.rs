@@ -251,7 +251,9 @@ impl BulkLoad {
         }
         // Only now: a snapshot that sees the number must find the tables.
         commit.next_seq = seq.next();
-        engine.published.publish(seq, seq);
+        if !engine.published.publish(seq, seq) {
+            engine.check_poisoned()?;
+        }
         drop(commit);
         let now_us = engine.environment.clock.now_micros();
         let reason = Reason::new("bulk-load")

@@ -74,8 +74,8 @@ pub enum ErrorKind {
     /// The files were written by a version of Thermocline that this one does
     /// not understand. Use a newer one.
     Unsupported,
-    /// An earlier write could not be made durable, or the background panicked,
-    /// and the store no longer accepts writes. Reads go on. Reopen the store,
+    /// An earlier write could not be made durable, or the background or a write
+    /// panicked, and the store no longer accepts writes. Reads go on. Reopen the store,
     /// after looking at the device.
     Poisoned,
     /// The store is closing, or what the call refers to was dropped.

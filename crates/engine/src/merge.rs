@@ -174,16 +174,37 @@ impl RunCursor {
     reason = "a handful of them live in one vector"
 )]
 pub(crate) enum Source {
-    Memory(MemtableCursor),
-    Piece(PieceCursor),
+    Memory(PieceCursor),
     Run(RunCursor),
 }
 
-/// A cursor over what a memtable has of an interval.
+/// A cursor over a memtable, or over what it has of an interval.
 pub(crate) struct PieceCursor {
     cursor: MemtableCursor,
+    /// Rare, so that all else pays no more for it than one look.
+    interval: Option<Box<Interval>>,
+}
+
+/// Keys from `low` up to `high`, exclusive; `None` is without bound.
+struct Interval {
     low: Option<Box<[u8]>>,
     high: Option<Box<[u8]>>,
+}
+
+impl Interval {
+    fn has(&self, key: &[u8]) -> bool {
+        self.low.as_deref().is_none_or(|low| low <= key)
+            && self.high.as_deref().is_none_or(|high| key < high)
+    }
+}
+
+impl From<MemtableCursor> for PieceCursor {
+    fn from(cursor: MemtableCursor) -> PieceCursor {
+        PieceCursor {
+            cursor,
+            interval: None,
+        }
+    }
 }
 
 impl PieceCursor {
@@ -191,44 +212,51 @@ impl PieceCursor {
     pub(crate) fn new(cursor: MemtableCursor, low: Option<&[u8]>, high: Option<&[u8]>) -> Self {
         PieceCursor {
             cursor,
-            low: low.map(Into::into),
-            high: high.map(Into::into),
+            interval: Some(Box::new(Interval {
+                low: low.map(Into::into),
+                high: high.map(Into::into),
+            })),
         }
     }
 
+    #[inline]
     fn valid(&self) -> bool {
-        if !self.cursor.valid() {
-            return false;
-        }
-        let key = self.cursor.key();
-        self.low.as_deref().is_none_or(|low| low <= key)
-            && self.high.as_deref().is_none_or(|high| key < high)
+        let within = |interval: &Interval| interval.has(self.cursor.key());
+        self.cursor.valid() && self.interval.as_deref().is_none_or(within)
+    }
+
+    fn low(&self) -> Option<&[u8]> {
+        self.interval.as_ref()?.low.as_deref()
+    }
+
+    fn high(&self) -> Option<&[u8]> {
+        self.interval.as_ref()?.high.as_deref()
     }
 
     fn seek(&mut self, key: &[u8], seq: SeqNo) {
-        match &self.low {
-            Some(low) if key < &**low => self.cursor.seek(low, SeqNo::MAX),
-            _ => self.cursor.seek(key, seq),
+        match self.low().filter(|low| key < *low).map(<[u8]>::to_vec) {
+            Some(low) => self.cursor.seek(&low, SeqNo::MAX),
+            None => self.cursor.seek(key, seq),
         }
     }
 
     fn seek_before(&mut self, key: &[u8], seq: SeqNo) {
-        match &self.high {
-            Some(high) if key >= &**high => self.cursor.seek_before(high, SeqNo::MAX),
-            _ => self.cursor.seek_before(key, seq),
+        match self.high().filter(|high| key >= *high).map(<[u8]>::to_vec) {
+            Some(high) => self.cursor.seek_before(&high, SeqNo::MAX),
+            None => self.cursor.seek_before(key, seq),
         }
     }
 
     fn seek_first(&mut self) {
-        match &self.low {
-            Some(low) => self.cursor.seek(low, SeqNo::MAX),
+        match self.low().map(<[u8]>::to_vec) {
+            Some(low) => self.cursor.seek(&low, SeqNo::MAX),
             None => self.cursor.seek_first(),
         }
     }
 
     fn seek_last(&mut self) {
-        match &self.high {
-            Some(high) => self.cursor.seek_before(high, SeqNo::MAX),
+        match self.high().map(<[u8]>::to_vec) {
+            Some(high) => self.cursor.seek_before(&high, SeqNo::MAX),
             None => self.cursor.seek_last(),
         }
     }
@@ -239,7 +267,6 @@ impl Source {
     pub(crate) fn valid(&self) -> bool {
         match self {
             Source::Memory(c) => c.valid(),
-            Source::Piece(c) => c.valid(),
             Source::Run(c) => c.valid(),
         }
     }
@@ -247,7 +274,7 @@ impl Source {
     #[inline]
     pub(crate) fn disk(&self) -> Option<&TableCursor> {
         match self {
-            Source::Memory(_) | Source::Piece(_) => None,
+            Source::Memory(_) => None,
             Source::Run(c) => c.cursor.as_ref(),
         }
     }
@@ -256,8 +283,7 @@ impl Source {
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         match self {
-            Source::Memory(c) => c.key(),
-            Source::Piece(c) => c.cursor.key(),
+            Source::Memory(c) => c.cursor.key(),
             other => other.disk().map_or(&[], TableCursor::key),
         }
     }
@@ -266,8 +292,7 @@ impl Source {
     #[inline]
     pub(crate) fn seq(&self) -> SeqNo {
         match self {
-            Source::Memory(c) => c.seq(),
-            Source::Piece(c) => c.cursor.seq(),
+            Source::Memory(c) => c.cursor.seq(),
             other => other.disk().map_or(SeqNo::ZERO, TableCursor::seq),
         }
     }
@@ -276,8 +301,7 @@ impl Source {
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Source::Memory(c) => c.kind(),
-            Source::Piece(c) => c.cursor.kind(),
+            Source::Memory(c) => c.cursor.kind(),
             other => other.disk().map_or(Kind::Delete, TableCursor::kind),
         }
     }
@@ -286,8 +310,7 @@ impl Source {
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         match self {
-            Source::Memory(c) => c.value(),
-            Source::Piece(c) => c.cursor.value(),
+            Source::Memory(c) => c.cursor.value(),
             other => other.disk().map_or(&[], TableCursor::value),
         }
     }
@@ -295,8 +318,7 @@ impl Source {
     /// Requires: valid.
     pub(crate) fn value_slice(&self) -> Option<Slice> {
         match self {
-            Source::Memory(c) => Some(Slice::memory(c.value_ref())),
-            Source::Piece(c) => Some(Slice::memory(c.cursor.value_ref())),
+            Source::Memory(c) => Some(Slice::memory(c.cursor.value_ref())),
             other => other.disk().map(|c| Slice::block(c.value_slice())),
         }
     }
@@ -304,7 +326,7 @@ impl Source {
     /// Leaves the block it stands in. Requires: valid, and on disk.
     pub(crate) fn skip_block(&mut self) -> Result<()> {
         match self {
-            Source::Memory(_) | Source::Piece(_) => Ok(()),
+            Source::Memory(_) => Ok(()),
             Source::Run(c) => {
                 if let Some(cursor) = &mut c.cursor {
                     cursor.skip_block()?;
@@ -322,10 +344,6 @@ impl Source {
     pub(crate) fn next(&mut self) -> Result<()> {
         match self {
             Source::Memory(c) => {
-                c.next();
-                Ok(())
-            }
-            Source::Piece(c) => {
                 c.cursor.next();
                 Ok(())
             }
@@ -337,10 +355,6 @@ impl Source {
     fn prev(&mut self) -> Result<()> {
         match self {
             Source::Memory(c) => {
-                c.prev();
-                Ok(())
-            }
-            Source::Piece(c) => {
                 c.cursor.prev();
                 Ok(())
             }
@@ -354,10 +368,6 @@ impl Source {
                 c.seek(key, seq);
                 Ok(())
             }
-            Source::Piece(c) => {
-                c.seek(key, seq);
-                Ok(())
-            }
             Source::Run(c) => c.seek(key, seq),
         }
     }
@@ -365,10 +375,6 @@ impl Source {
     fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
         match self {
             Source::Memory(c) => {
-                c.seek_before(key, seq);
-                Ok(())
-            }
-            Source::Piece(c) => {
                 c.seek_before(key, seq);
                 Ok(())
             }
@@ -382,10 +388,6 @@ impl Source {
                 c.seek_first();
                 Ok(())
             }
-            Source::Piece(c) => {
-                c.seek_first();
-                Ok(())
-            }
             Source::Run(c) => c.seek_first(),
         }
     }
@@ -393,10 +395,6 @@ impl Source {
     fn seek_last(&mut self) -> Result<()> {
         match self {
             Source::Memory(c) => {
-                c.seek_last();
-                Ok(())
-            }
-            Source::Piece(c) => {
                 c.seek_last();
                 Ok(())
             }
@@ -420,7 +418,7 @@ pub(crate) struct MergeCursor {
 /// Whether several of `sources` may have to wait for a device.
 fn announces(sources: &[Source]) -> bool {
     let slow = sources.iter().filter(|source| match source {
-        Source::Memory(_) | Source::Piece(_) => false,
+        Source::Memory(_) => false,
         Source::Run(run) => run.run.may_announce(),
     });
     slow.count() > 1

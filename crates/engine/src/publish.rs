@@ -13,7 +13,7 @@
 
 use thermocline_model::key::SeqNo;
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{spin_loop, yield_now};
 
 /// Writes that may wait with a note. Others wait without one.
@@ -40,6 +40,8 @@ struct Note {
 #[derive(Debug)]
 pub(crate) struct Published {
     upto: AtomicU64,
+    /// A write that had its numbers will never be published.
+    is_broken: AtomicBool,
     notes: [Note; NOTES],
 }
 
@@ -48,6 +50,7 @@ impl Published {
     pub(crate) fn new(upto: SeqNo) -> Published {
         Published {
             upto: AtomicU64::new(upto.0),
+            is_broken: AtomicBool::new(false),
             notes: std::array::from_fn(|_| Note {
                 first: AtomicU64::new(FREE),
                 last: AtomicU64::new(FREE),
@@ -66,24 +69,31 @@ impl Published {
         *self.upto.get_mut() = upto.0;
     }
 
+    /// Lets nobody wait any more for what is not published yet: the thread of one
+    /// write panicked between its numbers and its publication.
+    pub(crate) fn break_off(&self) {
+        self.is_broken.store(true, Ordering::Release);
+    }
+
     /// Makes the entries `first..=last` visible, after all before them. Returns
-    /// when they are. Requires: they are where readers look; each number is
-    /// published once.
-    pub(crate) fn publish(&self, first: SeqNo, last: SeqNo) {
+    /// when they are, or with false where one before them never will be. Requires:
+    /// they are where readers look; each number is published once.
+    #[must_use]
+    pub(crate) fn publish(&self, first: SeqNo, last: SeqNo) -> bool {
         if self.upto.load(Ordering::Acquire) == first.0 - 1 {
             self.upto.store(last.0, Ordering::Release);
-            return;
+            return true;
         }
         let noted = self.leave_note(first.0, last.0);
         let mut tries = 0;
         loop {
             let upto = self.upto.load(Ordering::Acquire);
             if upto >= last.0 {
-                return;
+                return true;
             }
             if !noted && upto == first.0 - 1 {
                 self.upto.store(last.0, Ordering::Release);
-                return;
+                return true;
             }
             if let Some(next) = self.take_note(upto + 1) {
                 self.upto.store(next, Ordering::Release);
@@ -92,6 +102,8 @@ impl Published {
             tries += 1;
             if tries < SPINS {
                 spin_loop();
+            } else if self.is_broken.load(Ordering::Acquire) {
+                return false;
             } else {
                 yield_now();
             }
@@ -144,11 +156,22 @@ mod tests {
         let published = Published::new(SeqNo(0));
         assert!(published.leave_note(2, 5));
         let (first, last) = seq(1..=1);
-        published.publish(first, last);
+        assert!(published.publish(first, last));
         // Its own thread has not run since; the next writer does it instead.
         let (first, last) = seq(6..=6);
-        published.publish(first, last);
+        assert!(published.publish(first, last));
         assert_eq!(published.upto(), SeqNo(6));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_write_that_will_never_be_published() {
+        let published = Published::new(SeqNo(0));
+        let told = thread::scope(|scope| {
+            let waiting = scope.spawn(|| published.publish(SeqNo(2), SeqNo(5)));
+            published.break_off();
+            waiting.join().unwrap()
+        });
+        assert!(!told && published.upto() == SeqNo(0));
     }
 
     #[test]
@@ -180,7 +203,7 @@ mod tests {
                         ends.lock().unwrap().insert(*next - 1);
                         drop(next);
                         let last = first + count - 1;
-                        published.publish(SeqNo(first), SeqNo(last));
+                        assert!(published.publish(SeqNo(first), SeqNo(last)));
                         let seen = published.upto().0;
                         assert!(seen >= last, "a write is visible to its own thread");
                         assert!(ends.lock().unwrap().contains(&seen), "half a batch");

@@ -12,8 +12,9 @@ use thermocline_model::key::{Kind, SeqNo};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::check_key;
-use crate::engine::{Engine, ReadView, Space};
+use crate::engine::{Engine, PartView, ReadView, Space};
 use crate::error::Result;
+use crate::memory::MemValue;
 use crate::slice::Slice;
 use crate::table::{Fetches, Table, TableHit};
 
@@ -93,32 +94,17 @@ impl Engine {
             true => 0,
             false => self.lookup.passed_over(view.stamps(part), hash),
         };
-        let sealed = passed_over.saturating_sub(1).min(memtables.sealed.len());
-        let takers = memtables.takers().filter(|_| passed_over == 0);
-        let mut newest: Option<(SeqNo, Kind, _)> = None;
-        for memtable in takers.chain(&memtables.sealed[sealed..]) {
-            let memtable = &memtable.table;
-            if let Some(seq) = memtable.cover(key, snapshot) {
-                cover = cover.max(seq);
-            }
-            if let Some(hit) = memtable.get_pinned(key, hash, snapshot) {
-                if newest.as_ref().is_none_or(|(seq, ..)| *seq < hit.0) {
-                    newest = Some(hit);
-                }
-                if !memtables.by_number {
-                    break;
-                }
-            }
-        }
-        if let Some((seq, kind, value)) = newest {
+        let hit = match memtables.by_number {
+            true => newest_by_number(memtables, key, hash, snapshot, &mut cover),
+            false => newest_by_place(memtables, passed_over, key, hash, snapshot, &mut cover),
+        };
+        if let Some((seq, kind, value)) = hit {
             self.counters.memtable_hits.add(1);
             let live = kind == Kind::Put && seq > cover;
             return Ok(Some(live.then(|| Slice::memory(value))));
         }
-        for run in view
-            .tree
-            .runs_for(part, passed_over.saturating_sub(1 + sealed))
-        {
+        let passed_over = passed_over.saturating_sub(1 + memtables.sealed.len());
+        for run in view.tree.runs_for(part, passed_over) {
             let Some(open) = run.find(key) else { continue };
             if open.meta.range_deletes == 0 && open.surely_lacks(hash) {
                 continue;
@@ -199,4 +185,54 @@ impl Engine {
         }
         Ok(values)
     }
+}
+
+type MemoryHit = (SeqNo, Kind, MemValue);
+
+/// The newest entry of `key` in the memtables of a part, without the first `passed_over`: the first
+/// that is met. `cover` becomes the newest delete of a range that it may lie in.
+#[inline(always)]
+fn newest_by_place(
+    part: &PartView,
+    passed_over: usize,
+    key: &[u8],
+    hash: u64,
+    snapshot: SeqNo,
+    cover: &mut SeqNo,
+) -> Option<MemoryHit> {
+    debug_assert!(part.twins.is_empty());
+    let sealed = passed_over.saturating_sub(1).min(part.sealed.len());
+    let active = (passed_over == 0).then_some(&part.active);
+    for memtable in active.into_iter().chain(&part.sealed[sealed..]) {
+        let memtable = &memtable.table;
+        if let Some(seq) = memtable.cover(key, snapshot) {
+            *cover = seq.max(*cover);
+        }
+        if let Some(hit) = memtable.get_pinned(key, hash, snapshot) {
+            return Some(hit);
+        }
+    }
+    None
+}
+
+/// The same for a part that is duplicated, or was: of all entries met, that with the highest
+/// number.
+#[cold]
+fn newest_by_number(
+    part: &PartView,
+    key: &[u8],
+    hash: u64,
+    snapshot: SeqNo,
+    cover: &mut SeqNo,
+) -> Option<MemoryHit> {
+    let mut newest: Option<MemoryHit> = None;
+    for memtable in part.memtables() {
+        let memtable = &memtable.table;
+        if let Some(seq) = memtable.cover(key, snapshot) {
+            *cover = seq.max(*cover);
+        }
+        let hit = memtable.get_pinned(key, hash, snapshot);
+        newest = hit.into_iter().chain(newest).max_by_key(|(seq, ..)| *seq);
+    }
+    newest
 }

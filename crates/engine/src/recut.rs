@@ -42,7 +42,7 @@ struct Keys(MergeCursor);
 impl Keys {
     fn of(view: &ReadView) -> Keys {
         let memtables = view.parts.iter().flat_map(PartView::memtables);
-        let sources = memtables.map(|m| Source::Memory(m.table.cursor()));
+        let sources = memtables.map(|m| Source::Memory(m.table.cursor().into()));
         let mut merged = MergeCursor::new(sources.collect());
         // Reading memory does not fail; if it did there would be no keys.
         let _ = merged.seek_first();

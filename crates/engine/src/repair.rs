@@ -45,7 +45,7 @@ use thermocline_model::tier::TierId;
 use self::patient::Patient;
 use crate::error::{Error, Result};
 use crate::lock::StoreLock;
-use crate::log::list_segments;
+use crate::log::{list_segments, parse_segment};
 use crate::open::check_log_tier;
 use crate::options::Options;
 use crate::store::{Environment, FileSystem, ObjectName, is_given_id};
@@ -266,7 +266,17 @@ fn repair_on(
     let mut meter = Meter::new(observer);
     let examined = examine(&options, environment, &mut meter);
     patient.check()?;
-    let examined = examined?;
+    let mut examined = examined?;
+    let unreadable = patient.unreadable();
+    // Of tables it has been said where a block is concerned.
+    let unread = unreadable.iter().filter_map(|path| {
+        let name = path.file_name()?.to_string_lossy();
+        let is_needed = parse_segment(&name)
+            .or(manifest::number_of(&name))
+            .is_some();
+        is_needed.then(|| Problem::unreadable(path))
+    });
+    examined.report.problems.extend(unread);
     if let Some(error) = &examined.unsupported {
         // It may all be sound, to a program that understands it.
         return Err(error.clone());
@@ -284,6 +294,8 @@ fn repair_on(
         check_log_tier(&options, environment, 0)?;
     }
     let mut repair = Repair::new(&options, environment, &examined, meter)?;
+    let named = |path: &PathBuf| parse_segment(&path.file_name()?.to_string_lossy());
+    repair.unreadable = unreadable.iter().filter_map(named).collect();
     repair.next_id = repair.next_id.max(lowest_id);
     let mut version = match repair.remains() {
         Some(remains) if remains.gap.is_none() => repair.keep_places(&remains, &examined)?,
@@ -319,6 +331,8 @@ struct Repair<'a> {
     cut: Option<(u64, u64)>,
     /// Log segments to put aside.
     segments: Vec<u64>,
+    /// Log segments with places that their device cannot read.
+    unreadable: Vec<u64>,
 }
 
 impl<'a> Repair<'a> {
@@ -344,6 +358,7 @@ impl<'a> Repair<'a> {
             last_seq: SeqNo::ZERO,
             cut: None,
             segments: Vec::new(),
+            unreadable: Vec::new(),
         };
         let mut object_bytes = 0;
         for tier in &options.tiers {

@@ -77,6 +77,24 @@ struct Route {
     turn: u64,
 }
 
+/// What a writer owes the others from its place in the log to its publication: they
+/// wait for it. If it panics in between, nothing is written any more, and they are told.
+struct Owed<'a>(&'a Engine);
+
+impl Owed<'_> {
+    fn settle(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Owed<'_> {
+    fn drop(&mut self) {
+        let what = "a caller panicked in a write";
+        self.0.poison(&Error::new(ErrorKind::Poisoned, what));
+        self.0.published.break_off();
+    }
+}
+
 impl Engine {
     /// Commits `batch`.
     pub(crate) fn write(&self, batch: &WriteBatch, options: WriteOptions) -> Result<()> {
@@ -109,7 +127,9 @@ impl Engine {
             .log
             .as_mut()
             .ok_or_else(|| Error::invalid("the store is open for reading only"))?;
+        let owed = Owed(self);
         if let Err(e) = log.append(first, count, payload, checksum) {
+            owed.settle();
             if e.kind() == ErrorKind::Poisoned {
                 self.poison(&e);
             }
@@ -142,7 +162,11 @@ impl Engine {
         for_each_memtable(&routes, payload, &mut |memtable| {
             memtable.pending.fetch_sub(1, Ordering::AcqRel);
         });
-        self.published.publish(first, last);
+        let is_visible = self.published.publish(first, last);
+        owed.settle();
+        if !is_visible {
+            return self.check_poisoned();
+        }
         self.counters.writes.add(u64::from(count));
         self.counters.written_bytes.add(payload.len() as u64);
         if options.durability.unwrap_or(self.options.durability) == Durability::Device {

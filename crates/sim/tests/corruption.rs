@@ -12,7 +12,8 @@ use std::cell::Cell;
 use thermocline_sim::Tally;
 use thermocline_sim::harness::corruption::damage::{self, Damage};
 use thermocline_sim::harness::corruption::store::{self, Small};
-use thermocline_sim::harness::corruption::{Count, run, sweep};
+use thermocline_sim::harness::corruption::{Count, run, run_with_manifest, sweep};
+use thermocline_sim::harness::run_seeds;
 
 /// Memory that one damaged store may take, above what was taken before.
 const LIVE_BYTES_MAX: isize = 64 << 20;
@@ -162,6 +163,12 @@ fn several_damages_at_once_to_a_drawn_store_are_named_or_harmless() {
         run(seed, &mut tally);
     }
     println!("{tally}");
+}
+
+/// `THERMOCLINE_SEED` and `THERMOCLINE_COUNT` choose others, and more.
+#[test]
+fn a_manifest_damaged_together_with_other_files_is_repaired_and_all_that_is_lost_is_told() {
+    run_seeds(1000, 30, run_with_manifest);
 }
 
 /// The sweep is worth what its stores hold.

@@ -99,6 +99,23 @@ fn seed_803301_a_log_whose_beginning_nothing_knows() {
     corruption::run(803_301, &mut Tally::default());
 }
 
+/// A table's meta removed, another's damaged, and the manifest damaged before the edits that
+/// named both: the first table written anew was given the number of the missing one, which
+/// nothing on the device showed any more, and that was then passed over as found. In which
+/// order the two came was chance.
+#[test]
+fn seed_803528_a_number_that_only_an_edit_knows() {
+    corruption::run(803_528, &mut Tally::default());
+    corruption::run(804_417, &mut Tally::default());
+}
+
+/// A table's meta removed, its only block damaged, and the edit that added it unreadable:
+/// repair found a data object with nothing in it to name, and said nothing.
+#[test]
+fn seed_178_data_of_which_nothing_can_be_read() {
+    corruption::run_with_manifest(178, &mut Tally::default());
+}
+
 /// The seal of a clean close written over earlier frames of the same file: the log then
 /// looked torn before anything in it was durable. The manifest now says at a close how
 /// far the log reaches.

@@ -166,3 +166,58 @@ fn a_background_thread_that_panics_while_it_plans_ends_all_writing_by_name() {
     assert!(db.get(&key(0)).unwrap().is_some());
     is_told(&db.close().unwrap_err(), "closing");
 }
+
+/// A caller that panicked while it led a sync of the log left all others waiting for ever;
+/// one that panicked with its place in the log, all whose place came behind it.
+#[test]
+fn a_caller_that_panics_in_a_write_leaves_nobody_waiting_and_loses_nothing() {
+    const CALLERS: u32 = 3;
+    let mut met = 0;
+    for n in 1..40 {
+        let disk = machine(n);
+        // The panic is meant for threads whose names begin as the store's own do.
+        let caller = |i: u32| std::thread::Builder::new().name(format!("thermocline-caller-{i}"));
+        let db = Db::open_in(options(0), &disk.environment()).unwrap();
+        disk.fault_at(Where::named(".log"), n, Fault::Panic);
+        let writing = |i: u32| {
+            for count in 0.. {
+                let mut batch = WriteBatch::new();
+                batch.put(&key(i), &value(count)).unwrap();
+                let how = WriteOptions::default().durability(Durability::Device);
+                if let Err(error) = db.write_with(&batch, how) {
+                    return (count, error);
+                }
+            }
+            unreachable!("numbers do not end");
+        };
+        let ended: Vec<_> = std::thread::scope(|scope| {
+            let start = |i| {
+                let spawned = caller(i).spawn_scoped(scope, move || writing(i));
+                spawned.unwrap()
+            };
+            let threads: Vec<_> = (0..CALLERS).map(start).collect();
+            threads.into_iter().map(|thread| thread.join()).collect()
+        });
+        met += disk.faults_met();
+        let context = format!("panic at call {n} on the log");
+        assert_eq!(ended.iter().filter(|e| e.is_err()).count(), 1, "{context}");
+        for (_, error) in ended.iter().flatten() {
+            is_told(error, &context);
+        }
+        is_told(&db.close().unwrap_err(), &context);
+        disk.reboot(Down::Kill);
+        let db = Db::open_in(options(0), &disk.environment())
+            .unwrap_or_else(|e| panic!("{context}: reopening: {e}"));
+        for (i, ended) in (0..CALLERS).zip(&ended) {
+            let Ok((count, _)) = ended else { continue };
+            let found = db.get(&key(i)).unwrap();
+            // The write that failed may be there or not.
+            let lawful = [*count, count.wrapping_sub(1)].map(value);
+            let none = *count == 0 && found.is_none();
+            let is_there = found.is_some_and(|found| lawful.iter().any(|v| found == v[..]));
+            assert!(none || is_there, "{context}: caller {i}");
+        }
+        db.put(b"more", b"1").unwrap();
+    }
+    assert_eq!(met, 39);
+}

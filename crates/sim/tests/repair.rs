@@ -463,3 +463,35 @@ fn files_of_a_newer_format_are_refused_as_such_and_left_alone() {
     }
     assert!(opened > 0 && refused > 0, "{opened}, {refused}");
 }
+
+/// The edit that added a table could not be read, its meta was gone, and so was its data or
+/// the one block in it: nothing was left that could be named, and repair said nothing.
+#[test]
+fn a_table_of_which_nothing_can_be_read_is_said_to_be_lost() {
+    let store = small("two tiers");
+    let (manifest, meta) = (file(&store.image, "MANIFEST"), file(&store.image, ".meta"));
+    let data = file(&store.image, ".data");
+    let garbage: Arc<[u8]> = vec![7; store.image[&data].len()].into();
+    let empty: Arc<[u8]> = Arc::from([]);
+    let mut told = [0; 2];
+    for (bytes, kind) in [(None, 0), (Some(empty), 1), (Some(garbage), 1)] {
+        for at in (0..store.image[&manifest].len()).step_by(41) {
+            let mut flipped = store.image[&manifest].to_vec();
+            flipped[at] ^= 1;
+            let damage = Damage {
+                what: format!("byte {at} of the manifest, kind {kind}"),
+                changes: vec![
+                    (manifest.clone(), Some(flipped.into())),
+                    (meta.clone(), None),
+                    (data.clone(), bytes.clone()),
+                ],
+            };
+            let examined = examine(&store, &damage, &mut Tally::default());
+            examined.unwrap_or_else(|e| panic!("{}: {e}", damage.what));
+            let (report, _) = repaired(&store, &damage.to(&store.image));
+            let words = ["neither an edit nor a file", "of which nothing is known"][kind];
+            told[kind] += u32::from(report.lost.iter().any(|l| l.contains(words)));
+        }
+    }
+    assert!(told.iter().all(|&t| t > 0), "{told:?}");
+}

@@ -9,6 +9,7 @@
 use thermocline_sim::Tally;
 use thermocline_sim::disk::Fault;
 use thermocline_sim::harness::corruption::damage::{Damage, each_way};
+use thermocline_sim::harness::corruption::examine::examine_unreadable;
 use thermocline_sim::harness::corruption::interrupt::Case;
 use thermocline_sim::harness::corruption::store::{self, Small};
 use thermocline_sim::harness::faults::ERRORS;
@@ -128,4 +129,27 @@ fn parts_with(one: &str, other: &str) -> (Small, Damage) {
     let mut damages = each_way(&store.image).into_iter();
     let damage = damages.find(|d| d.what.contains(one) && d.what.contains(other));
     (store, damage.unwrap())
+}
+
+/// A place that the device could not read, however often it was asked, ended a repair
+/// wherever it did not lie in a table of a manifest that could be read.
+#[test]
+fn a_place_that_never_can_be_read_counts_as_damaged() {
+    let (mut tally, mut broken) = (Tally::default(), Vec::new());
+    let (mut lost, mut cases) = (0, 0);
+    for store in store::all() {
+        for (path, bytes) in &store.image {
+            for at in (0..bytes.len()).step_by(512) {
+                let place = at..bytes.len().min(at + 512);
+                cases += 1;
+                match examine_unreadable(&store, path, place, &mut tally) {
+                    Ok(outcome) => lost += u32::from(outcome.lost),
+                    Err(what) => broken.push(format!("{}: {what}", store.name)),
+                }
+            }
+        }
+    }
+    println!("{cases} places, {lost} of which cost something; {tally}");
+    assert!(broken.is_empty(), "{}", broken.join("\n\n"));
+    assert!(lost > 50 && lost < cases, "{lost} of {cases}");
 }

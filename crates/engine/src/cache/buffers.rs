@@ -1,9 +1,9 @@
-//! Buffers of evicted blocks, kept for the next ones.
+//! Buffers that blocks are loaded into, kept for the next ones.
 //!
-//! A block is loaded by one thread and evicted by another, often long after the first is
-//! gone. Allocators keep their pages by thread, so memory that is freed elsewhere comes
-//! back to them late or never, and a cache that is full goes on growing. Handed from an
-//! eviction straight to the next load, a buffer is not freed at all.
+//! A block is read into a buffer on the heap. Once its payload is in a slot of the cache
+//! (`cache/slots.rs`) the buffer is free again, and so it is when a block leaves the cache that
+//! suited no slot. Allocators keep their pages by thread, and loads come from many: handed
+//! straight to the next load, a buffer is not freed at all.
 
 use crate::cache::allocation_bytes;
 use crate::sync::Mutex;
@@ -17,11 +17,11 @@ const STEPS: usize = 4;
 /// The sizes that are kept: up to some 64 KiB.
 const SIZES: usize = 7 * STEPS;
 
-/// Most buffers of one size. A load takes one, and an insertion gives one or two.
+/// Most buffers of one size. A load takes one, and an insertion gives it back.
 const BUFFERS_MAX: u64 = 16;
 
-/// Most bytes of one size, as a share of the cache. All sizes together then stay
-/// within what the cache leaves for the allocator.
+/// Most bytes of one size, as a share of the cache: a few buffers, far less than what the
+/// promise of memory has for the allocator (`footprint.rs`).
 const SIZE_SHARE: u64 = 256;
 
 pub(super) struct Buffers {

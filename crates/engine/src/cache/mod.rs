@@ -9,8 +9,8 @@
 //! blocks of a table that has gone do no harm but one: those that were used often leave
 //! last, and where merges replace tables by the second they would fill the cache. So
 //! they are forgotten with their table, and what a merge makes of used blocks counts as
-//! used. The buffers of evicted blocks are kept for the
-//! next ones (`cache/buffers.rs`).
+//! used. Payloads lie in a mapping of the cache's own (`cache/slots.rs`), and the buffers that they
+//! were read into serve the next ones (`cache/buffers.rs`).
 //!
 //! ```
 //! use thermocline::cache::BlockCache;

@@ -110,10 +110,10 @@ impl LiveMemtable {
     /// What it has of the keys from `low` up to `high`, exclusive: those of a part that has it.
     pub(crate) fn source(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Source {
         let cursor = self.table.cursor();
-        match self.older.load(Ordering::Acquire) {
-            true => Source::Piece(PieceCursor::new(cursor, low, high)),
-            false => Source::Memory(cursor),
-        }
+        Source::Memory(match self.older.load(Ordering::Acquire) {
+            true => PieceCursor::new(cursor, low, high),
+            false => cursor.into(),
+        })
     }
 
     /// Bytes of it for each part that has it.

@@ -161,7 +161,9 @@ impl Engine {
             }
         }
         let sources = sealed.iter();
-        let sources = sources.map(|m| Source::Memory(m.table.cursor())).collect();
+        let sources = sources
+            .map(|m| Source::Memory(m.table.cursor().into()))
+            .collect();
         let mut merged = MergeCursor::new(sources);
         merged.seek_first().ok()?;
         while merged.valid() {

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -116,11 +117,21 @@ impl LogSyncer {
         let segments: Vec<Unsynced> = state.unsynced.iter().cloned().collect();
         drop(state);
 
-        let synced = self.sync_all(&segments);
+        let synced = catch_unwind(AssertUnwindSafe(|| self.sync_all(&segments)));
 
         let mut state = self.state.lock();
         state.syncing = false;
         self.round_over.notify_all();
+        let synced = match synced {
+            Ok(synced) => synced,
+            Err(panic) => {
+                // Those who wait would do so for ever; nobody knows what is durable.
+                let what = "the caller that led a sync panicked";
+                self.poison(&mut state, &Error::new(ErrorKind::Poisoned, what));
+                drop(state);
+                resume_unwind(panic);
+            }
+        };
         if let Err(error) = synced {
             return Err(self.poison(&mut state, &error));
         }

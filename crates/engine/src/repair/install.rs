@@ -12,7 +12,7 @@ use thermocline_model::version::Version;
 use super::{Repair, attempt};
 use crate::error::{Error, Result};
 use crate::log;
-use crate::store::{OpenHow, TIER_FILE_NAME, TierIdentity, write_all_at};
+use crate::store::{OpenHow, TIER_FILE_NAME, TierIdentity, swap_file, write_all_at};
 use crate::verify::named_objects;
 use crate::version::manifest::{self, Header, Manifest};
 
@@ -103,6 +103,11 @@ impl Repair<'_> {
         new.settle()?;
         attempt::unmark(environment, directory)?;
 
+        for segment in std::mem::take(&mut self.unreadable) {
+            if !self.segments.contains(&segment) {
+                self.copy_readable(segment)?;
+            }
+        }
         if let Some((segment, end)) = self.cut {
             let path = log::segment_path(log_directory, segment);
             let cut = || {
@@ -127,6 +132,18 @@ impl Repair<'_> {
                 .map_err(|e| Error::io("persisting directory", path, e))?;
         }
         Ok(())
+    }
+
+    /// Puts what can be read of a log segment in its place, as an opening would fail
+    /// at the rest.
+    fn copy_readable(&mut self, segment: u64) -> Result<()> {
+        let directory = self.options.log_directory();
+        let path = log::segment_path(directory, segment);
+        let bytes = manifest::read_file(self.environment, &path)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        self.set_aside(directory, &name, false)?;
+        // Not by a comparison: read here, the old one holds the same.
+        swap_file(self.environment, directory, &name, &bytes)
     }
 
     /// Gives the file `name` of a tier a second name in the tier's directory

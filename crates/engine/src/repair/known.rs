@@ -1,7 +1,7 @@
 //! What a damaged manifest still says of keyspaces and tables, though not of
 //! their places.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use thermocline_model::edit::Change;
@@ -9,16 +9,20 @@ use thermocline_model::key::SeqNo;
 use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::version::KeyspaceId;
 
+use crate::store::is_given_id;
 use crate::version::remains::Remains;
 
 /// What the readable edits of a damaged manifest say, wherever they stand.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) keyspaces: BTreeMap<KeyspaceId, (String, thermocline_model::cuts::Cuts)>,
-    pub(super) dropped: HashSet<KeyspaceId>,
-    pub(super) tables: HashMap<TableId, (KeyspaceId, Arc<TableMeta>)>,
-    pub(super) removed: HashSet<TableId>,
+    pub(super) dropped: BTreeSet<KeyspaceId>,
+    pub(super) tables: BTreeMap<TableId, (KeyspaceId, Arc<TableMeta>)>,
+    pub(super) removed: BTreeSet<TableId>,
     pub(super) next_keyspace: u32,
+    /// Above every number that any edit gives or names: a table of which nothing but
+    /// its edit is left is known by its number still.
+    pub(super) next_id: u64,
     /// Where the log begins, by the last edit that says so.
     pub(super) log_base: SeqNo,
     /// The first segment that the log needs, by any edit.
@@ -35,6 +39,7 @@ impl Known {
         let mut known = Known {
             next_keyspace: before,
             next_keyspace_before: before,
+            next_id: remains.version.as_ref().map_or(0, |v| v.next_id),
             ..Known::default()
         };
         for change in remains.edits.iter().flat_map(|e| &e.changes) {
@@ -56,7 +61,7 @@ impl Known {
                 Change::DropKeyspace { keyspace } => {
                     known.keyspaces.remove(keyspace);
                     known.dropped.insert(*keyspace);
-                    let (dropped, rest): (HashMap<_, _>, HashMap<_, _>) =
+                    let (dropped, rest): (BTreeMap<_, _>, BTreeMap<_, _>) =
                         std::mem::take(&mut known.tables)
                             .into_iter()
                             .partition(|(_, (k, _))| k == keyspace);
@@ -67,16 +72,25 @@ impl Known {
                     keyspace, table, ..
                 }
                 | Change::ReplaceTable { keyspace, table } => {
+                    let objects = table.data.iter().chain([&table.meta]);
+                    known.note_id(table.id.0);
+                    objects.for_each(|extent| known.note_id(extent.object.0));
                     known.removed.remove(&table.id);
                     known
                         .tables
                         .insert(table.id, (*keyspace, Arc::clone(table)));
                 }
                 Change::RemoveTable { table, .. } => {
+                    known.note_id(table.0);
                     known.tables.remove(table);
                     known.removed.insert(*table);
                 }
-                Change::SetCounters { next_keyspace, .. } => {
+                Change::SetCounters {
+                    next_id,
+                    next_keyspace,
+                    ..
+                } => {
+                    known.note_id(next_id.saturating_sub(1));
                     known.next_keyspace = known.next_keyspace.max(*next_keyspace);
                 }
                 Change::SetLogBase { seq } => known.log_base = known.log_base.max(*seq),
@@ -86,6 +100,12 @@ impl Known {
             }
         }
         known
+    }
+
+    fn note_id(&mut self, id: u64) {
+        if is_given_id(id) {
+            self.next_id = self.next_id.max(id + 1);
+        }
     }
 
     pub(super) fn name(&self, keyspace: KeyspaceId) -> String {

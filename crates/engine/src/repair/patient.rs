@@ -5,7 +5,12 @@
 //! like one that stays. A device that fails to read is asked a few times. What has
 //! another cause, such as too few descriptors, says nothing about the bytes: the
 //! repair is to end with it, and not to go on without them.
+//!
+//! A place that the device cannot read however often it is asked is damage like any
+//! other: what lies around it is read, and it itself as bytes that no checksum fits.
+//! A device that does not answer at all is not taken for one with such places.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +30,11 @@ use crate::store::{
 const TRIES: u32 = 3;
 /// How long is waited before it is asked again.
 const PAUSE: Duration = Duration::from_millis(20);
+/// The least that a device reads or does not read, where it does not say.
+const PIECE_BYTES: usize = 512;
+/// What stands for bytes that cannot be read. Not zeros: those are room that is still
+/// free.
+const UNREADABLE: u8 = 0xff;
 /// What a device answers when the bytes are at fault, or it is itself.
 const OF_THE_DEVICE: [Errno; 4] = [Errno::IO, Errno::UCLEAN, Errno::BADMSG, Errno::NODATA];
 
@@ -38,6 +48,8 @@ pub(super) struct Patient {
 struct Asker {
     clock: Arc<dyn Clock>,
     failure: Mutex<Option<Error>>,
+    /// Files of which places cannot be read.
+    unreadable: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Patient {
@@ -47,8 +59,14 @@ impl Patient {
             asker: Arc::new(Asker {
                 clock: Arc::clone(&environment.clock),
                 failure: Mutex::new(None),
+                unreadable: Mutex::new(BTreeSet::new()),
             }),
         })
+    }
+
+    /// Files with places that their device cannot read.
+    pub(super) fn unreadable(&self) -> Vec<PathBuf> {
+        self.asker.unreadable.lock().iter().cloned().collect()
     }
 
     /// Requires that everything that could not be read is at fault itself.
@@ -70,8 +88,7 @@ impl Asker {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let of_the_device =
-                Errno::from_io_error(&error).is_some_and(|number| OF_THE_DEVICE.contains(&number));
+            let of_the_device = is_of_the_device(&error);
             let expected = matches!(
                 error.kind(),
                 io::ErrorKind::NotFound | io::ErrorKind::Interrupted
@@ -102,6 +119,7 @@ impl FileSystem for Patient {
         Ok(Arc::new(PatientFile {
             inner,
             path: path.to_path_buf(),
+            file_system: Arc::clone(&self.inner),
             asker: Arc::clone(&self.asker),
         }))
     }
@@ -157,16 +175,72 @@ impl fmt::Debug for Patient {
     }
 }
 
+fn is_of_the_device(error: &io::Error) -> bool {
+    Errno::from_io_error(error).is_some_and(|number| OF_THE_DEVICE.contains(&number))
+}
+
 struct PatientFile {
     inner: Arc<dyn File>,
     path: PathBuf,
+    file_system: Arc<dyn FileSystem>,
     asker: Arc<Asker>,
+}
+
+impl PatientFile {
+    /// Reads what lies around places that cannot be read. `Requires:` a read of
+    /// `buffer` at `offset` failed as often as is asked.
+    fn read_around(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let piece = self.inner.direct_alignment().unwrap_or(PIECE_BYTES) as u64;
+        // Parts from the front on, as stretches of the buffer.
+        let mut parts = vec![(0, buffer.len())];
+        let mut done = 0;
+        while let Some((start, end)) = parts.pop() {
+            let part = &mut buffer[start..end];
+            let at = offset + start as u64;
+            let middle = (at + (end - start) as u64 / 2).next_multiple_of(piece);
+            let middle = start + (middle - at) as usize;
+            let read = (1..=TRIES).find_map(|attempt| match self.inner.read_at(part, at) {
+                Err(error) if is_of_the_device(&error) && attempt < TRIES => None,
+                answer => Some(answer),
+            });
+            match read.unwrap_or(Ok(0)) {
+                Err(error) if is_of_the_device(&error) && start < middle && middle < end => {
+                    parts.extend([(middle, end), (start, middle)]);
+                }
+                Err(error) if is_of_the_device(&error) => {
+                    part.fill(UNREADABLE);
+                    done = end;
+                }
+                Err(error) => return Err(error),
+                Ok(length) => {
+                    done = start + length;
+                    if length < end - start {
+                        break;
+                    }
+                }
+            }
+        }
+        // The last of them may reach beyond the end.
+        let rest = self.inner.size_bytes()?.saturating_sub(offset);
+        Ok(done.min(usize::try_from(rest).unwrap_or(done)))
+    }
 }
 
 impl File for PatientFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let read = || self.inner.read_at(buffer, offset);
-        self.asker.ask("reading", &self.path, read)
+        let failed = match self.asker.ask("reading", &self.path, read) {
+            Err(error) if is_of_the_device(&error) => error,
+            answer => return answer,
+        };
+        // It answers, but for the bytes.
+        let is_there = self.file_system.metadata(&self.path);
+        if !is_there.is_ok_and(|metadata| metadata.is_some()) {
+            return Err(failed);
+        }
+        let length = self.read_around(buffer, offset)?;
+        self.asker.unreadable.lock().insert(self.path.clone());
+        Ok(length)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {

@@ -25,8 +25,7 @@ impl Repair<'_> {
     pub(super) fn rebuild(&mut self, remains: Remains) -> Result<Version> {
         self.identify(remains.header.as_ref())?;
         let known = Known::of(&remains);
-        let next_id = remains.version.as_ref().map_or(0, |v| v.next_id);
-        self.next_id = self.next_id.max(next_id);
+        self.next_id = self.next_id.max(known.next_id);
         self.mark()?;
         let mut version = Version::empty();
         version.next_keyspace = known.next_keyspace.max(1);
@@ -106,6 +105,13 @@ impl Repair<'_> {
         if remains.version.is_some() && (nameless || !remains.is_edit_last) {
             self.report.lost.push(
                 "empty keyspaces, if what cannot be read of the manifest created any".to_string(),
+            );
+        }
+        if remains.version.is_some() {
+            self.report.lost.push(
+                "tables of which neither an edit nor a file can be read any more, if what cannot be read \
+                 of the manifest added any"
+                    .to_string(),
             );
         }
         // What the log held is in tables now.
@@ -243,13 +249,23 @@ impl Repair<'_> {
     fn report_nameless(&mut self, object: &find::OnDisk) -> Result<()> {
         let bytes = find::read(&self.home, object)?;
         let mut keys = Vec::new();
+        let mut is_whole = !bytes.is_empty();
         for piece in salvage::pieces(&bytes) {
             if let Piece::Block { stored, .. } = piece
                 && let Ok(entries) = salvage::entries(stored)
             {
                 keys.extend(entries.first().map(|e| e.0.clone()));
                 keys.extend(entries.last().map(|e| e.0.clone()));
+            } else {
+                is_whole = false;
             }
+        }
+        if !is_whole {
+            self.report.lost.push(format!(
+                "what cannot be read of {}, of a table of which nothing is known: its meta is not to be \
+                 found",
+                object.name
+            ));
         }
         if let (Some(first), Some(last)) = (keys.iter().min(), keys.iter().max()) {
             let why = format!("{} is of no table that is known", object.name);

@@ -10,7 +10,7 @@
 //! Modules whose threads meet import from here. What stays with the platform
 //! is invisible to the scheduler and happens at one blow, which is sound as long
 //! as nothing from here is called in the midst of it: counters, the locks that
-//! guard nothing but them, the shards of the block cache, `OnceLock`, `Arc`.
+//! guard nothing but them, the shards and the slots of the block cache, `OnceLock`, `Arc`.
 
 #[cfg(shuttle)]
 mod model;

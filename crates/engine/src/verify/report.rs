@@ -35,6 +35,17 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// A file with places that its device cannot read.
+    pub(crate) fn unreadable(path: &Path) -> Problem {
+        Problem {
+            path: path.to_path_buf(),
+            offset: None,
+            what: "there are places that the device cannot read".to_string(),
+            expected: None,
+            found: None,
+        }
+    }
+
     pub(super) fn of(error: &Error, otherwise: &Path) -> Problem {
         let (expected, found) = error.expected_found().unzip();
         Problem {

@@ -349,6 +349,9 @@ impl File for Handle {
         };
         let bytes = state.inodes[&inode].live.get(offset..).unwrap_or_default();
         let n = bytes.len().min(wanted);
+        if !state.inodes[&inode].is_readable(offset, n) {
+            return Err(error(EIO));
+        }
         buffer[..n].copy_from_slice(&bytes[..n]);
         if go == Go::Flipped && n > 0 {
             let bit = state.dice.below(n as u64 * 8);

@@ -1,7 +1,9 @@
 //! The files of a disk as plain data, for whoever wants to damage them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{Disk, Inode, Node};
 
@@ -37,6 +39,18 @@ impl Disk {
         state.next_inode += 1;
         for names in [&mut state.live, &mut state.durable] {
             names.insert(path.to_path_buf(), node);
+        }
+    }
+
+    /// Lets every read of these bytes of the file at `path` fail from here on. Nothing
+    /// where there is no such file.
+    pub fn make_unreadable(&self, path: &Path, bytes: Range<usize>) {
+        let mut guard = self.0.state.lock();
+        let state = &mut *guard;
+        if let Some(Node::File(inode)) = state.live.get(path)
+            && let Some(inode) = state.inodes.get_mut(inode)
+        {
+            Arc::make_mut(inode).unreadable = bytes;
         }
     }
 }

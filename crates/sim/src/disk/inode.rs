@@ -1,6 +1,7 @@
 //! The content of one file: what is seen, what is on the device, and what lies
 //! between.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Dice;
@@ -16,6 +17,8 @@ pub(super) struct Inode {
     pub(super) pending: Vec<Pending>,
     /// A sync failed: what is cached is not what the device has.
     pub(super) lost: bool,
+    /// Bytes that the device cannot read, however often it is asked.
+    pub(super) unreadable: Range<usize>,
 }
 
 #[derive(Clone)]
@@ -70,6 +73,12 @@ pub(super) fn write_into(bytes: &mut Vec<u8>, offset: usize, piece: &[u8]) {
 }
 
 impl Inode {
+    /// Whether all of `length` bytes at `offset` can be read.
+    pub(super) fn is_readable(&self, offset: usize, length: usize) -> bool {
+        let Range { start, end } = self.unreadable;
+        end <= offset || offset.saturating_add(length) <= start
+    }
+
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
         write_into(&mut self.live, offset, bytes);
         self.pending.push(Pending::Write(offset, bytes.into()));

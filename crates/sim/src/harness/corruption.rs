@@ -104,3 +104,31 @@ pub fn run(seed: u64, tally: &mut Tally) {
         }
     }
 }
+
+/// A store of a drawn workload, and several drawn damages of its manifest and of other
+/// files together: what one file says of another is gone with it.
+///
+/// # Panics
+/// When the store breaks a promise; the message begins with the seed.
+pub fn run_with_manifest(seed: u64, tally: &mut Tally) {
+    const DAMAGES: u64 = 60;
+    const INTERRUPTED: u64 = 2;
+    let mut dice = Dice(seed);
+    let store = store::drawn(&mut dice);
+    for n in 0..DAMAGES {
+        let damage = loop {
+            let drawn = damage::drawn(&store.image, &store.earlier, &mut dice);
+            if drawn.changes.len() > 1 && drawn.what.contains("MANIFEST") {
+                break drawn;
+            }
+        };
+        let examined = examine(&store, &damage, tally);
+        let survived = examined.and_then(|outcome| match outcome.noticed && n < INTERRUPTED {
+            true => interrupt::drawn(&store, &damage, &mut Dice(seed ^ n), tally),
+            false => Ok(()),
+        });
+        if let Err(what) = survived {
+            panic!("seed {seed}: {}: {what}", damage.what);
+        }
+    }
+}

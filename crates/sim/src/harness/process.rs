@@ -281,13 +281,11 @@ impl Parent<'_> {
     /// what it holds for what must be there from now on.
     fn look(&mut self, tally: &mut Tally) {
         let options = expected::options(self.root, self.seed);
-        if self.expected.phase() == Phase::Start || !self.root.join("fast/CURRENT").exists() {
+        if !self.root.join("fast/CURRENT").exists() {
             // Killed before there was a store; or was it lost?
             let counts = (0..=LOADER).map(|w| self.expected.get(Field::Acknowledged(w)));
             assert_eq!(counts.sum::<u64>(), 0, "{}: no store", self.context());
-            if !self.root.join("fast/CURRENT").exists() {
-                return;
-            }
+            return;
         }
         if self.dice.percent(60) {
             let report = thermocline::verify(options.clone())

@@ -531,10 +531,15 @@ fn play(disk: &Disk, acts: &[Act], setting: Setting, history: &mut History) -> O
     for act in acts {
         match (act, &db) {
             (Act::Open(room), _) => {
-                if history.was_poisoned() {
+                // As dropping it does, which has nobody to tell: a sync that failed then may
+                // have lost what was not durable, as a poisoned store may.
+                let closed = db.take().map(Db::close);
+                if history.was_poisoned() || matches!(closed, Some(Err(_))) {
                     history.reopened = history.tried.len();
                 }
-                drop(db.take());
+                history
+                    .errors
+                    .extend(closed.and_then(thermocline::Result::err));
                 history.opened.push((disk.calls(), *room));
                 let open = || Db::open_in(options(*room, setting), &disk.environment());
                 let opened = open().or_else(|e| {

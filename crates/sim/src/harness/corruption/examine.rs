@@ -1,5 +1,6 @@
 //! One damaged store: opened, read, verified, repaired.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use thermocline::{
@@ -8,7 +9,7 @@ use thermocline::{
 
 use super::damage::Damage;
 use super::store::{Small, disk_of};
-use super::truth::{Allowed, Answers, Fit, Given, Image, Place, allowed};
+use super::truth::{Allowed, Answers, Fit, Given, Image, Place, allowed, tables_gone};
 use crate::Tally;
 use crate::disk::Disk;
 
@@ -40,6 +41,7 @@ pub fn examine(store: &Small, damage: &Damage, tally: &mut Tally) -> Result<Outc
         damaged: damage.to(&store.image),
         backward: damage.what.len().is_multiple_of(2),
         allowed: Allowed::Right,
+        unreadable: None,
         outcome: Outcome::default(),
         tally,
     };
@@ -53,9 +55,42 @@ pub fn examine(store: &Small, damage: &Damage, tally: &mut Tally) -> Result<Outc
     Ok(case.outcome)
 }
 
+/// Repairs the store with these bytes of a file unreadable for good: they count as
+/// damaged.
+///
+/// # Errors
+/// What the repair did that it must not do.
+pub fn examine_unreadable(
+    store: &Small,
+    path: &Path,
+    bytes: Range<usize>,
+    tally: &mut Tally,
+) -> Result<Outcome, String> {
+    let mut garbled = store.image[path].to_vec();
+    garbled[bytes.clone()].fill(0xff);
+    let what = format!("{} unreadable in {bytes:?}", path.display());
+    let damage = Damage::one(what, path, Some(garbled));
+    let damaged = damage.to(&store.image);
+    let mut case = Case {
+        store,
+        damage: &damage,
+        backward: false,
+        allowed: allowed(&store.image, &damaged, &store.history),
+        damaged,
+        unreadable: Some((path.to_path_buf(), bytes)),
+        outcome: Outcome::default(),
+        tally,
+    };
+    case.tally.corruptions += 1;
+    case.repair().map_err(|e| format!("{}: {e}", damage.what))?;
+    Ok(case.outcome)
+}
+
 struct Case<'a> {
     store: &'a Small,
     damage: &'a Damage,
+    /// What cannot be read of a file.
+    unreadable: Option<(PathBuf, Range<usize>)>,
     damaged: Image,
     backward: bool,
     allowed: Allowed,
@@ -69,7 +104,11 @@ impl Case<'_> {
     }
 
     fn disk(&self) -> Disk {
-        disk_of(&self.damaged, &self.store.options, 1)
+        let disk = disk_of(&self.damaged, &self.store.options, 1);
+        if let Some((path, bytes)) = &self.unreadable {
+            disk.make_unreadable(path, bytes.clone());
+        }
+        disk
     }
 
     fn verify(&mut self) -> Result<(), String> {
@@ -207,11 +246,18 @@ impl Case<'_> {
         if let Some(error) = answers.errors.first() {
             return Err(told(error.to_string()));
         }
-        self.told(&db).map_err(told)?;
+        if self.unreadable.is_none() {
+            // Of a record that cannot be read no more need be told.
+            self.told(&db).map_err(told)?;
+        }
         // What a crash excuses needs no report; the rest does.
         let right = answers.check_allowed(&self.store.history, self.allowed, self.backward);
         if right.is_err() {
-            let excuses = Excuses::of(&report, self.allowed);
+            let excuses = Excuses::of(
+                &report,
+                self.allowed,
+                tables_gone(&self.store.image, &self.damaged),
+            );
             let must = |place: &Place, ever: &[_]| !excuses.excuses(place, ever);
             answers
                 .check_kept(&self.store.history, excuses.mixed, &must)
@@ -263,13 +309,15 @@ pub(super) struct Excuses {
 }
 
 impl Excuses {
-    pub(super) fn of(report: &RepairReport, allowed: Allowed) -> Excuses {
+    /// `tables_gone` says whether the files of a whole table may be, see [`tables_gone`].
+    pub(super) fn of(report: &RepairReport, allowed: Allowed, tables_gone: bool) -> Excuses {
         let says = |words: &str| report.lost.iter().any(|l| l.contains(words));
         let ranges = report.key_ranges_lost.iter();
         Excuses {
             all: says("the meta of a table cannot be read")
                 || says("its meta is not to be found")
-                || says("no manifest can be read"),
+                || says("no manifest can be read")
+                || tables_gone && says("neither an edit nor a file"),
             names: says("the name of keyspace"),
             empty: says("empty keyspaces"),
             mixed: says("no manifest can be read") || says("it is in the default one now"),

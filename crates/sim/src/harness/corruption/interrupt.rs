@@ -9,7 +9,7 @@ use thermocline::{Db, ErrorKind, RepairReport, repair_in, verify_in};
 use super::damage::Damage;
 use super::examine::{Excuses, named};
 use super::store::{Small, disk_of};
-use super::truth::{Allowed, Answers, Image, allowed};
+use super::truth::{Allowed, Answers, Image, allowed, tables_gone};
 use crate::disk::{Disk, Down, Fault};
 use crate::{Dice, Tally};
 
@@ -44,7 +44,7 @@ impl Case<'_> {
         let case = Case {
             store,
             what: format!("{}: {}", store.name, damage.what),
-            excuses: Excuses::of(&report, allowed),
+            excuses: Excuses::of(&report, allowed, tables_gone(&store.image, &damaged)),
             damaged,
             allowed,
             calls,

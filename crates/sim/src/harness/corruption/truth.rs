@@ -336,6 +336,18 @@ pub fn allowed(whole: &Image, damaged: &Image, history: &History) -> Allowed {
     }
 }
 
+/// Whether the damage may have taken all files of a table: a meta, and a data object where
+/// the table has one. With the edit that added it gone too, nothing says that it was there.
+pub(super) fn tables_gone(whole: &Image, damaged: &Image) -> bool {
+    let of_kind = |kind: &'static str| {
+        whole
+            .iter()
+            .filter(move |(p, _)| file_name(p).ends_with(kind))
+    };
+    let is_hit = |kind| of_kind(kind).any(|(path, bytes)| damaged.get(path) != Some(bytes));
+    is_hit(".meta") && (is_hit(".data") || of_kind(".meta").count() > of_kind(".data").count())
+}
+
 pub(super) fn file_name(path: &Path) -> String {
     path.file_name()
         .unwrap_or_default()
