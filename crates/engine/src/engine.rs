@@ -162,6 +162,24 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+/// What a writer, or a fold, owes the others from its place in the log to its publication: they
+/// wait for it. If it panics in between, nothing is written any more, and they are told.
+pub(crate) struct Owed<'a>(pub(crate) &'a Engine);
+
+impl Owed<'_> {
+    pub(crate) fn settle(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Owed<'_> {
+    fn drop(&mut self) {
+        let what = "a caller panicked in a write";
+        self.0.poison(&Error::new(ErrorKind::Poisoned, what));
+        self.0.published.break_off();
+    }
+}
+
 impl Engine {
     /// Where the manifest lies.
     pub(crate) fn directory(&self) -> PathBuf {

@@ -205,3 +205,6 @@ fn copy(from: &LiveMemtable, to: &[Arc<LiveMemtable>], cuts: &Cuts) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

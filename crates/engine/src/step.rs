@@ -208,7 +208,7 @@ impl Engine {
                         flushing: flushing.contains(&(id, index)) || recutting.contains(&id),
                         oldest_segment: oldest.filter(|&s| s != u64::MAX),
                         folded: part.sealed.iter().filter(|m| m.is_folded()).count(),
-                        sealed_few: self.few_keys(&part.sealed, true),
+                        sealed_few: self.few_keys(part.sealed.iter(), true),
                         active_few: None,
                     },
                 );
@@ -243,7 +243,11 @@ impl Engine {
     }
 
     /// The keys of `memtables`, if each of them has few.
-    fn few_keys(&self, memtables: &[Arc<LiveMemtable>], are_sealed: bool) -> Option<FewKeys> {
+    fn few_keys<'a>(
+        &self,
+        memtables: impl Iterator<Item = &'a Arc<LiveMemtable>>,
+        are_sealed: bool,
+    ) -> Option<FewKeys> {
         let keys_max = self.options.folds_below();
         let mut all = FewKeys::default();
         if keys_max == 0 {
@@ -271,7 +275,7 @@ impl Engine {
             let view = space.map(|space| space.view.load_full());
             let part = view.as_ref().and_then(|v| v.parts.get(index as usize));
             if let Some(part) = part {
-                load.active_few = self.few_keys(std::slice::from_ref(&part.active), false);
+                load.active_few = self.few_keys(part.takers(), false);
             }
         }
     }

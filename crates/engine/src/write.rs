@@ -19,7 +19,7 @@ use thermocline_model::version::KeyspaceId;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::{BATCH_BYTES_MAX, Operations, WriteBatch};
-use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
+use crate::engine::{Commit, Engine, LiveMemtable, Owed, PartView, ReadView, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lookup::Indexing;
 use crate::options::Durability;
@@ -75,24 +75,6 @@ struct Route {
     view: Arc<ReadView>,
     /// Which memtable of a duplicated part takes the batch.
     turn: u64,
-}
-
-/// What a writer owes the others from its place in the log to its publication: they
-/// wait for it. If it panics in between, nothing is written any more, and they are told.
-struct Owed<'a>(&'a Engine);
-
-impl Owed<'_> {
-    fn settle(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Owed<'_> {
-    fn drop(&mut self) {
-        let what = "a caller panicked in a write";
-        self.0.poison(&Error::new(ErrorKind::Poisoned, what));
-        self.0.published.break_off();
-    }
 }
 
 impl Engine {

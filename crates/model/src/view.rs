@@ -69,7 +69,7 @@ pub struct PartLoad {
     /// The keys of the sealed memtables, if each has fewer than
     /// [`ShapeOptions::fold_keys_max`].
     pub sealed_few: Option<FewKeys>,
-    /// The same of the one that takes writes; `None` also where nobody looked, because
+    /// The same of those that take writes; `None` also where nobody looked, because
     /// neither memory nor log is short.
     pub active_few: Option<FewKeys>,
 }

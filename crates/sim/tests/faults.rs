@@ -19,6 +19,12 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
             let manifests = history.done.iter().filter(|d| d.starts_with("MANIFEST"));
             assert!(manifests.count() > 2, "two openings and a rewriting");
         }
+        if workload.name == "hot" {
+            for job in ["fold", "recut", "flush older-generation"] {
+                let done = history.done.iter().filter(|d| d.starts_with(job));
+                assert!(done.count() > 2, "{job}");
+            }
+        }
         done.extend(history.done);
     }
     for job in [

@@ -29,7 +29,7 @@ use super::flush::Leaving;
 use super::survive::Survivors;
 use super::{COMMIT_WAIT, Done};
 use crate::batch::{Operations, WriteBatch};
-use crate::engine::{Engine, LiveMemtable, PartView, ReadView, Space, lowest_stamp};
+use crate::engine::{Engine, LiveMemtable, Owed, PartView, ReadView, Space, lowest_stamp};
 use crate::error::{ErrorKind, Result};
 use crate::merge::{MergeCursor, Source};
 
@@ -215,7 +215,9 @@ impl Engine {
         let Some(log) = commit.log.as_mut() else {
             return Ok(false);
         };
+        let owed = Owed(self);
         if let Err(e) = log.append(first, count, payload, checksum) {
+            owed.settle();
             if e.kind() == ErrorKind::Poisoned {
                 self.poison(&e);
                 return Err(e);
@@ -246,7 +248,11 @@ impl Engine {
         self.log_segment.store(segment, Ordering::Release);
         drop(commit);
         // Its numbers become visible in their turn, with nothing under them.
-        self.published.publish(first, last);
+        let is_visible = self.published.publish(first, last);
+        owed.settle();
+        if !is_visible {
+            self.check_poisoned()?;
+        }
         Ok(true)
     }
 

@@ -326,7 +326,14 @@ impl Engine {
                 memtable.holders.store(lists.count(), Ordering::Release);
                 memtable.older.store(true, Ordering::Release);
             }
-            *old = std::mem::take(&mut parts);
+            let mut parts = std::mem::take(&mut parts);
+            for (part, kept) in parts.iter_mut().zip(&kept) {
+                if let Some(at) = kept {
+                    // Not as it was seen above: a flush of it may have ended meanwhile.
+                    *part = old[*at].clone();
+                }
+            }
+            *old = parts;
         });
         if committed.is_err() && space.dropped.load(Ordering::Acquire) {
             return Ok(None);
@@ -353,7 +360,7 @@ impl Engine {
         let prefix = sealed
             .first()
             .map_or_else(Prefix::default, |m| likely_prefix(m));
-        PartView {
+        let part = PartView {
             active: self.new_memtable(prefix.clone()),
             twins: (0..new.duplicates)
                 .map(|_| self.new_memtable(prefix.clone()))
@@ -362,6 +369,10 @@ impl Engine {
             sealed,
             tiny: Some(Arc::new(TinyCounts::new(&new.tiny))),
             flushed_bytes: Arc::default(),
-        }
+        };
+        // Newer than all memtables that it stands over, whatever parts they were of.
+        let stamp = self.lookup.stamp(&part, &[]);
+        part.active.stamp.store(stamp, Ordering::Release);
+        part
     }
 }

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use thermocline::{
-    Db, DeviceProfile, Durability, KeyspaceOptions, Options, Tier, WriteBatch, WriteOptions,
+    Db, DeviceProfile, Durability, KeyspaceOptions, LookupIndex, Options, Tier, WriteBatch,
+    WriteOptions,
 };
 
 use super::history::{History, Tried};
@@ -172,6 +173,7 @@ impl Workload {
             Workload::parts(seed, true),
             Workload::cuts(seed, false),
             Workload::folds(seed, true),
+            Workload::hot(seed, true),
             Workload::recovery(seed, false),
             Workload::recovery(seed, true),
         ]
@@ -427,7 +429,7 @@ fn options(room: Room, setting: Setting) -> Options {
     let options = plain_options(room, setting.mapped);
     match setting.shape {
         Shape::Levels => options,
-        Shape::Folded => options.fold_keys_max(50),
+        Shape::Folded => options.fold_keys_max(50).lookup_index(LookupIndex::On),
         Shape::Priced => {
             let tier = |name: &str, price| {
                 let tier = Tier::new(name, format!("/{name}/store"));
@@ -451,7 +453,8 @@ fn options(room: Room, setting: Setting) -> Options {
             .cuts(Vec::new())
             .partitions(4)
             .tiny_ranges(4)
-            .recut_writes(16),
+            .recut_writes(16)
+            .lookup_index(LookupIndex::On),
         Shape::Staged => {
             let tier = |name: &str, random_read_iops, sequential_mb_s| {
                 let tier = Tier::new(name, format!("/{name}/store"));

@@ -61,4 +61,54 @@ impl Workload {
             acts,
         }
     }
+
+    /// Few keys written often while cuts move: memtables are folded that no move concerns,
+    /// those of a duplicated part among them, and flushed where they are older than the cuts; of
+    /// what was logged anew, recovery leaves out what was flushed since.
+    #[must_use]
+    pub fn hot(seed: u64, mapped: bool) -> Workload {
+        let mut dice = Dice(seed ^ 7);
+        let setting = Setting {
+            mapped,
+            shape: Shape::Moving,
+        };
+        let mut acts = vec![Act::Open(Room::Plenty)];
+        // So many keys from one on, in batches of ten.
+        let mut hot = |acts: &mut Vec<Act>, from: u64, keys: u64, batches: u64| {
+            for i in 0..batches {
+                let mut batch: Vec<Effect> = (0..10)
+                    .map(|_| put(key(from + dice.below(keys)), vec![dice.next() as u8; 250]))
+                    .collect();
+                if i % 4 == 1 {
+                    let end = key(from + keys).into_bytes();
+                    let start = key(from + keys - 1).into_bytes();
+                    batch.push(Effect::DeleteRange("default".into(), start, end));
+                }
+                let durability = if i % 8 == 7 {
+                    Durability::Device
+                } else {
+                    Durability::OperatingSystem
+                };
+                acts.push(Act::Write(batch, durability));
+                acts.push(Act::Step);
+            }
+        };
+        hot(&mut acts, 0, 20, 10);
+        hot(&mut acts, 0, 6, 16);
+        acts.push(Act::Open(Room::Plenty));
+        hot(&mut acts, 20, 1, 16);
+        acts.push(Act::Flush);
+        hot(&mut acts, 14, 8, 16);
+        acts.push(Act::Open(Room::Plenty));
+        hot(&mut acts, 2, 6, 8);
+        Workload {
+            name: "hot",
+            seed,
+            setting,
+            base: machine(seed, mapped),
+            before: fresh(),
+            earlier: Vec::new(),
+            acts,
+        }
+    }
 }
