@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 use thermocline_model::key::{Kind, SeqNo};
 use thermocline_model::tier::TierId;
-use thermocline_model::version::Version;
+use thermocline_model::version::{Keyspace, Version};
 
-use crate::batch::Operations;
+use crate::batch::{Operation, Operations};
 use crate::cache::BlockCache;
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
@@ -340,6 +340,34 @@ fn write_identities(environment: &Environment, tiers: &[TierInUse], header: &Hea
     Ok(())
 }
 
+/// Calls `visit` with the parts of `keyspace`, and the keys and ends there, where an operation
+/// numbered `seq` is in no table yet.
+fn each_not_flushed(
+    keyspace: &Keyspace,
+    operation: &Operation<'_>,
+    seq: SeqNo,
+    mut visit: impl FnMut(usize, &[u8], &[u8]),
+) {
+    let (key, value) = (operation.key, operation.value);
+    if operation.kind != Kind::RangeDelete {
+        let at = keyspace.cuts.part_of(key);
+        if keyspace.parts[at].flushed_of(key) < seq {
+            visit(at, key, value);
+        }
+        return;
+    }
+    // Not where it is in tables already: a part that is cut out of there later has been
+    // flushed further than it.
+    for (at, part) in keyspace.parts.iter().enumerate() {
+        let (low, high) = keyspace.cuts.interval(at);
+        let start = low.map_or(key, |low| key.max(low));
+        let end = high.map_or(value, |high| value.min(high));
+        for (from, to) in part.not_flushed(start, end, seq) {
+            visit(at, from, to);
+        }
+    }
+}
+
 /// Every object that the version names must be there, with its size.
 fn check_objects(version: &Version, tiers: &[TierInUse]) -> Result<()> {
     let mut present = Vec::new();
@@ -515,9 +543,9 @@ impl Engine {
     fn replay_into(
         &self,
         space: &Arc<crate::engine::Space>,
-        keyspace: &thermocline_model::Keyspace,
+        keyspace: &Keyspace,
         seq: SeqNo,
-        operation: &crate::batch::Operation<'_>,
+        operation: &Operation<'_>,
         segment: u64,
     ) {
         let mut view = space.view.load_full();
@@ -525,32 +553,14 @@ impl Engine {
             self.seal(&mut self.commit.lock(), space, PartView::is_full);
             view = space.view.load_full();
         }
-        // A range delete has no one key; where it is in tables already, it deletes only what
-        // is older than it all the same.
-        let wanted = |part: usize| {
-            let part = keyspace.parts.get(part);
-            part.is_some_and(|p| match operation.kind {
-                Kind::RangeDelete => seq > p.flushed,
-                _ => seq > p.flushed_of(operation.key),
-            })
-        };
-        crate::write::apply(
-            &self.lookup,
-            &view,
-            seq,
-            operation.kind,
-            operation.key,
-            operation.value,
-            &|part| {
-                let memtable: &LiveMemtable = view.parts[part].taker(0);
-                wanted(part).then(|| {
-                    memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
-                    memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
-                    memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
-                    memtable
-                })
-            },
-        );
+        each_not_flushed(keyspace, operation, seq, |part, key, value| {
+            let memtable: &LiveMemtable = view.parts[part].taker(0);
+            memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
+            memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
+            memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
+            let taker = |at| (at == part).then_some(memtable);
+            crate::write::apply(&self.lookup, &view, seq, operation.kind, key, value, &taker);
+        });
     }
 
     /// Deletes objects, manifests and temporary files that nothing names: what

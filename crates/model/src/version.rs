@@ -158,6 +158,33 @@ impl Part {
         ahead.map_or(self.flushed, |a| a.flushed)
     }
 
+    /// The stretches of `start` to `end`, exclusive, ascending, where an entry numbered `seq` is
+    /// in no table yet. Both keys are in this part; `end` may be where it ends.
+    #[must_use]
+    pub fn not_flushed<'a>(
+        &'a self,
+        start: &'a [u8],
+        end: &'a [u8],
+        seq: SeqNo,
+    ) -> Vec<(&'a [u8], &'a [u8])> {
+        if seq <= self.flushed {
+            return Vec::new();
+        }
+        let mut stretches = Vec::new();
+        let mut from = start;
+        for ahead in self.ahead.iter().filter(|a| seq <= a.flushed) {
+            let to = end.min(&ahead.start);
+            if from < to {
+                stretches.push((from, to));
+            }
+            from = from.max(ahead.end.as_deref().unwrap_or(end));
+        }
+        if from < end {
+            stretches.push((from, end));
+        }
+        stretches
+    }
+
     /// Every entry up to `flushed` is in tables.
     pub(crate) fn set_flushed(&mut self, flushed: SeqNo) {
         self.flushed = self.flushed.max(flushed);
@@ -347,6 +374,52 @@ mod tests {
         let ids = |tables: Vec<&Arc<TableMeta>>| tables.iter().map(|t| t.id.0).collect::<Vec<_>>();
         assert_eq!(ids(level.tables().collect()), [1, 2, 3]);
         assert_eq!(ids(version.tables().collect()), [4, 1, 2, 3]);
+    }
+
+    #[test]
+    fn stretches_not_flushed_hold_the_keys_that_are_not() {
+        let ahead = |start: &str, end: Option<&str>, flushed: u64| Ahead {
+            start: start.as_bytes().into(),
+            end: end.map(|end| end.as_bytes().into()),
+            flushed: SeqNo(flushed),
+        };
+        let of = |ahead: Vec<Ahead>| Part {
+            flushed: SeqNo(3),
+            ahead,
+            ..Part::default()
+        };
+        let parts = [
+            of(vec![]),
+            of(vec![ahead("d", Some("f"), 5)]),
+            of(vec![
+                ahead("b", Some("d"), 7),
+                ahead("d", Some("e"), 5),
+                ahead("h", Some("i"), 7),
+            ]),
+            of(vec![ahead("c", Some("e"), 6), ahead("g", None, 5)]),
+        ];
+        let keys: Vec<String> = ('a'..='k').map(|c| c.to_string()).collect();
+        for part in &parts {
+            for (at, start) in keys.iter().enumerate() {
+                for end in &keys[at..] {
+                    for seq in (1..9).map(SeqNo) {
+                        let found = part.not_flushed(start.as_bytes(), end.as_bytes(), seq);
+                        assert!(found.iter().all(|(from, to)| from < to));
+                        assert!(found.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+                        let held = |key: &&String| {
+                            let key = key.as_bytes();
+                            found.iter().any(|(from, to)| *from <= key && key < *to)
+                        };
+                        let held: Vec<&String> = keys.iter().filter(held).collect();
+                        let behind = |key: &&String| {
+                            (start..end).contains(key) && seq > part.flushed_of(key.as_bytes())
+                        };
+                        let behind: Vec<&String> = keys.iter().filter(behind).collect();
+                        assert_eq!(held, behind, "{start} to {end}, {seq}: {part:?}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

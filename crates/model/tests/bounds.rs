@@ -8,10 +8,10 @@ use std::sync::Arc;
 use thermocline_model::key::SeqNo;
 use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
 use thermocline_model::version::{
-    Keyspace, KeyspaceId, LEVELS_MAX, Level, Run, RunId, Slot, Version,
+    Keyspace, KeyspaceId, LEVELS_MAX, Level, Run, RunId, Slot, TINY_MAX, Version,
 };
 use thermocline_model::{
-    Broken, Change, Cuts, Edit, Invariant, check_edit, check_version, picture,
+    Ahead, Broken, Change, Cuts, Edit, Invariant, Tiny, check_edit, check_version, picture,
 };
 
 const K: KeyspaceId = KeyspaceId::DEFAULT;
@@ -84,6 +84,144 @@ fn a_keyspace_has_as_many_parts_as_its_cuts_make_and_sixteen_levels() {
     }
     let empty = |v: &mut Version| keyspace(v).levels.push(Level::default());
     assert_eq!(said(ONE, empty), shape);
+}
+
+/// Of three parts the second begins and ends, and the third begins.
+const THREE: &str = "cuts g p | L1: #5[a..z]";
+
+#[test]
+fn tiny_ranges_begin_with_their_part_ascend_and_end_within_it() {
+    let shape = Some(Invariant::Shape);
+    let said = |part: usize, starts: &[&str]| {
+        let tiny = starts.iter().map(|start| Tiny {
+            start: start.as_bytes().into(),
+            writes: 1,
+        });
+        said(THREE, |v| keyspace(v).parts[part].tiny = tiny.collect())
+    };
+    for lawful in [&[][..], &["g"], &["g", "h", "o"]] {
+        assert_eq!(said(1, lawful), None, "{lawful:?}");
+    }
+    for start in ["", "f", "h"] {
+        assert_eq!(said(1, &[start]), shape, "{start}");
+    }
+    assert_eq!(said(1, &["g", "h", "h"]), shape);
+    assert_eq!(said(1, &["g", "i", "h"]), shape);
+    assert_eq!(said(1, &["g", "p"]), shape);
+    assert_eq!(said(1, &["g", "q"]), shape);
+    // The first part begins before every key, the last one has no end.
+    assert_eq!(said(0, &["", "a"]), None);
+    assert_eq!(said(0, &["a"]), shape);
+    assert_eq!(said(2, &["p", "zz"]), None);
+}
+
+#[test]
+fn a_part_has_at_most_256_tiny_ranges() {
+    assert_eq!(TINY_MAX, 256);
+    let of = |count: usize| {
+        let starts = (0..count).map(|at| match at {
+            0 => Box::default(),
+            _ => format!("{at:03}").into_bytes().into(),
+        });
+        let tiny = starts.map(|start| Tiny { start, writes: 1 }).collect();
+        said(ONE, |v| keyspace(v).parts[0].tiny = tiny)
+    };
+    assert_eq!(of(256), None);
+    assert_eq!(of(257), Some(Invariant::Shape));
+    assert_eq!(of(258), Some(Invariant::Shape));
+}
+
+/// Keys of a part that are ahead of it: first key, end, number.
+type AheadOf<'a> = (&'a str, Option<&'a str>, u64);
+
+fn ahead(keys: &[AheadOf<'_>]) -> Vec<Ahead> {
+    let ahead = keys.iter().map(|(start, end, flushed)| Ahead {
+        start: start.as_bytes().into(),
+        end: end.map(|end| end.as_bytes().into()),
+        flushed: SeqNo(*flushed),
+    });
+    ahead.collect()
+}
+
+#[test]
+fn keys_that_are_ahead_lie_in_their_part_in_order_and_apart() {
+    let said = |part: usize, keys: &[AheadOf<'_>]| {
+        said(THREE, |v| {
+            v.last_seq = SeqNo(9);
+            keyspace(v).parts[part].ahead = ahead(keys);
+        })
+    };
+    let lawful: [(usize, &[AheadOf<'_>]); 6] = [
+        (0, &[("", Some("b"), 6), ("d", Some("g"), 7)]),
+        (1, &[("g", Some("h"), 6), ("h", Some("p"), 7)]),
+        (1, &[("i", Some("k"), 7), ("l", Some("m"), 6)]),
+        (2, &[("p", None, 6)]),
+        (2, &[("q", None, 6)]),
+        (2, &[("p", Some("q"), 6), ("r", None, 7)]),
+    ];
+    for (part, keys) in lawful {
+        assert_eq!(said(part, keys), None, "{part} {keys:?}");
+    }
+    let unlawful: [(usize, &[AheadOf<'_>]); 9] = [
+        // Before the part, beyond it, and without an end where it has one.
+        (1, &[("f", Some("h"), 6)]),
+        (1, &[("h", Some("q"), 6)]),
+        (1, &[("h", None, 6)]),
+        (1, &[("q", Some("r"), 6)]),
+        // No keys.
+        (1, &[("h", Some("h"), 6)]),
+        (1, &[("i", Some("h"), 6)]),
+        // Some keys twice.
+        (1, &[("g", Some("i"), 6), ("h", Some("k"), 7)]),
+        (1, &[("i", Some("k"), 6), ("g", Some("h"), 7)]),
+        (2, &[("p", None, 6), ("q", None, 7)]),
+    ];
+    for (part, keys) in unlawful {
+        let shape = Some(Invariant::Shape);
+        assert_eq!(said(part, keys), shape, "{part} {keys:?}");
+    }
+}
+
+#[test]
+fn keys_that_are_ahead_are_further_than_their_part_and_not_than_the_last_entry() {
+    let to = |flushed: u64| {
+        said(ONE, |v| {
+            v.last_seq = SeqNo(9);
+            keyspace(v).parts[0].flushed = SeqNo(5);
+            keyspace(v).parts[0].ahead = ahead(&[("c", Some("e"), flushed)]);
+        })
+    };
+    for flushed in [6, 7, 9] {
+        assert_eq!(to(flushed), None, "{flushed}");
+    }
+    for flushed in [4, 5, 10, 11] {
+        assert_eq!(to(flushed), Some(Invariant::Progress), "{flushed}");
+    }
+}
+
+#[test]
+fn keys_are_ahead_until_the_rest_of_their_part_has_caught_up() {
+    let mut before = picture::parse(ONE).unwrap();
+    before.last_seq = SeqNo(9);
+    keyspace(&mut before).parts[0].flushed = SeqNo(5);
+    keyspace(&mut before).parts[0].ahead = ahead(&[("c", Some("e"), 7), ("e", None, 9)]);
+    let flushed_to = |flushed: u64| {
+        let change = Change::SetFlushed {
+            keyspace: K,
+            part: 0,
+            flushed: SeqNo(flushed),
+        };
+        let mut after = Edit::of(change).apply(&before).unwrap();
+        check_version(&after).unwrap();
+        let part = &keyspace(&mut after).parts[0];
+        let of = |key: &[u8]| part.flushed_of(key).0;
+        (part.ahead.len(), [of(b"b"), of(b"c"), of(b"d"), of(b"e")])
+    };
+    assert_eq!(flushed_to(5), (2, [5, 7, 7, 9]));
+    assert_eq!(flushed_to(6), (2, [6, 7, 7, 9]));
+    assert_eq!(flushed_to(7), (1, [7, 7, 7, 9]));
+    assert_eq!(flushed_to(8), (1, [8, 8, 8, 9]));
+    assert_eq!(flushed_to(9), (0, [9, 9, 9, 9]));
 }
 
 #[test]

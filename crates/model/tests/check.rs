@@ -403,6 +403,36 @@ fn a_keyspace_is_cut_at_any_time_and_nothing_else_changes_with_it() {
     assert_eq!((of(b"g"), of(b"p")), (SeqNo(0), flushed));
     let moving = vec![cuts(&["g"]), remove(1)];
     refused(judge(&below, moving), Invariant::Shape);
+    let new = add(&below, L1, At::Newest, "#20[a..b]{seq=1}");
+    let moving = vec![counters(), cuts(&["g"]), new];
+    refused(judge(&below, moving), Invariant::Shape);
+}
+
+/// The newest runs of a part that is divided go into the first level, above all that it
+/// has. Elsewhere they would lie in a level that is made by other rules.
+#[test]
+fn a_cut_leaves_the_runs_of_levels_as_they_are() {
+    let before = picture::parse("L0.0: #9[a..c] | L1: #3[n..z] | L2: #2[a..z]").unwrap();
+    let cuts = thermocline_model::Cuts::new(vec![(*b"b").into()]).unwrap();
+    let edit = Edit::of(Change::SetCuts { keyspace: K, cuts });
+    let judged = |spoil: &dyn Fn(&mut Keyspace)| {
+        let mut after = edit.apply(&before).unwrap();
+        spoil(Arc::make_mut(after.keyspaces.get_mut(&K).unwrap()));
+        check_edit(&before, &edit, &after)
+    };
+    judged(&|k| assert_eq!(k.levels[0].runs.len(), 2)).unwrap();
+    refused(
+        judged(&|k| k.levels[0].runs[1].id = RunId(1)),
+        Invariant::Shape,
+    );
+    refused(judged(&|k| k.levels[0].runs.swap(0, 1)), Invariant::Shape);
+    refused(
+        judged(&|k| {
+            let run = k.levels[0].runs.remove(0);
+            k.levels[1].runs.insert(0, run);
+        }),
+        Invariant::Shape,
+    );
 }
 
 /// What a wrong recut would make of a version: the check does not go by how parts are

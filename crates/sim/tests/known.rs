@@ -3,7 +3,7 @@
 //! made small (`engine/tests/gap.rs`).
 
 use thermocline_sim::Tally;
-use thermocline_sim::harness::{corruption, decode, faults};
+use thermocline_sim::harness::{corruption, decode, faults, metamorphic};
 
 /// A log cut by damage, keyspaces flushed at different times: newer tables stood, older
 /// durable entries were gone, and no error.
@@ -122,4 +122,13 @@ fn seed_178_data_of_which_nothing_can_be_read() {
 #[test]
 fn seed_30479_a_seal_that_landed_on_what_it_sealed() {
     faults::run(30479, &mut Tally::default());
+}
+
+/// A range delete over several parts, of which one was not flushed as far as the others;
+/// the parts became one, the store was opened anew, the part was divided again. The whole range
+/// delete had been replayed, so that the new parts had in memory what they had in tables
+/// already, and no flush was lawful any more: writing came to an end.
+#[test]
+fn seed_4003940_a_range_delete_replayed_where_it_was_flushed() {
+    metamorphic::run(4_003_940, &mut Tally::default());
 }

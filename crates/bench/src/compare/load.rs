@@ -5,9 +5,9 @@ use super::CompareArgs;
 use super::places::Places;
 use crate::contender::{Contender, Layout};
 use crate::keys::text::fnv;
-use crate::limit::{Demand, Limit, limit, shares, table_shares};
+use crate::limit::{Demand, Limit, limit, shares, spread, table_shares};
+use crate::mix::Workload;
 use crate::mix::trace::Trace;
-use crate::mix::{Mix, Workload};
 
 /// The share of the data that is the default of memory.
 const MEMORY_SHARE: f64 = 0.08;
@@ -40,13 +40,12 @@ pub(super) struct Load {
 #[derive(Debug)]
 pub(super) struct Planned {
     pub workload: Workload,
-    record_bytes: f64,
     /// The weights of the records in the order of their keys, where known.
     weights: Option<Vec<f64>>,
     /// Whether the order of the weights is that of keys.
     in_key_order: bool,
-    /// Reads, updates and inserts per operation; `None` where there are scans.
-    demand: Option<[f64; 3]>,
+    /// Of an operation.
+    demand: Demand,
 }
 
 impl Load {
@@ -97,14 +96,19 @@ impl Planned {
         let demand = match &trace {
             Some(trace) => {
                 let [reads, writes] = trace.shares();
-                Some([reads, writes, 0.0])
+                Demand {
+                    reads,
+                    read_records: reads,
+                    updates: writes,
+                    inserts: 0.0,
+                    record_bytes,
+                }
             }
-            None => per_operation(&workload.mix),
+            None => demand(&workload, record_bytes),
         };
-        let weights = match (&trace, demand) {
-            (Some(trace), _) => Some(trace.weights()),
-            (None, Some(_)) => workload.weights(records),
-            (None, None) => None,
+        let weights = match &trace {
+            Some(trace) => Some(trace.weights()),
+            None => workload.weights(records),
         };
         let hashed = trace.is_none() && !workload.keys.clustered;
         let weights = weights.map(|weights| match hashed {
@@ -114,7 +118,6 @@ impl Planned {
         let planned = Planned {
             in_key_order: trace.is_none(),
             workload,
-            record_bytes,
             weights,
             demand,
         };
@@ -128,9 +131,9 @@ impl Planned {
         contender: &Contender,
         load: &Load,
     ) -> Option<Limit> {
-        let (weights, [reads, updates, inserts]) = (self.weights.as_ref()?, self.demand?);
+        let weights = self.weights.as_ref()?;
         let tiers = places.rates(contender.layout);
-        let records = |bytes: u64| (bytes as f64 / self.record_bytes) as u64;
+        let records = |bytes: u64| (bytes as f64 / self.demand.record_bytes) as u64;
         let mut rooms = vec![records(load.memory_bytes)];
         if contender.layout.is_tiered() {
             rooms.extend(load.fast_bytes.iter().map(|&bytes| records(bytes)));
@@ -140,27 +143,28 @@ impl Planned {
         let table = (fast / TABLES_OF_FAST_TIER).clamp(least, most);
         let by_table = (self.in_key_order && contender.layout == Layout::Tiers)
             .then(|| table_shares(weights, &rooms, records(table)));
-        let demand = Demand {
-            reads,
-            updates,
-            inserts,
-            record_bytes: self.record_bytes,
+        let requests = shares(weights, &rooms);
+        let read = match self.workload.mix.scan {
+            0 => requests.clone(),
+            _ => shares(&spread(weights, self.workload.scan_entries), &rooms),
         };
-        Some(limit(shares(weights, &rooms), by_table, demand, &tiers))
+        Some(limit(requests, &read, by_table, self.demand, &tiers))
     }
 }
 
-/// Reads, updates and inserts of a record per operation; `None` where there are
-/// scans, which have no limit.
-fn per_operation(mix: &Mix) -> Option<[f64; 3]> {
+/// What an operation of `workload` asks for, on average.
+fn demand(workload: &Workload, record_bytes: f64) -> Demand {
+    let mix = &workload.mix;
     let share = |percent: u32| f64::from(percent) / 100.0;
-    (mix.scan == 0).then(|| {
-        [
-            share(mix.read + mix.read_modify_write),
-            share(mix.update + mix.read_modify_write),
-            share(mix.insert),
-        ]
-    })
+    let reads = share(mix.read + mix.read_modify_write);
+    let [least, most] = workload.scan_entries.map(f64::from);
+    Demand {
+        reads: reads + share(mix.scan),
+        read_records: reads + share(mix.scan) * (least + most) / 2.0,
+        updates: share(mix.update + mix.read_modify_write),
+        inserts: share(mix.insert),
+        record_bytes,
+    }
 }
 
 /// The weights of records in the order of their hashed keys.

@@ -303,7 +303,7 @@ impl Stage {
             return Err(Failure::Usage("no engine or no workload".into()));
         };
         let setup = self.places.setup(args, contender, load)?;
-        Ok((setup, order(args, &load.workloads[0].workload, 0)))
+        Ok((setup, order(args, &load.workloads[0].workload, [0, 0])))
     }
 
     /// Runs all, one after the other.
@@ -326,8 +326,10 @@ impl Stage {
     }
 }
 
-/// The order to run `workload`.
-fn order(args: &CompareArgs, workload: &mix::Workload, repetition: u32) -> RunOrder {
+/// The order to run `workload`: in which repetition, and after how many others on the
+/// same store. What it draws depends on both: with the same keys in the same order as the
+/// one before, caches would have seen them all.
+fn order(args: &CompareArgs, workload: &mix::Workload, [repetition, others]: [u32; 2]) -> RunOrder {
     RunOrder {
         workload: workload.clone(),
         records: args.records(),
@@ -335,7 +337,7 @@ fn order(args: &CompareArgs, workload: &mix::Workload, repetition: u32) -> RunOr
         warmup_seconds: args.warmup(),
         seconds: args.seconds(),
         rate: args.rate,
-        seed: u64::from(repetition) + 1,
+        seed: (u64::from(repetition) << 16) + u64::from(others) + 1,
         load_only: false,
         keep_inserted: args.load_once,
         compressible: args.compressible / 100.0,
@@ -357,8 +359,8 @@ impl Runs<'_> {
         let setup = self.places.setup(self.args, contender, load)?;
         let task = Task::Compare(setup);
         let mut worker = Worker::start(contender.engine, task, self.places.rig())?;
-        for planned in &load.workloads {
-            let order = order(self.args, &planned.workload, repetition);
+        for (planned, others) in load.workloads.iter().zip(0..) {
+            let order = order(self.args, &planned.workload, [repetition, others]);
             let loaded = self.load_uncapped(&mut worker, &order);
             let name = &planned.workload.name;
             let done = loaded.and_then(|seconds| {

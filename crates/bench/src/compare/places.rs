@@ -235,6 +235,7 @@ fn of_rig(rig: &Rig) -> Vec<Place> {
             path: tier.path.clone(),
             rates: Some(Rates {
                 reads: tier.profile.random_read_iops as f64,
+                read_bytes: tier.profile.read_mb_s as f64 * 1e6,
                 writes: tier.profile.write_iops as f64,
                 written_bytes: tier.profile.write_mb_s as f64 * 1e6,
             }),

@@ -99,3 +99,18 @@ fn a_rate_that_is_not_reached_is_marked_and_a_run_without_work_too() {
     assert_eq!(marks(&open, &outcome(900)), ["rate not reached"]);
     assert_eq!(marks(&order(None, "ycsb-a"), &outcome(0)), ["nothing done"]);
 }
+
+/// B drew the keys of A once, and C those of B, all from the same seed: what a cache had
+/// kept of the one was asked for in the other, until that drew more keys than the one before.
+#[test]
+fn workloads_that_follow_each_other_draw_other_keys() {
+    let args = args("--workloads ycsb-b,ycsb-c");
+    let workloads = args.workloads().unwrap();
+    let seeds = (0..9).flat_map(|repetition| (0..9).map(move |others| [repetition, others]));
+    let mut seeds: Vec<u64> = seeds
+        .map(|at| super::order(&args, &workloads[0], at).seed)
+        .collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    assert_eq!(seeds.len(), 81);
+}

@@ -9,6 +9,8 @@ use crate::mix::parse;
 /// An engine that keeps everything in a map, and can be made to lose or mix up.
 struct Map {
     entries: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// The keys in the order in which they were put.
+    put: Mutex<Vec<Vec<u8>>>,
 }
 
 struct MapCursor<'a> {
@@ -25,12 +27,14 @@ impl Engine for Map {
     fn open(_: &[Home], _: &EngineOptions) -> Result<Self> {
         Ok(Map {
             entries: Mutex::default(),
+            put: Mutex::default(),
         })
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let mut entries = self.entries.lock().unwrap();
         entries.insert(key.to_vec(), value.to_vec());
+        self.put.lock().unwrap().push(key.to_vec());
         Ok(())
     }
 
@@ -201,6 +205,28 @@ fn a_store_is_loaded_again_only_when_it_must_be() {
     assert!(!loads("ycsb-d"));
     assert!(loads("ycsb-c"), "after inserts there are other records");
     assert!(loads("hyperdb-c"), "its keys are others");
+}
+
+/// Each thread loaded a stretch of its own once: the last record was put when the first
+/// thread was done with half of all, and "latest" meant something else than it says.
+#[test]
+fn records_are_loaded_in_their_order() {
+    let (mut driver, _directory) = driver();
+    let mut order = order("ycsb-c");
+    order.workload.keys.clustered = true;
+    order.records = 50_000;
+    order.load_only = true;
+    driver.run(&order).unwrap();
+    let put = driver.store.as_ref().unwrap().put.lock().unwrap();
+    assert_eq!(put.len(), 50_000);
+    let mut last = put[49_000..].to_vec();
+    let in_order = last.is_sorted();
+    last.sort();
+    let mut all = put.to_vec();
+    all.sort();
+    // A thread may be late with what it has taken, and with no more.
+    let late = last.iter().filter(|key| **key < all[48_000]).count();
+    assert!(late <= 32, "{late} late, in order: {in_order}");
 }
 
 #[test]

@@ -7,6 +7,10 @@
 //! - a read of a record that lies on a tier is one request there, so a tier's
 //!   requests a second over the share of the operations that read from it bound
 //!   the rate;
+//! - a scan is at least one request where its first record lies, and reads each of
+//!   its records once: a tier's requests, and its bandwidth of reading over the
+//!   bytes of records read there, bound the rate. Each bound has the placement that
+//!   is best for it, which need not be one and the same;
 //! - every write goes to the log on the first tier once, and a record that lives
 //!   on another tier is written there once; an inserted record pushes one out to
 //!   the last tier. So a tier's write bandwidth over these bytes bounds it too.
@@ -15,15 +19,15 @@
 //! does better than a fixed placement by frequency, for reads and for writes
 //! held back alike. A trace is taken for its frequencies: what a policy could
 //! gain by moving records as the trace goes on is not in its limit, and neither
-//! are a moving hot set's moves. The processor is not a part of the limit.
-//! Scans have none here: how many requests one needs depends on a layout that
-//! the placement of single records does not know.
+//! are a moving hot set's moves. The processor is not a part of the limit. That of
+//! scans is out of reach by more than others: neighbours that lie on several tiers
+//! cost a request on each, which it leaves out.
 
 use serde::{Deserialize, Serialize};
 
 mod place;
 
-pub(crate) use place::{shares, table_shares};
+pub(crate) use place::{shares, spread, table_shares};
 
 /// A request of up to this many bytes counts as one.
 const REQUEST_BYTES_MAX: f64 = 1_048_576.0;
@@ -33,6 +37,8 @@ const REQUEST_BYTES_MAX: f64 = 1_048_576.0;
 pub(crate) struct Rates {
     /// Random reads a second.
     pub reads: f64,
+    /// Bytes read a second.
+    pub read_bytes: f64,
     /// Writes a second.
     pub writes: f64,
     /// Bytes written a second.
@@ -42,8 +48,10 @@ pub(crate) struct Rates {
 /// What a workload asks for, per operation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Demand {
-    /// Records read.
+    /// Reads, and scans, which begin with one.
     pub reads: f64,
+    /// Records read, those of scans included.
+    pub read_records: f64,
     /// Records written that existed.
     pub updates: f64,
     /// Records written that did not.
@@ -66,9 +74,11 @@ pub(crate) struct Limit {
     pub bound_by: Option<String>,
 }
 
-/// The limit, from the shares of memory and of every tier.
+/// The limit, from the shares of memory and of every tier: those of requests (reads,
+/// updates and the first records of scans), and those of all records read.
 pub(crate) fn limit(
     shares: Vec<f64>,
+    read_shares: &[f64],
     table_shares: Option<Vec<f64>>,
     demand: Demand,
     tiers: &[(String, Option<Rates>)],
@@ -89,6 +99,11 @@ pub(crate) fn limit(
             rates.reads,
             demand.reads * share,
             format!("reads of {name}"),
+        );
+        bound(
+            rates.read_bytes,
+            demand.read_records * demand.record_bytes * read_shares[index + 1],
+            format!("bytes read of {name}"),
         );
         let mut records = if index == 0 {
             demand.updates + demand.inserts
@@ -121,6 +136,7 @@ mod tests {
     fn tier(name: &str, reads: f64, mb_s: f64) -> (String, Option<Rates>) {
         let rates = Rates {
             reads,
+            read_bytes: 1e12,
             writes: 1000.0,
             written_bytes: mb_s * 1e6,
         };
@@ -129,18 +145,23 @@ mod tests {
 
     const READS: Demand = Demand {
         reads: 1.0,
+        read_records: 1.0,
         updates: 0.0,
         inserts: 0.0,
         record_bytes: 1000.0,
     };
 
+    fn limit(shares: Vec<f64>, demand: Demand, tiers: &[(String, Option<Rates>)]) -> Limit {
+        super::limit(shares.clone(), &shares, None, demand, tiers)
+    }
+
     #[test]
     fn a_slow_tier_bounds_reads_by_its_share() {
         let tiers = [tier("fast", 10_000.0, 400.0), tier("slow", 60.0, 100.0)];
-        let limit = limit(vec![0.5, 0.49, 0.01], None, READS, &tiers);
+        let limit = limit(vec![0.5, 0.49, 0.01], READS, &tiers);
         assert!((limit.per_second.unwrap() - 6000.0).abs() < 1e-6);
         assert_eq!(limit.bound_by.as_deref(), Some("reads of slow"));
-        let all = super::limit(vec![0.5, 0.5, 0.0], None, READS, &tiers);
+        let all = super::tests::limit(vec![0.5, 0.5, 0.0], READS, &tiers);
         assert_eq!(all.per_second, Some(20_000.0));
     }
 
@@ -149,12 +170,13 @@ mod tests {
         let tiers = [tier("fast", 1e9, 400.0), tier("slow", 1e9, 100.0)];
         let writes = Demand {
             reads: 0.0,
+            read_records: 0.0,
             updates: 1.0,
             ..READS
         };
-        let cold = limit(vec![0.1, 0.4, 0.5], None, writes, &tiers);
+        let cold = limit(vec![0.1, 0.4, 0.5], writes, &tiers);
         assert_eq!(cold.per_second, Some(200_000.0));
-        let hot = limit(vec![0.5, 0.4, 0.1], None, writes, &tiers);
+        let hot = limit(vec![0.5, 0.4, 0.1], writes, &tiers);
         assert_eq!(hot.per_second, Some(400_000.0));
         assert_eq!(hot.bound_by.as_deref(), Some("writes of fast"));
         let inserts = Demand {
@@ -162,8 +184,27 @@ mod tests {
             inserts: 1.0,
             ..writes
         };
-        let pushed = limit(vec![0.5, 0.5, 0.0], None, inserts, &tiers);
+        let pushed = limit(vec![0.5, 0.5, 0.0], inserts, &tiers);
         assert_eq!(pushed.per_second, Some(100_000.0));
+    }
+
+    #[test]
+    fn a_scan_is_one_request_at_least_and_all_of_its_bytes() {
+        let mut slow = tier("slow", 60.0, 100.0);
+        slow.1.as_mut().unwrap().read_bytes = 1.5e6;
+        let tiers = [slow];
+        let scans = |records: f64| Demand {
+            read_records: records,
+            ..READS
+        };
+        let of =
+            |records| super::limit(vec![0.5, 0.5], &[0.25, 0.75], None, scans(records), &tiers);
+        // 60 requests a second, of which every second scan needs one.
+        assert_eq!(of(10.0).per_second, Some(120.0));
+        assert_eq!(of(10.0).bound_by.as_deref(), Some("reads of slow"));
+        // 75 records of 1,000 bytes a scan, at 1.5 MB/s.
+        assert_eq!(of(100.0).per_second, Some(20.0));
+        assert_eq!(of(100.0).bound_by.as_deref(), Some("bytes read of slow"));
     }
 
     #[test]
@@ -174,17 +215,18 @@ mod tests {
         }
         let writes = Demand {
             reads: 0.0,
+            read_records: 0.0,
             updates: 1.0,
             ..READS
         };
-        let limit = limit(vec![0.0, 1.0], None, writes, &[slow]);
+        let limit = limit(vec![0.0, 1.0], writes, &[slow]);
         assert_eq!(limit.per_second, Some(60.0 * REQUEST_BYTES_MAX / 1000.0));
     }
 
     #[test]
     fn without_known_devices_only_the_shares_stand() {
         let tiers = [("fast".to_string(), None), ("slow".to_string(), None)];
-        let limit = limit(vec![0.5, 0.4, 0.1], None, READS, &tiers);
+        let limit = limit(vec![0.5, 0.4, 0.1], READS, &tiers);
         assert_eq!((limit.per_second, limit.bound_by), (None, None));
     }
 }

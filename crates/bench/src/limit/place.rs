@@ -32,6 +32,26 @@ pub(crate) fn table_shares(weights: &[f64], rooms: &[u64], records_per_table: u6
     all
 }
 
+/// The weights of records read, if reads begin with `weights` (in the order of keys)
+/// and each goes on over neighbours, to a number of records drawn evenly from
+/// `entries`, both included. They have the same sum, but for what would be read
+/// behind the last record.
+pub(crate) fn spread(weights: &[f64], entries: [u32; 2]) -> Vec<f64> {
+    let [least, most] = entries.map(|count| count.max(1) as usize);
+    // How likely a read goes on to the record that is so many behind its first.
+    let lengths = (most - least.min(most) + 1) as f64;
+    let reaches: Vec<f64> = (0..most)
+        .map(|behind| (most - behind.max(least - 1)) as f64 / lengths)
+        .collect();
+    let mean: f64 = reaches.iter().sum();
+    let of = |at: usize| {
+        let from = weights[..=at].iter().rev();
+        let read: f64 = from.zip(&reaches).map(|(w, reach)| w * reach).sum();
+        read / mean
+    };
+    (0..weights.len()).map(of).collect()
+}
+
 fn split(sorted: &[f64], rooms: &[u64]) -> Vec<f64> {
     let mut start = 0;
     let mut shares = Vec::new();
@@ -117,6 +137,33 @@ mod tests {
             let least = brute(&tables, [0, fast / 3]);
             assert!((found[2] - least).abs() < 1e-9);
             assert!((found.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn records_that_scans_read_are_those_counted_one_by_one() {
+        let mut dice = Dice::new(14);
+        for [least, most] in [[1, 1], [3, 3], [1, 4], [2, 5]] {
+            let weights = random(20, &mut dice);
+            let mut counted = [0.0; 20];
+            let mut records = 0.0;
+            for (first, weight) in weights.iter().enumerate() {
+                for length in least..=most {
+                    for at in first..first + length {
+                        if let Some(count) = counted.get_mut(at) {
+                            *count += weight;
+                        }
+                        records += weight;
+                    }
+                }
+            }
+            let found = spread(&weights, [least as u32, most as u32]);
+            for (counted, found) in counted.iter().zip(&found) {
+                assert!(
+                    (counted / records - found).abs() < 1e-9,
+                    "{least} to {most}"
+                );
+            }
         }
     }
 

@@ -25,7 +25,7 @@ mod timing;
 
 pub(crate) use data::KeyKind;
 use loops::{Direction, Runner};
-pub(crate) use timing::{Tally, run_threads, share};
+pub(crate) use timing::{Tally, run_threads};
 
 /// What is measured. The order is the order in which rows run.
 #[derive(

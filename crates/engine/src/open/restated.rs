@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use thermocline_model::key::{Kind, Prefix, SeqNo};
+use thermocline_model::key::{Prefix, SeqNo};
 use thermocline_model::version::{Keyspace, KeyspaceId};
 
 use crate::batch::Operation;
@@ -74,24 +74,15 @@ impl Engine {
             let parts = view.parts.iter().map(part).collect();
             ReadView::new(Arc::clone(&view.cuts), parts, Arc::clone(&view.tree))
         });
-        let (kind, key, value) = (operation.kind, operation.key, operation.value);
-        let wanted = |part: usize| {
-            let part = keyspace.parts.get(part);
-            part.is_some_and(|p| match kind {
-                Kind::RangeDelete => seq > p.flushed,
-                _ => seq > p.flushed_of(key),
-            })
-        };
         let view: &ReadView = view;
-        crate::write::apply(&self.lookup, view, seq, kind, key, value, &|part| {
+        super::each_not_flushed(keyspace, operation, seq, |part, key, value| {
             let memtable: &LiveMemtable = &view.parts[part].active;
-            wanted(part).then(|| {
-                memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
-                memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
-                memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
-                memtable.restated_upto.fetch_max(own.0, Ordering::AcqRel);
-                memtable
-            })
+            memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
+            memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
+            memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
+            memtable.restated_upto.fetch_max(own.0, Ordering::AcqRel);
+            let taker = |at| (at == part).then_some(memtable);
+            crate::write::apply(&self.lookup, view, seq, operation.kind, key, value, &taker);
         });
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::version::manifest::{
     CURRENT, Header, Manifest, Part, check_closing_note, claimed_number, current, file_name, noted,
     parts, read,
 };
-use crate::version::remains::remains;
+use crate::version::remains::{remains, was_in_force};
 
 const NUMBER: u64 = 7;
 const STORE: u128 = 0x0123_4567_89ab_cdef_fedc_ba98_7654_3210;
@@ -269,6 +269,32 @@ fn a_manifest_of_a_header_alone_has_a_gap_from_the_start() {
     assert!(!found.is_edit_last);
     let error = read(&Environment::real(), directory.path(), NUMBER).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
+}
+
+#[test]
+fn a_manifest_was_in_force_if_it_is_settled_or_has_an_edit_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let was = || was_in_force(&Environment::real(), path, NUMBER).unwrap();
+    let mut manifest = create(path, false);
+    assert!(!was());
+    manifest.append(&reached(300)).unwrap();
+    assert!(was());
+    manifest.append(&reached(400)).unwrap();
+    assert!(was());
+    drop(create(path, true));
+    assert!(was());
+    // As far as it can be read: without what settles it, and with one of three edits.
+    let (mut bytes, offsets) = tiny(path);
+    for at in [offsets[2], offsets[3], offsets[4]] {
+        assert!(was());
+        bytes[at] ^= 1;
+        put_back(path, &bytes);
+    }
+    assert!(!was());
+    bytes[offsets[1]] ^= 1;
+    put_back(path, &bytes);
+    assert!(!was());
 }
 
 #[test]
