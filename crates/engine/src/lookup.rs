@@ -24,8 +24,8 @@ use crate::store::Clock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::RunTables;
 
-/// Memtables and filters that a read of a part may have to ask, from which on an index
-/// is faster. Measured: see docs/papers/nova.md.
+/// Memtables and filters that a read of a part may have to ask, from which on the index is
+/// used. A guess: that it gains with 64 is measured (docs/papers/nova.md), where it begins to is not.
 pub(crate) const PLACES_MIN: usize = 12;
 
 /// Of so many uses one is timed.

@@ -98,8 +98,8 @@ impl Workload {
         acts.push(Act::Open(Room::Plenty));
         hot(&mut acts, 20, 1, 16);
         acts.push(Act::Flush);
+        // Opened again only once: see `Workload::parts`.
         hot(&mut acts, 14, 8, 16);
-        acts.push(Act::Open(Room::Plenty));
         hot(&mut acts, 2, 6, 8);
         Workload {
             name: "hot",
