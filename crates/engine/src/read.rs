@@ -12,7 +12,7 @@ use thermocline_model::key::{Kind, SeqNo};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::check_key;
-use crate::engine::{Engine, PartView, ReadView, Space};
+use crate::engine::{Engine, LiveMemtable, PartView, ReadView, Space};
 use crate::error::Result;
 use crate::memory::MemValue;
 use crate::slice::Slice;
@@ -189,6 +189,23 @@ impl Engine {
 
 type MemoryHit = (SeqNo, Kind, MemValue);
 
+/// The newest entry of `key` in a memtable. `cover` becomes the newest delete of a range that it
+/// may lie in.
+#[inline(always)]
+fn entry_in(
+    memtable: &LiveMemtable,
+    key: &[u8],
+    hash: u64,
+    snapshot: SeqNo,
+    cover: &mut SeqNo,
+) -> Option<MemoryHit> {
+    let memtable = &memtable.table;
+    if let Some(seq) = memtable.cover(key, snapshot) {
+        *cover = seq.max(*cover);
+    }
+    memtable.get_pinned(key, hash, snapshot)
+}
+
 /// The newest entry of `key` in the memtables of a part, without the first `passed_over`: the first
 /// that is met. `cover` becomes the newest delete of a range that it may lie in.
 #[inline(always)]
@@ -204,12 +221,9 @@ fn newest_by_place(
     let sealed = passed_over.saturating_sub(1).min(part.sealed.len());
     let active = (passed_over == 0).then_some(&part.active);
     for memtable in active.into_iter().chain(&part.sealed[sealed..]) {
-        let memtable = &memtable.table;
-        if let Some(seq) = memtable.cover(key, snapshot) {
-            *cover = seq.max(*cover);
-        }
-        if let Some(hit) = memtable.get_pinned(key, hash, snapshot) {
-            return Some(hit);
+        let hit = entry_in(memtable, key, hash, snapshot, cover);
+        if hit.is_some() {
+            return hit;
         }
     }
     None
@@ -227,11 +241,7 @@ fn newest_by_number(
 ) -> Option<MemoryHit> {
     let mut newest: Option<MemoryHit> = None;
     for memtable in part.memtables() {
-        let memtable = &memtable.table;
-        if let Some(seq) = memtable.cover(key, snapshot) {
-            *cover = seq.max(*cover);
-        }
-        let hit = memtable.get_pinned(key, hash, snapshot);
+        let hit = entry_in(memtable, key, hash, snapshot, cover);
         newest = hit.into_iter().chain(newest).max_by_key(|(seq, ..)| *seq);
     }
     newest

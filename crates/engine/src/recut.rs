@@ -32,6 +32,8 @@ use crate::merge::{MergeCursor, Source};
 use crate::write::likely_prefix;
 
 mod moving;
+#[cfg(test)]
+mod tests;
 
 /// Entries that each part must have at least when cuts are made.
 const PART_ENTRIES_MIN: usize = 4;
@@ -205,6 +207,3 @@ fn copy(from: &LiveMemtable, to: &[Arc<LiveMemtable>], cuts: &Cuts) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -315,8 +315,9 @@ fn the_keys_of_all_memtables_that_take_a_parts_writes_are_counted() {
     assert_eq!(scene.active_few, None);
 }
 
-/// A flush of a part that kept its place could end while the cuts of others moved. The view from before was
-/// then put back for it, with the memtables that were flushed already.
+/// A flush of a part that kept its place could end while the cuts of others moved. What had been
+/// seen of it before was then put back, with the memtables that were flushed already: they
+/// would have been flushed again, which the one door refuses, and writing would have ended.
 #[test]
 fn a_flush_that_ends_while_the_cuts_of_other_parts_move_is_not_undone() {
     let directory = tempfile::tempdir().unwrap();
