@@ -21,8 +21,8 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
         }
         if workload.name == "hot" {
             for job in ["fold", "recut", "flush older-generation"] {
-                let done = history.done.iter().filter(|d| d.starts_with(job));
-                assert!(done.count() > 2, "{job}");
+                let mut done = history.done.iter();
+                assert!(done.any(|d| d.starts_with(job)), "{job}");
             }
         }
         done.extend(history.done);
