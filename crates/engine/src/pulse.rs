@@ -48,6 +48,9 @@ pub struct Pulse {
     pub scans: u64,
     /// Writes.
     pub writes: u64,
+    /// Microseconds that writers were slowed or waited because the background fell
+    /// behind, all writers together.
+    pub stall_us: u64,
     /// Merges, and the bytes that they wrote.
     pub merges: u64,
     /// See `merges`.
@@ -113,6 +116,7 @@ impl Pulse {
             misses: stats.misses,
             scans: stats.scans,
             writes: stats.writes,
+            stall_us: stats.stall_us,
             merges: stats.merges,
             merged_bytes: stats.merge_out_bytes,
             migrations: stats.cost.migrations,
@@ -147,13 +151,14 @@ impl Pulse {
         delta
     }
 
-    fn counts(&mut self) -> [&mut u64; 11] {
+    fn counts(&mut self) -> [&mut u64; 12] {
         [
             &mut self.memtable_hits,
             &mut self.cached_hits,
             &mut self.misses,
             &mut self.scans,
             &mut self.writes,
+            &mut self.stall_us,
             &mut self.merges,
             &mut self.merged_bytes,
             &mut self.migrations,

@@ -5,7 +5,7 @@ use super::CompareArgs;
 use super::places::Places;
 use crate::contender::{Contender, Layout};
 use crate::keys::text::fnv;
-use crate::limit::{Demand, Limit, limit, shares, spread, table_shares};
+use crate::limit::{Demand, Limit, bound, shares, spread, table_shares};
 use crate::mix::Workload;
 use crate::mix::trace::Trace;
 
@@ -138,17 +138,23 @@ impl Planned {
         if contender.layout.is_tiered() {
             rooms.extend(load.fast_bytes.iter().map(|&bytes| records(bytes)));
         }
+        let read = match self.workload.mix.scan {
+            0 => None,
+            _ => Some(spread(weights, self.workload.scan_entries)),
+        };
+        let of = |place: &dyn Fn(&[f64]) -> Vec<f64>| {
+            let requests = place(weights);
+            let read = read.as_deref().map_or_else(|| requests.clone(), place);
+            bound(requests, &read, self.demand, &tiers)
+        };
         let fast = load.fast_bytes.first().copied().unwrap_or(0);
         let [least, most] = TABLE_BYTES;
-        let table = (fast / TABLES_OF_FAST_TIER).clamp(least, most);
-        let by_table = (self.in_key_order && contender.layout == Layout::Tiers)
-            .then(|| table_shares(weights, &rooms, records(table)));
-        let requests = shares(weights, &rooms);
-        let read = match self.workload.mix.scan {
-            0 => requests.clone(),
-            _ => shares(&spread(weights, self.workload.scan_entries), &rooms),
-        };
-        Some(limit(requests, &read, by_table, self.demand, &tiers))
+        let table = records((fast / TABLES_OF_FAST_TIER).clamp(least, most));
+        let by_table = self.in_key_order && contender.layout == Layout::Tiers;
+        Some(Limit {
+            by_record: of(&|weights| shares(weights, &rooms)),
+            by_table: by_table.then(|| of(&|weights| table_shares(weights, &rooms, table))),
+        })
     }
 }
 

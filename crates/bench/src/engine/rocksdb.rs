@@ -320,19 +320,9 @@ impl Engine for Rocksdb {
     }
 
     fn counted(&self) -> Result<Vec<Counted>> {
-        // SAFETY: the name is a C string; the answer is null or a C string of
-        // ours to free.
-        let text = unsafe {
-            let value =
-                rocksdb_property_value(self.db, c"rocksdb.cfstats-no-file-histogram".as_ptr());
-            if value.is_null() {
-                return Err("the statistics of rocksdb are not known".into());
-            }
-            let text = CStr::from_ptr(value).to_string_lossy().into_owned();
-            rocksdb_free(value.cast());
-            text
-        };
-        Ok(stats::counted(&text))
+        let mut counted = stats::counted(&self.text(c"rocksdb.cfstats-no-file-histogram")?);
+        counted.extend(stats::stalled(&self.text(c"rocksdb.dbstats")?));
+        Ok(counted)
     }
 }
 
@@ -364,6 +354,21 @@ impl Drop for Paths {
 }
 
 impl Rocksdb {
+    /// A property that is text.
+    fn text(&self, name: &CStr) -> Result<String> {
+        // SAFETY: the name is a C string; the answer is null or a C string of
+        // ours to free.
+        unsafe {
+            let value = rocksdb_property_value(self.db, name.as_ptr());
+            if value.is_null() {
+                return Err("the statistics of rocksdb are not known".into());
+            }
+            let text = CStr::from_ptr(value).to_string_lossy().into_owned();
+            rocksdb_free(value.cast());
+            Ok(text)
+        }
+    }
+
     /// An integer property by its C name.
     fn property(&self, name: *const c_char) -> Result<u64> {
         let mut value = 0;

@@ -1,4 +1,5 @@
 //! The limit: what no engine can exceed on these devices with these fast bytes.
+//! That of whole tables, whose grain is one, stands beside that of records.
 //!
 //! It is that of an all-knowing placement of single records: the most used ones
 //! in memory, the next on the fast tier, and so on, with no overhead and nothing
@@ -60,33 +61,40 @@ pub(crate) struct Demand {
     pub record_bytes: f64,
 }
 
-/// The limit of one workload on one set of tiers.
+/// The limits of one workload on one set of tiers.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub(crate) struct Limit {
+    /// Where single records are placed.
+    pub by_record: Bound,
+    /// Where single records are in memory, but tiers have whole tables of
+    /// neighbours, if the order of keys is known.
+    pub by_table: Option<Bound>,
+}
+
+/// What one way of placing records gives at best.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub(crate) struct Bound {
     /// Share of the accesses to records in memory, and on each tier, fast to
     /// slow.
     pub shares: Vec<f64>,
-    /// The same where whole tables are placed, if it was computed.
-    pub table_shares: Option<Vec<f64>>,
     /// Operations a second, where the devices are known.
     pub per_second: Option<f64>,
     /// What bounds it.
     pub bound_by: Option<String>,
 }
 
-/// The limit, from the shares of memory and of every tier: those of requests (reads,
+/// The bound, from the shares of memory and of every tier: those of requests (reads,
 /// updates and the first records of scans), and those of all records read.
-pub(crate) fn limit(
+pub(crate) fn bound(
     shares: Vec<f64>,
     read_shares: &[f64],
-    table_shares: Option<Vec<f64>>,
     demand: Demand,
     tiers: &[(String, Option<Rates>)],
-) -> Limit {
+) -> Bound {
     let mut best: Option<(f64, String)> = None;
-    let mut bound = |capacity: f64, per_operation: f64, words: String| {
+    let mut least = |capacity: f64, per_operation: f64, words: String| {
         let rate = capacity / per_operation;
-        if per_operation > 0.0 && best.as_ref().is_none_or(|(least, _)| rate < *least) {
+        if per_operation > 0.0 && best.as_ref().is_none_or(|(known, _)| rate < *known) {
             best = Some((rate, words));
         }
     };
@@ -95,12 +103,12 @@ pub(crate) fn limit(
             continue;
         };
         let share = shares[index + 1];
-        bound(
+        least(
             rates.reads,
             demand.reads * share,
             format!("reads of {name}"),
         );
-        bound(
+        least(
             rates.read_bytes,
             demand.read_records * demand.record_bytes * read_shares[index + 1],
             format!("bytes read of {name}"),
@@ -114,16 +122,15 @@ pub(crate) fn limit(
             records += demand.inserts;
         }
         let bytes = rates.written_bytes.min(rates.writes * REQUEST_BYTES_MAX);
-        bound(
+        least(
             bytes,
             records * demand.record_bytes,
             format!("writes of {name}"),
         );
     }
     let (per_second, bound_by) = best.unzip();
-    Limit {
+    Bound {
         shares,
-        table_shares,
         per_second,
         bound_by,
     }
@@ -151,8 +158,8 @@ mod tests {
         record_bytes: 1000.0,
     };
 
-    fn limit(shares: Vec<f64>, demand: Demand, tiers: &[(String, Option<Rates>)]) -> Limit {
-        super::limit(shares.clone(), &shares, None, demand, tiers)
+    fn limit(shares: Vec<f64>, demand: Demand, tiers: &[(String, Option<Rates>)]) -> Bound {
+        bound(shares.clone(), &shares, demand, tiers)
     }
 
     #[test]
@@ -197,8 +204,7 @@ mod tests {
             read_records: records,
             ..READS
         };
-        let of =
-            |records| super::limit(vec![0.5, 0.5], &[0.25, 0.75], None, scans(records), &tiers);
+        let of = |records| bound(vec![0.5, 0.5], &[0.25, 0.75], scans(records), &tiers);
         // 60 requests a second, of which every second scan needs one.
         assert_eq!(of(10.0).per_second, Some(120.0));
         assert_eq!(of(10.0).bound_by.as_deref(), Some("reads of slow"));

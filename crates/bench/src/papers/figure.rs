@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::exists;
-use crate::report::compare::Measured;
+use crate::report::compare::{CLASSES, Measured};
 use crate::report::table::Table;
 
 /// A table or figure.
@@ -83,6 +83,10 @@ pub(super) enum Number {
     MemoryPeak,
     /// USD for each GB and month.
     Price,
+    /// The share of the time that writers spent slowed or stopped by the engine.
+    Stalled,
+    /// The 99th percentile of a class of operations, in nanoseconds.
+    High(&'static str),
 }
 
 impl Number {
@@ -130,6 +134,15 @@ impl Number {
             Number::Price => {
                 let bytes: u64 = outcome.homes.iter().map(|home| home.bytes).sum();
                 Some(run.price()? / (bytes as f64 / 1e9))
+            }
+            Number::Stalled => {
+                let clients = f64::from(run.order.clients.max(1));
+                let seconds = run.order.warmup_seconds + outcome.seconds;
+                Some(counted("stall us")? / 1e6 / seconds / clients)
+            }
+            Number::High(class) => {
+                let class = CLASSES.iter().position(|name| *name == class)?;
+                outcome.latency_ns[class].map(|latency| latency[1] as f64)
             }
         }
     }

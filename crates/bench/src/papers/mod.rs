@@ -3,7 +3,7 @@
 //! our ratio beside the paper's.
 //!
 //! [`figure`] says what a figure is: lines of `compare` or targets that change, and the
-//! numbers made of their results. [`logstore`], [`mutant`] and [`others`] list
+//! numbers made of their results. [`logstore`], [`mutant`], [`nova`] and [`others`] list
 //! them, [`compared`], [`targets`] and [`predicted`] run them. What needs a preset that does
 //! not exist says so; the rest of the figure runs. The paper's numbers are those of its text and
 //! tables: of what stands in a plot alone there is none.
@@ -21,6 +21,7 @@ mod compared;
 mod figure;
 mod logstore;
 mod mutant;
+mod nova;
 mod others;
 mod predicted;
 mod targets;
@@ -86,7 +87,12 @@ const RECORDS_MIN: u64 = 200;
 
 /// All figures, paper by paper.
 fn figures() -> impl Iterator<Item = &'static Figure> {
-    let papers = [logstore::FIGURES, mutant::FIGURES, others::FIGURES];
+    let papers = [
+        logstore::FIGURES,
+        mutant::FIGURES,
+        nova::FIGURES,
+        others::FIGURES,
+    ];
     papers.into_iter().flatten()
 }
 

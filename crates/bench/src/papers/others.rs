@@ -1,4 +1,4 @@
-//! OHDB, Nova-LSM and HyperDB: what their baselines do, and what waits for their
+//! OHDB and HyperDB: what their baselines do, and what waits for their
 //! presets. HyperLevelDB and RocksDB are our `leveled`, OHDB-L0P our `ohdb`.
 
 use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, RowPlan, number};
@@ -182,38 +182,6 @@ pub(super) const FIGURES: &[Figure] = &[
                     Some(Cell(1, 0, 0)),
                     Paper::Number(0.50),
                     "table V: 777 / 1,547",
-                ),
-            ],
-        },
-    },
-    Figure {
-        name: "nova-fig-12",
-        says: "one node beside LevelDB, with skew and without",
-        records: 10_000_000,
-        record_bytes: 1044,
-        scale: 100,
-        how: How::Compared {
-            lines: &[Line {
-                engines: &["nova", "leveled/all-fast"],
-                workloads: &["nova-rw50", "nova-sw50"],
-                ..LINE
-            }],
-            rows: &[
-                number(
-                    "RW50, Nova over LevelDB",
-                    Number::Rate,
-                    Cell(0, 0, 0),
-                    Some(Cell(0, 1, 0)),
-                    Paper::Number(34.0),
-                    "8.3",
-                ),
-                number(
-                    "SW50, Nova over LevelDB",
-                    Number::Rate,
-                    Cell(0, 0, 1),
-                    Some(Cell(0, 1, 1)),
-                    Paper::Number(105.0),
-                    "8.3",
                 ),
             ],
         },

@@ -10,12 +10,12 @@ use super::table::Table;
 use super::{Spread, grouped};
 use crate::drive::{HomeUse, RunOrder, RunOutcome};
 use crate::engine::Result;
-use crate::limit::Limit;
+use crate::limit::{Bound, Limit};
 
 pub(super) const MIB: f64 = 1_048_576.0;
 
 /// The classes of operations, as in [`RunOutcome::counts`].
-pub(super) const CLASSES: [&str; 3] = ["reads", "writes", "scans"];
+pub(crate) const CLASSES: [&str; 3] = ["reads", "writes", "scans"];
 
 /// One run of one workload on one contender.
 #[derive(Clone, Serialize, Debug)]
@@ -64,9 +64,15 @@ impl Measured {
         )
     }
 
-    /// Measured rate over the limit.
+    /// Measured rate over the limit of records.
     pub(super) fn of_limit(&self) -> Option<f64> {
-        Some(self.per_second() / self.limit.as_ref()?.per_second?)
+        Some(self.per_second() / self.limit.as_ref()?.by_record.per_second?)
+    }
+
+    /// Measured rate over the limit of whole tables.
+    pub(super) fn of_table_limit(&self) -> Option<f64> {
+        let tables = self.limit.as_ref()?.by_table.as_ref()?;
+        Some(self.per_second() / tables.per_second?)
     }
 
     /// Bytes written to all devices, until merges were done, for each byte that
@@ -113,6 +119,7 @@ struct Line<'a> {
     measured: &'a Measured,
     per_second: f64,
     of_limit: Option<f64>,
+    of_table_limit: Option<f64>,
     write_amplification: Option<f64>,
     read_amplification: Option<f64>,
     space_amplification: Option<f64>,
@@ -142,6 +149,7 @@ impl Lines {
             measured,
             per_second: measured.per_second(),
             of_limit: measured.of_limit(),
+            of_table_limit: measured.of_table_limit(),
             write_amplification: measured.write_amplification(),
             read_amplification: measured.read_amplification(),
             space_amplification: measured.space_amplification(),
@@ -200,7 +208,9 @@ impl<'a> Rows<'a> {
             all.any(|m| m.outcome.latency_ns[class].is_some())
         };
         let classes: Vec<usize> = (0..CLASSES.len()).filter(|&class| seen(class)).collect();
-        let mut titles = vec!["engine".into(), "ops/s".into(), "of limit".into()];
+        let mut titles = ["engine", "ops/s", "of limit", "of tables' limit"]
+            .map(String::from)
+            .to_vec();
         titles.extend(
             classes
                 .iter()
@@ -210,11 +220,15 @@ impl<'a> Rows<'a> {
         let mut table = Table::new(titles);
         for (name, runs) in &self.0 {
             let rate = spread(runs, |m| Some(m.per_second()));
-            let limit = spread(runs, Measured::of_limit);
+            let of = |limit: fn(&Measured) -> Option<f64>| {
+                let share = spread(runs, limit);
+                share.map_or_else(String::new, |share| format!("{:.2}", share.median))
+            };
             let mut line = vec![
                 (*name).to_string(),
                 rate.map_or_else(String::new, |rate| rate.rate()),
-                limit.map_or_else(String::new, |limit| format!("{:.2}", limit.median)),
+                of(Measured::of_limit),
+                of(Measured::of_table_limit),
             ];
             line.extend(classes.iter().map(|&class| latency(runs, class)));
             let marks = distinct(runs.iter().flat_map(|m| m.marks.iter().map(String::as_str)));
@@ -351,24 +365,23 @@ impl<'a> Rows<'a> {
 }
 
 fn limit_words(limit: &Limit) -> String {
-    let percent = |shares: &[f64]| {
-        let words: Vec<String> = shares
-            .iter()
-            .map(|share| format!("{:.2}", share * 100.0))
-            .collect();
-        words.join(" / ")
-    };
-    let rate = match (limit.per_second, &limit.bound_by) {
+    let tables = limit.by_table.as_ref();
+    let tables = tables.map_or_else(String::new, |tables| {
+        format!("; placing whole tables: {}", bound_words(tables))
+    });
+    format!("{}{tables}", bound_words(&limit.by_record))
+}
+
+fn bound_words(bound: &Bound) -> String {
+    let shares = bound.shares.iter();
+    let shares: Vec<String> = shares.map(|s| format!("{:.2}", s * 100.0)).collect();
+    let rate = match (bound.per_second, &bound.bound_by) {
         (Some(rate), Some(by)) => format!("{}/s, by {by}", grouped(rate)),
         _ => "unknown devices".to_string(),
     };
-    let tables = limit.table_shares.as_ref();
-    let tables = tables.map_or_else(String::new, |shares| {
-        format!(" (placing whole tables: {})", percent(shares))
-    });
     format!(
-        "{rate}; % of accesses to records in memory and on each tier at best: {}{tables}",
-        percent(&limit.shares)
+        "{rate} (% of accesses to records in memory and on each tier at best: {})",
+        shares.join(" / ")
     )
 }
 
@@ -456,10 +469,16 @@ pub(super) mod tests {
                 ..RunOutcome::default()
             },
             limit: Some(Limit {
-                shares: vec![0.5, 0.25, 0.25],
-                table_shares: None,
-                per_second: Some(1000.0),
-                bound_by: Some("reads of slow".to_string()),
+                by_record: Bound {
+                    shares: vec![0.5, 0.25, 0.25],
+                    per_second: Some(1000.0),
+                    bound_by: Some("reads of slow".to_string()),
+                },
+                by_table: Some(Bound {
+                    shares: vec![0.4, 0.25, 0.35],
+                    per_second: Some(800.0),
+                    bound_by: Some("reads of slow".to_string()),
+                }),
             }),
         }
     }
@@ -497,6 +516,7 @@ pub(super) mod tests {
         let text = tables(&runs);
         assert!(text.contains("500 (100-1,000)"), "{text}");
         assert!(text.contains(" 0.50 |"), "{text}");
+        assert!(text.contains(" 0.62 |"), "{text}");
         assert!(text.contains("900 ns / 1.5 us / 2.5 ms"), "{text}");
         assert!(text.contains("drifting +20 %"), "{text}");
         assert!(text.contains("1,000/s, by reads of slow"), "{text}");
@@ -513,6 +533,7 @@ pub(super) mod tests {
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["per_second"], 500.0);
         assert_eq!(value["of_limit"], 0.5);
+        assert_eq!(value["of_table_limit"], 0.625);
         assert_eq!(value["order"]["workload"]["name"], "ycsb-a");
         assert_eq!(value["outcome"]["homes"][1]["measured"]["reads"], 30);
     }

@@ -47,7 +47,7 @@ Counters begin when a store is opened, so that a store which is open in no other
 process shows its shape, its heat and its price, but no traffic. With --watch the
 process that has the store open is asked again and again (by a file that it looks
 for once an epoch, by default a second); each line has what happened since the one
-before: reads a second, the share that memory and each tier served, bytes moved and
+before: reads and writes a second, how long writers were slowed or waited, the share that memory and each tier served, bytes moved and
 merged, and price and target in USD per GB and month.")]
 pub(crate) struct Stat {
     #[command(flatten)]
@@ -105,7 +105,12 @@ impl Stat {
 
     fn watch(&self, out: Out<'_>, every: Duration) -> Result<Exit, Failure> {
         let mut before = self.pulse()?;
-        let titles = [("time", 23), ("reads/s", 9), ("writes/s", 9)];
+        let titles = [
+            ("time", 23),
+            ("reads/s", 9),
+            ("writes/s", 9),
+            ("stalled", 7),
+        ];
         let rows = Rows::new(&titles, &before);
         if !self.json {
             rows.header(out)?;
@@ -126,6 +131,7 @@ impl Stat {
                     human::moment(now.now_us),
                     human::count(rate(reads) as u64),
                     human::count(rate(delta.writes) as u64),
+                    human::nanos(delta.stall_us.saturating_mul(1000)),
                 ];
                 rows.row(out, cells, &delta)?;
             }

@@ -93,7 +93,7 @@ impl Options {
     }
 
     /// Seconds in which no table is relocated twice, unless the cost target
-    /// changes. Default 60; at most a year.
+    /// changes. Default 30; at most a year.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

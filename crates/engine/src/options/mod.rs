@@ -196,7 +196,7 @@ impl Default for Options {
             cooling_coefficient: 0.999,
             migration_resistance: 0.05,
             migration_bytes_per_second_max: 64 * MIB,
-            migration_cool_down_s: 60,
+            migration_cool_down_s: 30,
             migration_payback_s: 0,
             fast_share: 0.5,
             staging_overlap_tables: 10,

@@ -38,6 +38,18 @@ pub(super) fn counted(text: &str) -> Vec<Counted> {
     ]
 }
 
+/// The time that writers were slowed or waited, all together, from the line
+/// `Cumulative stall: HH:MM:SS.mmm H:M:S`.
+pub(super) fn stalled(text: &str) -> Option<Counted> {
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix("Cumulative stall:"))?;
+    let mut parts = line.split_whitespace().next()?.split(':');
+    let mut next = || parts.next()?.parse::<f64>().ok();
+    let seconds = (next()? * 60.0 + next()?) * 60.0 + next()?;
+    Some(Counted::new("stall us", (seconds * 1e6).round() as u64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +67,14 @@ Level    Files   Size     Score Read(GB)  Rn(GB) Rnp1(GB) Write(GB) Wnew(GB) Mov
 ";
         let counts: Vec<u64> = counted(text).iter().map(|c| c.count).collect();
         assert_eq!(counts, [17, 7, 1024, 256]);
+    }
+
+    #[test]
+    fn stalls_are_in_a_line_of_hours_minutes_and_seconds() {
+        let text = "** DB Stats **\nUptime(secs): 1.0 total\n\
+                    Cumulative stall: 01:02:03.250 H:M:S, 4.5 percent\n";
+        assert_eq!(stalled(text).unwrap().count, 3_723_250_000);
+        assert!(stalled("** DB Stats **").is_none());
     }
 
     #[test]
