@@ -5,8 +5,12 @@
 //! keyspace number if bit 7 of the kind byte is set (LEB128; otherwise the
 //! default keyspace), key (length, bytes), and for puts the value, for range
 //! deletes the end key (length, bytes). Described in `docs/formats/log.md`.
+//!
+//! A fold logs entries anew, under numbers of their own: such an operation has bit 6
+//! of the kind byte set and says, before its key, which number it has had since it
+//! was first written. No user's batch has any.
 
-use thermocline_model::key::{KEY_BYTES_MAX, Kind, VALUE_BYTES_MAX};
+use thermocline_model::key::{KEY_BYTES_MAX, Kind, SeqNo, VALUE_BYTES_MAX};
 use thermocline_model::version::KeyspaceId;
 
 use crate::error::{Error, Result};
@@ -25,6 +29,7 @@ use crate::keyspace::Keyspace;
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
 const HAS_KEYSPACE: u8 = 0x80;
+const RESTATED: u8 = 0x40;
 
 /// Writes that take effect together or not at all.
 ///
@@ -286,6 +291,29 @@ impl WriteBatch {
         key: &[u8],
         value: &[u8],
     ) -> Result<()> {
+        self.push_as(None, keyspace, kind, key, value)
+    }
+
+    /// An entry that has the number `seq` already.
+    pub(crate) fn restate(
+        &mut self,
+        seq: SeqNo,
+        keyspace: KeyspaceId,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        self.push_as(Some(seq), keyspace, kind, key, value)
+    }
+
+    fn push_as(
+        &mut self,
+        restated: Option<SeqNo>,
+        keyspace: KeyspaceId,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
         check_key(key)?;
         match kind {
             Kind::Put => check_value(value)?,
@@ -307,11 +335,15 @@ impl WriteBatch {
             return Err(Error::invalid("batch size in bytes")
                 .expected(format!("at most {BATCH_BYTES_MAX}"), total));
         }
+        let first = kind as u8 | if restated.is_some() { RESTATED } else { 0 };
         if keyspace == KeyspaceId::DEFAULT {
-            self.bytes.push(kind as u8);
+            self.bytes.push(first);
         } else {
-            self.bytes.push(kind as u8 | HAS_KEYSPACE);
+            self.bytes.push(first | HAS_KEYSPACE);
             put_length(&mut self.bytes, keyspace.0 as usize);
+        }
+        if let Some(seq) = restated {
+            put_length(&mut self.bytes, seq.0 as usize);
         }
         put_length(&mut self.bytes, key.len());
         self.bytes.extend_from_slice(key);
@@ -359,6 +391,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) kind: Kind,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
+    /// The number that the entry has, if that is not its own in the log.
+    pub(crate) restated: Option<SeqNo>,
 }
 
 /// The operations of an encoded batch, in order. Ends early, with an error in
@@ -373,11 +407,16 @@ impl<'a> Operations<'a> {
     }
 
     fn length(&mut self) -> Option<usize> {
-        let mut n = 0usize;
-        for shift in (0..35).step_by(7) {
+        usize::try_from(self.number(35)?).ok()
+    }
+
+    /// A number of at most so many bits.
+    fn number(&mut self, bits: u32) -> Option<u64> {
+        let mut n = 0u64;
+        for shift in (0..bits).step_by(7) {
             let (&byte, rest) = self.rest.split_first()?;
             self.rest = rest;
-            n |= usize::from(byte & 0x7f) << shift;
+            n |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Some(n);
             }
@@ -395,11 +434,16 @@ impl<'a> Operations<'a> {
     fn operation(&mut self) -> Option<Operation<'a>> {
         let (&first, rest) = self.rest.split_first()?;
         self.rest = rest;
-        let kind = Kind::from_byte(first & !HAS_KEYSPACE)?;
+        let kind = Kind::from_byte(first & !(HAS_KEYSPACE | RESTATED))?;
         let keyspace = if first & HAS_KEYSPACE == 0 {
             KeyspaceId::DEFAULT
         } else {
             KeyspaceId(u32::try_from(self.length()?).ok()?)
+        };
+        let restated = if first & RESTATED == 0 {
+            None
+        } else {
+            Some(SeqNo(self.number(56)?))
         };
         let key = self.bytes()?;
         let value = if kind == Kind::Delete {
@@ -410,12 +454,14 @@ impl<'a> Operations<'a> {
         let lawful = !key.is_empty()
             && key.len() <= KEY_BYTES_MAX
             && value.len() <= VALUE_BYTES_MAX
-            && (kind != Kind::RangeDelete || key < value);
+            && (kind != Kind::RangeDelete || key < value)
+            && restated.is_none_or(|seq| seq > SeqNo::ZERO);
         lawful.then_some(Operation {
             keyspace,
             kind,
             key,
             value,
+            restated,
         })
     }
 }
@@ -458,13 +504,36 @@ mod tests {
                 keyspace: KeyspaceId(300),
                 kind: Kind::Delete,
                 key: b"gone",
-                value: b""
+                value: b"",
+                restated: None,
             }
         );
         assert_eq!(
             (read[2].kind, read[2].key, read[2].value),
             (Kind::RangeDelete, &b"a"[..], &b"b"[..])
         );
+    }
+
+    #[test]
+    fn an_entry_logged_anew_reads_back_with_its_own_number() {
+        let mut batch = WriteBatch::new();
+        let seq = SeqNo(SeqNo::MAX.0 - 1);
+        batch
+            .restate(seq, KeyspaceId(300), Kind::Put, b"k", b"v")
+            .unwrap();
+        batch.put(b"k", b"w").unwrap();
+        let read: Vec<_> = Operations::new(batch.encoded())
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(read[0].restated, Some(seq));
+        assert_eq!(read[0].keyspace, KeyspaceId(300));
+        assert_eq!((read[0].key, read[0].value), (&b"k"[..], &b"v"[..]));
+        assert_eq!(read[1].restated, None);
+        // No entry has the number 0, nor one of more than 56 bits.
+        for number in [&[0][..], &[0xff; 9], &[0x80, 0x80]] {
+            let bytes = [&[0x41][..], number, &[1, b'k', 0]].concat();
+            assert!(Operations::new(&bytes).any(|o| o.is_err()), "{number:?}");
+        }
     }
 
     #[test]

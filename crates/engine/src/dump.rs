@@ -319,6 +319,10 @@ impl Page<'_> {
                         return self.damaged(offset, &format!("operation {index} makes no sense"));
                     };
                     let seq = first_seq.0 + index;
+                    let seq = match operation.restated {
+                        Some(restated) => format!("{seq} ({restated} anew)"),
+                        None => seq.to_string(),
+                    };
                     let keyspace = operation.keyspace;
                     let key = operation.key.escape_ascii();
                     match operation.kind {

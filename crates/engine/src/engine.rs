@@ -22,6 +22,7 @@ use thermocline_model::version::{KeyspaceId, Part, Tiny, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::log::{LocalLog, LogSyncer};
+use crate::lookup::Indexing;
 use crate::memory::{ArenaPool, TinyCounts};
 use crate::options::{Options, Tier};
 use crate::publish::Published;
@@ -35,7 +36,7 @@ use crate::version::tree::{OpenTable, TableHome, Tree};
 
 mod parts;
 
-pub(crate) use parts::{LiveMemtable, PartView, ReadView};
+pub(crate) use parts::{LiveMemtable, PartView, ReadView, lowest_stamp};
 
 /// Range deletes in one memtable beyond which it is sealed: they are kept in
 /// a list that is copied for each new one.
@@ -118,6 +119,7 @@ pub(crate) struct Engine {
     pub(crate) tiers: Vec<TierInUse>,
     pub(crate) home: Arc<TableHome>,
     pub(crate) arenas: Arc<ArenaPool>,
+    pub(crate) lookup: Indexing,
     /// Memory of memtables that are in no view any more and that a flush still
     /// holds, in bytes.
     pub(crate) leaving_bytes: AtomicUsize,
@@ -157,6 +159,24 @@ impl std::fmt::Debug for Engine {
         f.debug_struct("Engine")
             .field("directory", &self.directory())
             .finish_non_exhaustive()
+    }
+}
+
+/// What a writer, or a fold, owes the others from its place in the log to its publication: they
+/// wait for it. If it panics in between, nothing is written any more, and they are told.
+pub(crate) struct Owed<'a>(pub(crate) &'a Engine);
+
+impl Owed<'_> {
+    pub(crate) fn settle(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Owed<'_> {
+    fn drop(&mut self) {
+        let what = "a caller panicked in a write";
+        self.0.poison(&Error::new(ErrorKind::Poisoned, what));
+        self.0.published.break_off();
     }
 }
 
@@ -216,11 +236,11 @@ impl Engine {
         Arc::new(Space {
             id: keyspace.id,
             name: keyspace.name.clone(),
-            view: ArcSwap::from_pointee(ReadView {
-                cuts: Arc::new(keyspace.cuts.clone()),
-                parts: keyspace.parts.iter().enumerate().map(part).collect(),
+            view: ArcSwap::from_pointee(ReadView::new(
+                Arc::new(keyspace.cuts.clone()),
+                keyspace.parts.iter().enumerate().map(part).collect(),
                 tree,
-            }),
+            )),
             dropped: AtomicBool::new(false),
             loads: AtomicUsize::new(0),
             change: Mutex::new(()),
@@ -292,8 +312,19 @@ impl Engine {
                 seq: syncer.base_of(floor),
             });
         }
-        if let Some(seq) = self.log_reach(&versions.current, &edit) {
-            edit.changes.push(Change::SetLogReach { seq });
+        let reach = self.log_reach(&versions.current, &edit);
+        let asked = edit.changes.iter_mut().find_map(|change| match change {
+            Change::SetLogReach { seq } => Some(seq),
+            _ => None,
+        });
+        match (asked, reach) {
+            // The job knows of entries logged anew; what else had to be there, if
+            // anything still does, must be there all the same.
+            (Some(seq), reach) => {
+                *seq = reach.unwrap_or(versions.current.log_reach).max(*seq);
+            }
+            (None, Some(seq)) => edit.changes.push(Change::SetLogReach { seq }),
+            (None, None) => {}
         }
         edit.changes.push(Change::SetCounters {
             next_id: self.next_id.load(Ordering::Relaxed),
@@ -378,11 +409,7 @@ impl Engine {
                         true => Arc::clone(&old.cuts),
                         false => Arc::new(keyspace.cuts.clone()),
                     };
-                    ReadView {
-                        cuts,
-                        parts,
-                        tree: Arc::clone(&tree),
-                    }
+                    ReadView::new(cuts, parts, Arc::clone(&tree))
                 }),
                 None => {
                     let space = Self::new_space(&self.options, &self.arenas, keyspace, tree);
@@ -419,10 +446,8 @@ impl Engine {
             let tree = Tree::build(keyspace, &self.home, &mut versions.tables);
             if let (Ok(tree), Some(space)) = (tree, self.space(*id)) {
                 let tree = Arc::new(tree);
-                space.update(|old| ReadView {
-                    cuts: Arc::clone(&old.cuts),
-                    parts: old.parts.clone(),
-                    tree: Arc::clone(&tree),
+                space.update(|old| {
+                    ReadView::new(Arc::clone(&old.cuts), old.parts.clone(), Arc::clone(&tree))
                 });
             }
         }
@@ -456,107 +481,6 @@ impl Engine {
         versions.current = Arc::new(version);
         let _ = self.environment.file_system.unlink(&old_path);
         Ok(())
-    }
-
-    /// The lowest log segment that some memtable still needs, but for those `without`
-    /// which a flush of one part of a keyspace makes superfluous in that part.
-    pub(crate) fn log_floor(
-        &self,
-        flushed: (KeyspaceId, u32),
-        without: &[Arc<LiveMemtable>],
-    ) -> u64 {
-        // Read first: a memtable that gets its first entry from here on gets
-        // it in this segment or a later one.
-        let mut floor = self.log_segment.load(Ordering::Acquire);
-        for space in self.spaces.load().values() {
-            for (part, number) in space.view.load().parts.iter().zip(0..) {
-                let without = match (space.id, number) == flushed {
-                    true => without,
-                    false => &[],
-                };
-                for memtable in part.memtables() {
-                    if !without.iter().any(|w| Arc::ptr_eq(w, memtable)) {
-                        floor = floor.min(memtable.oldest_segment.load(Ordering::Acquire));
-                    }
-                }
-            }
-        }
-        floor
-    }
-
-    /// How far the log must reach once `edit` is in force, if the edit changes that
-    /// (see [`Version::log_reach`]). Requires: every number that the edit makes durable
-    /// in tables is durable in the log, or none of the log's; the versions, so that
-    /// no memtable leaves a view meanwhile.
-    fn log_reach(&self, version: &Version, edit: &Edit) -> Option<SeqNo> {
-        let mut flushed = BTreeMap::new();
-        for change in &edit.changes {
-            if let Change::SetFlushed {
-                keyspace,
-                part,
-                flushed: upto,
-            } = change
-            {
-                flushed.insert((*keyspace, *part), *upto);
-            }
-        }
-        let newest = flushed.values().max()?.0;
-        // Numbers of bulk loads are in no log, so those of the memtables count.
-        let (mut reach, mut oldest) = (version.log_reach.0, u64::MAX);
-        for (id, space) in self.spaces.load().iter() {
-            for (part, number) in space.view.load().parts.iter().zip(0..) {
-                let upto = flushed.get(&(*id, number)).map_or(0, |seq| seq.0);
-                for memtable in part.memtables() {
-                    let last = memtable.last_seq.load(Ordering::Acquire);
-                    if last > upto {
-                        oldest = oldest.min(memtable.first_seq.load(Ordering::Acquire));
-                    }
-                    if last <= newest {
-                        reach = reach.max(last);
-                    }
-                }
-            }
-        }
-        Some(SeqNo(if oldest <= reach { reach } else { 0 }))
-    }
-
-    /// Makes the log durable and has the manifest say how far it reaches, at a clean
-    /// close: the log's own seal may go wrong with what it seals.
-    ///
-    /// # Errors
-    /// As of the log and the manifest; without room for it, it is left out.
-    pub(crate) fn note_log_end(&self) -> Result<()> {
-        let Some(syncer) = &self.syncer else {
-            return Ok(());
-        };
-        let last = syncer.appended_seq();
-        syncer.persist(last)?;
-        let version = Arc::clone(&self.versions.lock().current);
-        // A write that is still on its way is not waited for.
-        let seq = last.min(self.published.upto());
-        if seq <= version.log_base.max(version.log_reach) {
-            return Ok(());
-        }
-        let edit = Edit::of(Change::SetLogReach { seq });
-        match self.commit_edit(edit, Vec::new(), &mut |_, _| {}) {
-            Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Deletes log segments that the version in force does not need.
-    pub(crate) fn trim_log(&self) {
-        if let Some(syncer) = &self.syncer {
-            syncer.tidy();
-        }
-        let floor = self.versions.lock().current.log_floor;
-        let mut commit = self.commit.lock();
-        if let Some(log) = commit.log.as_mut() {
-            if let Err(e) = log.delete_before(floor) {
-                self.counters.background_error(&e);
-            }
-            self.log_bytes.store(log.size_bytes(), Ordering::Relaxed);
-        }
     }
 
     /// Deletes objects that no version and no reader names any more (I4).

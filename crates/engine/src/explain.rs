@@ -271,7 +271,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
     // Before the reads that this very explanation makes.
     let heats: HashMap<_, _> = view
         .tree
-        .runs_for(part)
+        .runs_for(part, 0)
         .filter_map(|run| run.find(key))
         .map(|open| (open.meta.id, open.heat()))
         .collect();
@@ -320,7 +320,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
             });
         }
     }
-    for run in view.tree.runs_for(part) {
+    for run in view.tree.runs_for(part, 0) {
         let Some(open) = run.find(key) else { continue };
         let table = open.table()?;
         let point = table

@@ -42,6 +42,8 @@ pub struct MemoryBytes {
     /// Buffers of flushes, merges and relocations. As a use: the most that the
     /// jobs running now may take.
     pub jobs: u64,
+    /// The lookup index.
+    pub lookup_index: u64,
     /// Everything else: the version, counters, the events of the last jobs. Not
     /// measured, so 0 as a use.
     pub other: u64,
@@ -57,7 +59,8 @@ impl MemoryBytes {
     /// ```
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.memtables + self.block_cache + self.table_metadata + self.jobs + self.other
+        let books = self.lookup_index + self.other;
+        self.memtables + self.block_cache + self.table_metadata + self.jobs + books
     }
 }
 
@@ -122,6 +125,7 @@ impl Options {
     ///   times the metadata of one table, reckoned with keys of 64 bytes and
     ///   entries of no less; all that twice, for the allocator. One job without background threads or with one of
     ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges.
+    /// - lookup index: a sixteenth of `write_buffer_bytes`, unless it is off.
     /// - everything else: 4 MiB.
     ///
     /// Larger keys and values add what a handful of them take. See the module
@@ -147,6 +151,7 @@ impl Options {
             block_cache: self.block_cache_bytes,
             table_metadata: self.pinned_meta_bytes,
             jobs: ALLOCATOR_COPIES * self.jobs_max() * self.job_bytes_max(),
+            lookup_index: self.lookup_bytes(),
             other: OTHER_BYTES,
         }
     }

@@ -39,6 +39,7 @@ mod job;
 mod keyspace;
 mod lock;
 pub mod log;
+mod lookup;
 pub mod memory;
 mod merge;
 mod open;
@@ -58,6 +59,7 @@ mod step;
 pub mod store;
 mod sync;
 pub mod table;
+mod trim;
 mod tune;
 mod verify;
 mod version;
@@ -76,15 +78,15 @@ pub use footprint::MemoryBytes;
 pub use keyspace::{Keyspace, KeyspaceOptions};
 pub use lock::StoreLock;
 pub use open::DEFAULT_KEYSPACE;
-pub use options::{Durability, OPTIONS_FILE, Options, Tier};
+pub use options::{Durability, LookupIndex, OPTIONS_FILE, Options, Tier};
 pub use pulse::{Pulse, TierPulse, pulse};
 pub use repair::{LostRange, LostTable, RepairReport, repair, repair_in, repair_with};
 pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use snapshot::Snapshot;
 pub use stats::{
-    CostStats, KeyspaceStats, LevelStats, MemoryStats, PartStats, Recovery, Stats, TableInfo,
-    TierStats, human_bytes,
+    CostStats, KeyspaceStats, LevelStats, LookupStats, MemoryStats, PartStats, Recovery, Stats,
+    TableInfo, TierStats, human_bytes,
 };
 /// ```
 /// # use thermocline::{Db, Forecast, Options, WhatIf};

@@ -415,19 +415,22 @@ pub(crate) struct MergeCursor {
     announces: bool,
 }
 
+/// Whether several of `sources` may have to wait for a device.
+fn announces(sources: &[Source]) -> bool {
+    let slow = sources.iter().filter(|source| match source {
+        Source::Memory(_) => false,
+        Source::Run(run) => run.run.may_announce(),
+    });
+    slow.count() > 1
+}
+
 impl MergeCursor {
     pub(crate) fn new(sources: Vec<Source>) -> MergeCursor {
-        let order = Vec::with_capacity(sources.len());
-        let slow = sources.iter().filter(|source| match source {
-            Source::Memory(_) => false,
-            Source::Run(run) => run.run.may_announce(),
-        });
-        let announces = slow.count() > 1;
         MergeCursor {
-            sources,
-            order,
+            order: Vec::with_capacity(sources.len()),
             forward: true,
-            announces,
+            announces: announces(&sources),
+            sources,
         }
     }
 
@@ -500,6 +503,58 @@ impl MergeCursor {
         self.all(false, Target::Last, Source::seek_last)
     }
 
+    /// Takes `new` in the place of the first `old` sources and brings them to the first
+    /// entry at or behind `key`. Requires: all others stand there already, and the last
+    /// move was forward.
+    pub(crate) fn replace_forward(
+        &mut self,
+        old: usize,
+        new: Vec<Source>,
+        key: &[u8],
+    ) -> Result<()> {
+        debug_assert!(self.forward);
+        let target = Target::AtOrAfter(key, SeqNo::MAX);
+        self.replace(old, new, target, |s| s.seek(key, SeqNo::MAX))
+    }
+
+    /// As [`MergeCursor::replace_forward`], to the last entry before `key`, after a move
+    /// backward.
+    pub(crate) fn replace_backward(
+        &mut self,
+        old: usize,
+        new: Vec<Source>,
+        key: &[u8],
+    ) -> Result<()> {
+        debug_assert!(!self.forward);
+        let target = Target::Before(key, SeqNo::MAX);
+        self.replace(old, new, target, |s| s.seek_before(key, SeqNo::MAX))
+    }
+
+    /// Takes `new` in the place of the first `old` sources; a search must follow.
+    pub(crate) fn exchange(&mut self, old: usize, new: Vec<Source>) {
+        self.order.clear();
+        self.sources.splice(..old, new);
+        self.announces = announces(&self.sources);
+    }
+
+    fn replace(
+        &mut self,
+        old: usize,
+        new: Vec<Source>,
+        target: Target<'_>,
+        mut seek: impl FnMut(&mut Source) -> Result<()>,
+    ) -> Result<()> {
+        let count = new.len();
+        let mut order = std::mem::take(&mut self.order);
+        order.retain(|&i| i as usize >= old);
+        for i in &mut order {
+            *i = *i - old as u32 + count as u32;
+        }
+        self.exchange(old, new);
+        self.order = order;
+        self.seek_each(count, target, &mut seek)
+    }
+
     fn all(
         &mut self,
         forward: bool,
@@ -508,15 +563,25 @@ impl MergeCursor {
     ) -> Result<()> {
         self.forward = forward;
         self.order.clear();
+        self.seek_each(self.sources.len(), target, &mut seek)
+    }
+
+    /// Moves the first `count` sources, none of which has a place in the order, by `seek`.
+    fn seek_each(
+        &mut self,
+        count: usize,
+        target: Target<'_>,
+        seek: &mut impl FnMut(&mut Source) -> Result<()>,
+    ) -> Result<()> {
         if self.announces {
             // The first reads of all sources are under way together.
-            for source in &mut self.sources {
+            for source in &mut self.sources[..count] {
                 if let Source::Run(run) = source {
                     run.announce(target);
                 }
             }
         }
-        for i in 0..self.sources.len() {
+        for i in 0..count {
             if let Err(e) = seek(&mut self.sources[i]) {
                 self.order.clear();
                 return Err(e);

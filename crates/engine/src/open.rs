@@ -13,6 +13,7 @@
 //! it was, and opens when what was wrong is put right.
 
 mod look;
+mod restated;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,15 +21,16 @@ use std::sync::Arc;
 
 use thermocline_model::key::{Kind, SeqNo};
 use thermocline_model::tier::TierId;
-use thermocline_model::version::Version;
+use thermocline_model::version::{Keyspace, Version};
 
-use crate::batch::Operations;
+use crate::batch::{Operation, Operations};
 use crate::cache::BlockCache;
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::lock::{lock, lock_if_there};
 use crate::log::{self, LocalLog, LogOptions, ReplayReport};
+use crate::lookup::Indexing;
 use crate::memory::ArenaPool;
 use crate::options::{OPTIONS_FILE, Options};
 use crate::publish::Published;
@@ -46,6 +48,7 @@ use crate::version::tree::{Graveyard, TableHome, Tree};
 
 use look::{Found, look};
 pub(crate) use look::{check_log_tier, tier_problems};
+use restated::Restated;
 
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
@@ -91,6 +94,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         environment: environment.clone(),
         home,
         arenas,
+        lookup: Indexing::new(&options, Arc::clone(&environment.clock)),
         leaving_bytes: AtomicUsize::new(0),
         brake_turn: Mutex::new(()),
         commit: Mutex::new(Commit {
@@ -336,6 +340,34 @@ fn write_identities(environment: &Environment, tiers: &[TierInUse], header: &Hea
     Ok(())
 }
 
+/// Calls `visit` with the parts of `keyspace`, and the keys and ends there, where an operation
+/// numbered `seq` is in no table yet.
+fn each_not_flushed(
+    keyspace: &Keyspace,
+    operation: &Operation<'_>,
+    seq: SeqNo,
+    mut visit: impl FnMut(usize, &[u8], &[u8]),
+) {
+    let (key, value) = (operation.key, operation.value);
+    if operation.kind != Kind::RangeDelete {
+        let at = keyspace.cuts.part_of(key);
+        if keyspace.parts[at].flushed_of(key) < seq {
+            visit(at, key, value);
+        }
+        return;
+    }
+    // Not where it is in tables already: a part that is cut out of there later has been
+    // flushed further than it.
+    for (at, part) in keyspace.parts.iter().enumerate() {
+        let (low, high) = keyspace.cuts.interval(at);
+        let start = low.map_or(key, |low| key.max(low));
+        let end = high.map_or(value, |high| value.min(high));
+        for (from, to) in part.not_flushed(start, end, seq) {
+            visit(at, from, to);
+        }
+    }
+}
+
 /// Every object that the version names must be there, with its size.
 fn check_objects(version: &Version, tiers: &[TierInUse]) -> Result<()> {
     let mut present = Vec::new();
@@ -422,6 +454,7 @@ impl Engine {
         let store_id = self.store_id;
         let mut last = version.last_seq;
         let mut entries = 0;
+        let mut restated = Restated::default();
         let report = log::replay(
             &self.environment,
             &directory,
@@ -441,7 +474,13 @@ impl Engine {
                     if let Some(space) = self.space(operation.keyspace)
                         && let Some(keyspace) = version.keyspaces.get(&operation.keyspace)
                     {
-                        self.replay_into(&space, keyspace, seq, &operation, frame.segment);
+                        if operation.restated.is_some() {
+                            let at = (seq, frame.segment);
+                            self.restate(&mut restated, &space, keyspace, &operation, at)
+                                .map_err(bad)?;
+                        } else {
+                            self.replay_into(&space, keyspace, seq, &operation, frame.segment);
+                        }
                         entries += 1;
                     }
                     seq = seq.next();
@@ -456,6 +495,7 @@ impl Engine {
                 Ok(())
             },
         )?;
+        restated.take_place(self);
         report
             .check_reach(version.log_reach)
             .map_err(|e| e.at(&directory))?;
@@ -503,9 +543,9 @@ impl Engine {
     fn replay_into(
         &self,
         space: &Arc<crate::engine::Space>,
-        keyspace: &thermocline_model::Keyspace,
+        keyspace: &Keyspace,
         seq: SeqNo,
-        operation: &crate::batch::Operation<'_>,
+        operation: &Operation<'_>,
         segment: u64,
     ) {
         let mut view = space.view.load_full();
@@ -513,36 +553,14 @@ impl Engine {
             self.seal(&mut self.commit.lock(), space, PartView::is_full);
             view = space.view.load_full();
         }
-        let apply = |in_part: usize, key: &[u8], value: &[u8]| {
-            let memtable: &LiveMemtable = view.parts[in_part].taker(0);
+        each_not_flushed(keyspace, operation, seq, |part, key, value| {
+            let memtable: &LiveMemtable = view.parts[part].taker(0);
             memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
             memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
             memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
-            let wanted = |part| part == in_part;
-            crate::write::apply(&view, seq, operation.kind, key, value, &wanted, 0);
-        };
-        let (key, value) = (operation.key, operation.value);
-        let parts = keyspace.parts.iter().enumerate();
-        match operation.kind {
-            // Not where it is in tables already: a part that is cut out of there later
-            // has been flushed further than it.
-            Kind::RangeDelete => {
-                for (at, part) in parts {
-                    let (low, high) = keyspace.cuts.interval(at);
-                    let start = low.map_or(key, |low| key.max(low));
-                    let end = high.map_or(value, |high| value.min(high));
-                    for (from, to) in part.not_flushed(start, end, seq) {
-                        apply(at, from, to);
-                    }
-                }
-            }
-            _ => {
-                let at = keyspace.cuts.part_of(key);
-                if keyspace.parts[at].flushed_of(key) < seq {
-                    apply(at, key, value);
-                }
-            }
-        }
+            let taker = |at| (at == part).then_some(memtable);
+            crate::write::apply(&self.lookup, &view, seq, operation.kind, key, value, &taker);
+        });
     }
 
     /// Deletes objects, manifests and temporary files that nothing names: what

@@ -3,7 +3,8 @@
 //!
 //! Recency is position (I1), so the first visible entry found is the newest
 //! one, and range deletes met on the way down are newer than everything below
-//! them. No lock is taken.
+//! them. No lock is taken. Memtables and newest runs that the lookup index knows to be newer
+//! than any entry of the key are passed over ([`crate::lookup`]).
 
 use std::sync::Arc;
 
@@ -87,16 +88,23 @@ impl Engine {
         let part = view.cuts.part_of(key);
         let memtables = &view.parts[part];
         let mut cover = SeqNo::ZERO;
+        // After the number was taken: up to it, all is in the index. Which of a duplicated part's
+        // memtables has the newest entry, it does not tell.
+        let passed_over = match memtables.by_number {
+            true => 0,
+            false => self.lookup.passed_over(view.stamps(part), hash),
+        };
         let hit = match memtables.by_number {
             true => newest_by_number(memtables, key, hash, snapshot, &mut cover),
-            false => newest_by_place(memtables, key, hash, snapshot, &mut cover),
+            false => newest_by_place(memtables, passed_over, key, hash, snapshot, &mut cover),
         };
         if let Some((seq, kind, value)) = hit {
             self.counters.memtable_hits.add(1);
             let live = kind == Kind::Put && seq > cover;
             return Ok(Some(live.then(|| Slice::memory(value))));
         }
-        for run in view.tree.runs_for(part) {
+        let passed_over = passed_over.saturating_sub(1 + memtables.sealed.len());
+        for run in view.tree.runs_for(part, passed_over) {
             let Some(open) = run.find(key) else { continue };
             if open.meta.range_deletes == 0 && open.surely_lacks(hash) {
                 continue;
@@ -198,17 +206,21 @@ fn entry_in(
     memtable.get_pinned(key, hash, snapshot)
 }
 
-/// The newest entry of `key` in the memtables of a part: the first that is met.
+/// The newest entry of `key` in the memtables of a part, without the first `passed_over`: the first
+/// that is met. `cover` becomes the newest delete of a range that it may lie in.
 #[inline(always)]
 fn newest_by_place(
     part: &PartView,
+    passed_over: usize,
     key: &[u8],
     hash: u64,
     snapshot: SeqNo,
     cover: &mut SeqNo,
 ) -> Option<MemoryHit> {
     debug_assert!(part.twins.is_empty());
-    for memtable in std::iter::once(&part.active).chain(&part.sealed) {
+    let sealed = passed_over.saturating_sub(1).min(part.sealed.len());
+    let active = (passed_over == 0).then_some(&part.active);
+    for memtable in active.into_iter().chain(&part.sealed[sealed..]) {
         let hit = entry_in(memtable, key, hash, snapshot, cover);
         if hit.is_some() {
             return hit;

@@ -199,6 +199,8 @@ fn copy(from: &LiveMemtable, to: &[Arc<LiveMemtable>], cuts: &Cuts) {
             (&memtable.oldest_segment, &from.oldest_segment),
             (&memtable.last_seq, &from.last_seq),
             (&memtable.first_seq, &from.first_seq),
+            (&memtable.restated_upto, &from.restated_upto),
+            (&memtable.stamp, &from.stamp),
         ];
         for (to, from) in pairs {
             to.store(from.load(Ordering::Acquire), Ordering::Release);

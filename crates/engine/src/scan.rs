@@ -5,6 +5,14 @@
 //! while it lives change nothing for it. Moving forward, the cursor stands on
 //! the entry shown; moving backward, it stands before all versions of the key
 //! shown, which are then remembered here.
+//!
+//! Of memtables and newest levels it has only those of the part that it stands in
+//! (Nova-LSM's range index, section 4.1.2: here the cuts are the index, and the view has
+//! the lists). When it leaves the part, forward or backward, the next part's take their
+//! place, opened then and not before; the levels below, which know no parts, stay where
+//! they stand.
+
+mod entries;
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,9 +26,14 @@ use crate::merge::{MergeCursor, RunCursor, Source};
 use crate::slice::Slice;
 use crate::table::{ReadMode, Table};
 
+pub use entries::Entries;
+
 /// Values up to this many bytes are copied when an iterator must remember
 /// one; longer ones are pinned.
 const COPIED_BYTES_MAX: usize = 1024;
+
+/// Where an iterator is that could not enter a part: in none. The next search enters one.
+const NO_PART: usize = usize::MAX;
 
 /// Whose range deletes an iterator must heed.
 enum CoverOf {
@@ -67,10 +80,22 @@ enum State {
 /// ```
 pub struct Iter {
     cursor: MergeCursor,
+    /// The part whose memtables and newest runs the cursor has, as its first sources.
+    part: usize,
+    part_sources: usize,
+    /// The parts that the range crosses.
+    first_part: usize,
+    last_part: usize,
+    /// Of the levels below, then of the part.
     covers: Vec<CoverOf>,
+    level_covers: usize,
     snapshot: SeqNo,
     lower: Option<Box<[u8]>>,
     upper: Option<Box<[u8]>>,
+    /// Where to stop or to go on to the next part: the later of the part's begin and
+    /// `lower`, the earlier of its end and `upper`.
+    low: Option<Box<[u8]>>,
+    high: Option<Box<[u8]>>,
     state: State,
     /// Forward: the last key passed, all versions of which are done with.
     /// Backward: the key shown.
@@ -79,7 +104,7 @@ pub struct Iter {
     value: Vec<u8>,
     pinned: Option<Slice>,
     engine: Arc<Engine>,
-    _view: Arc<ReadView>,
+    view: Arc<ReadView>,
 }
 
 impl std::fmt::Debug for Iter {
@@ -154,43 +179,112 @@ impl Iter {
         space.check_open()?;
         let (view, snapshot) = engine.consistent_view(space, snapshot);
         let (low, high) = (lower.as_deref(), upper.as_deref());
-        let mut sources = Vec::new();
         let mut covers = Vec::new();
-        let mode = ReadMode::SCAN;
-        let first = low.map_or(0, |k| view.cuts.part_of(k));
-        let last = high.map_or(view.parts.len() - 1, |k| view.cuts.part_of(k));
-        for (index, part) in view.parts.iter().enumerate().take(last + 1).skip(first) {
-            let (part_low, part_high) = view.cuts.interval(index);
-            for memtable in part.memtables().filter(|m| !m.is_empty()) {
-                sources.push(memtable.source(part_low, part_high));
-                if memtable.table.has_range_deletes() {
-                    covers.push(CoverOf::Memtable(memtable.table.range_deletes()));
-                }
-            }
-            for run in view.tree.parts.get(index).into_iter().flatten() {
-                sources.push(Source::Run(RunCursor::new(Arc::clone(run), mode)));
-                covers.extend(run.covering(low, high)?.into_iter().map(CoverOf::Table));
-            }
-        }
+        let first_part = low.map_or(0, |k| view.cuts.part_of(k));
+        let last_part = high.map_or(view.parts.len() - 1, |k| view.cuts.part_of(k));
+        let mut sources = Vec::new();
         for run in view.tree.levels.iter().flatten() {
-            sources.push(Source::Run(RunCursor::new(Arc::clone(run), mode)));
+            sources.push(Source::Run(RunCursor::new(Arc::clone(run), ReadMode::SCAN)));
             covers.extend(run.covering(low, high)?.into_iter().map(CoverOf::Table));
         }
         engine.counters.scans.add(1);
-        Ok(Iter {
+        let mut iter = Iter {
             cursor: MergeCursor::new(sources),
+            part: first_part,
+            part_sources: 0,
+            first_part,
+            last_part,
+            level_covers: covers.len(),
             covers,
             snapshot,
             lower,
             upper,
+            low: None,
+            high: None,
             state: State::Off,
             key: Vec::new(),
             has_key: false,
             value: Vec::new(),
             pinned: None,
             engine: Arc::clone(engine),
-            _view: view,
-        })
+            view,
+        };
+        let sources = iter.enter(first_part)?;
+        iter.part_sources = sources.len();
+        iter.cursor.exchange(0, sources);
+        Ok(iter)
+    }
+
+    /// Makes `part` the one that bounds and range deletes are of, and returns what there
+    /// is to read of it, newest first.
+    fn enter(&mut self, part: usize) -> Result<Vec<Source>> {
+        let (lower, upper) = (self.lower.as_deref(), self.upper.as_deref());
+        let mut sources = Vec::new();
+        self.part = NO_PART;
+        self.covers.truncate(self.level_covers);
+        let (part_low, part_high) = self.view.cuts.interval(part);
+        for memtable in self.view.parts[part].memtables().filter(|m| !m.is_empty()) {
+            sources.push(memtable.source(part_low, part_high));
+            if memtable.table.has_range_deletes() {
+                let cover = memtable.table.range_deletes();
+                self.covers.push(CoverOf::Memtable(cover));
+            }
+        }
+        for run in self.view.tree.newest(part) {
+            sources.push(Source::Run(RunCursor::new(Arc::clone(run), ReadMode::SCAN)));
+            let covering = run.covering(lower, upper)?;
+            self.covers.extend(covering.into_iter().map(CoverOf::Table));
+        }
+        let (begin, end) = self.view.cuts.interval(part);
+        let begin = begin.filter(|_| part > self.first_part);
+        let end = end.filter(|_| part < self.last_part);
+        self.low = begin.or(lower).map(Into::into);
+        self.high = end.or(upper).map(Into::into);
+        self.part = part;
+        Ok(sources)
+    }
+
+    /// Gets ready for a search that begins in the part of `key`.
+    fn enter_for(&mut self, key: &[u8]) -> Result<()> {
+        let part = self.view.cuts.part_of(key);
+        self.enter_anew(part.clamp(self.first_part, self.last_part))
+    }
+
+    fn enter_anew(&mut self, part: usize) -> Result<()> {
+        if part != self.part {
+            let old = self.part_sources;
+            let sources = self.enter(part)?;
+            self.part_sources = sources.len();
+            self.cursor.exchange(old, sources);
+        }
+        Ok(())
+    }
+
+    /// From the end of a part to the begin of the next one. False at the last.
+    #[cold]
+    fn next_part(&mut self) -> Result<bool> {
+        let (true, Some(end)) = (self.part < self.last_part, self.high.clone()) else {
+            return Ok(false);
+        };
+        let old = self.part_sources;
+        let sources = self.enter(self.part + 1)?;
+        self.part_sources = sources.len();
+        self.cursor.replace_forward(old, sources, &end)?;
+        Ok(true)
+    }
+
+    /// From the begin of a part to the end of the one before. False at the first.
+    #[cold]
+    fn previous_part(&mut self) -> Result<bool> {
+        let inner = self.first_part < self.part && self.part <= self.last_part;
+        let (true, Some(begin)) = (inner, self.low.clone()) else {
+            return Ok(false);
+        };
+        let old = self.part_sources;
+        let sources = self.enter(self.part - 1)?;
+        self.part_sources = sources.len();
+        self.cursor.replace_backward(old, sources, &begin)?;
+        Ok(true)
     }
 
     /// Whether it stands on an entry.
@@ -284,6 +378,7 @@ impl Iter {
     }
 
     fn seek_forward(&mut self, key: &[u8]) -> Result<()> {
+        self.enter_for(key)?;
         self.cursor.seek(key, self.snapshot)?;
         self.find_next()
     }
@@ -310,6 +405,7 @@ impl Iter {
         if self.upper.as_deref().is_some_and(|upper| key >= upper) {
             return self.seek_to_last();
         }
+        self.enter_for(key)?;
         // Sequence numbers begin at 1, so this lies behind every version.
         self.cursor.seek_before(key, SeqNo::ZERO)?;
         self.find_prev()
@@ -339,6 +435,7 @@ impl Iter {
                 self.seek_forward(&lower)
             }
             None => {
+                self.enter_anew(self.first_part)?;
                 self.cursor.seek_first()?;
                 self.find_next()
             }
@@ -363,6 +460,7 @@ impl Iter {
     /// As [`Iter::seek`].
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.leave();
+        self.enter_anew(self.last_part)?;
         match &self.upper {
             Some(upper) => self.cursor.seek_before(upper, SeqNo::MAX)?,
             None => self.cursor.seek_last()?,
@@ -507,12 +605,17 @@ impl Iter {
     /// From the cursor's entry to the first one to show.
     #[inline]
     fn find_next(&mut self) -> Result<()> {
-        while self.cursor.valid() {
-            let top = self.cursor.top();
-            let key = top.key();
-            if self.upper.as_deref().is_some_and(|upper| key >= upper) {
+        loop {
+            let ended = !self.cursor.valid()
+                || (self.high.as_deref()).is_some_and(|high| self.cursor.key() >= high);
+            if ended {
+                if self.next_part()? {
+                    continue;
+                }
                 return Ok(());
             }
+            let top = self.cursor.top();
+            let key = top.key();
             let seq = top.seq();
             let passed = self.has_key && key == self.key;
             if seq > self.snapshot || passed {
@@ -528,17 +631,21 @@ impl Iter {
             self.has_key = true;
             self.cursor.next()?;
         }
-        Ok(())
     }
 
     /// From the cursor's entry backward to the first key to show.
     #[inline]
     fn find_prev(&mut self) -> Result<()> {
-        while self.cursor.valid() {
-            let key = self.cursor.key();
-            if self.lower.as_deref().is_some_and(|lower| key < lower) {
+        loop {
+            let ended = !self.cursor.valid()
+                || (self.low.as_deref()).is_some_and(|low| self.cursor.key() < low);
+            if ended {
+                if self.previous_part()? {
+                    continue;
+                }
                 return Ok(());
             }
+            let key = self.cursor.key();
             self.key.clear();
             self.key.extend_from_slice(key);
             let mut newest = None;
@@ -561,7 +668,6 @@ impl Iter {
                 return Ok(());
             }
         }
-        Ok(())
     }
 
     fn remember(&mut self) {
@@ -578,50 +684,6 @@ impl Iter {
 impl Drop for Iter {
     fn drop(&mut self) {
         self.engine.note_reader_left();
-    }
-}
-
-/// See [`Iter::forward`] and [`Iter::backward`].
-///
-/// ```
-/// # let directory = tempfile::tempdir().unwrap();
-/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
-/// db.put(b"a", b"1")?;
-/// db.put(b"b", b"22")?;
-/// let mut bytes = 0;
-/// for entry in db.iter()?.forward() {
-///     let (key, value) = entry?; // A read may fail in the middle.
-///     bytes += key.len() + value.len();
-/// }
-/// assert_eq!(bytes, 5);
-/// # Ok::<(), thermocline::Error>(())
-/// ```
-#[derive(Debug)]
-pub struct Entries {
-    iter: Iter,
-    forward: bool,
-    begun: bool,
-}
-
-impl Iterator for Entries {
-    type Item = Result<(Vec<u8>, Vec<u8>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let moved = match (self.begun, self.forward) {
-            (false, _) if self.iter.valid() => Ok(()),
-            (false, true) => self.iter.seek_to_first(),
-            (false, false) => self.iter.seek_to_last(),
-            (true, true) => self.iter.next(),
-            (true, false) => self.iter.prev(),
-        };
-        self.begun = true;
-        match moved {
-            Err(e) => Some(Err(e)),
-            Ok(()) => self
-                .iter
-                .valid()
-                .then(|| Ok((self.iter.key().to_vec(), self.iter.value().to_vec()))),
-        }
     }
 }
 

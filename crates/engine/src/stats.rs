@@ -12,9 +12,11 @@ use crate::footprint::MemoryBytes;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 mod cost;
+mod lookup;
 mod parts;
 
 pub use cost::CostStats;
+pub use lookup::LookupStats;
 pub use parts::PartStats;
 
 const SHARDS: usize = 8;
@@ -92,6 +94,9 @@ pub(crate) struct Counters {
     pub(crate) stall_micros: Counter,
     pub(crate) flushes: Counter,
     pub(crate) flushed_bytes: Counter,
+    pub(crate) folds: Counter,
+    pub(crate) folded_bytes: Counter,
+    pub(crate) restated_bytes: Counter,
     pub(crate) merges: Counter,
     pub(crate) merges_by_edit: Counter,
     pub(crate) merge_in_bytes: Counter,
@@ -196,6 +201,8 @@ pub struct Stats {
     pub cache_misses: u64,
     /// Bytes of table metadata held in memory.
     pub pinned_meta_bytes: u64,
+    /// The lookup index.
+    pub lookup: LookupStats,
     /// Log segments.
     pub log_segments: u64,
     /// Their bytes.
@@ -228,15 +235,21 @@ pub struct Stats {
     pub flushes: u64,
     /// Bytes written by them.
     pub flushed_bytes: u64,
+    /// Folds: memtables with few keys that became one instead of a table.
+    pub folds: u64,
+    /// Bytes of memtables that went into them.
+    pub folded_bytes: u64,
+    /// Bytes that they logged anew.
+    pub restated_bytes: u64,
     /// Merges that read tables.
     pub merges: u64,
-    /// Merges that only moved tables, by an edit of the version: nothing was read or
-    /// written. They are not among [`Stats::merges`].
-    pub merges_by_edit: u64,
     /// Bytes read by them.
     pub merge_in_bytes: u64,
     /// Bytes written by them.
     pub merge_out_bytes: u64,
+    /// Merges that only moved tables, by an edit of the version: nothing was read or
+    /// written. They are not among [`Stats::merges`].
+    pub merges_by_edit: u64,
     /// Tables that merges of either kind moved without rewriting them.
     pub tables_moved: u64,
     /// Blocks that a merge copied without decoding them.
@@ -578,12 +591,13 @@ impl fmt::Display for Stats {
         let of = |used: u64, max: u64| format!("{} of {}", human_bytes(used), human_bytes(max));
         writeln!(
             f,
-            "memory {}: memtables {}, block cache {}, table metadata {}, jobs {}, other {}",
+            "memory {}: memtables {}, block cache {}, table metadata {}, jobs {}, lookup index {}, other {}",
             of(used.total(), max.total()),
             of(used.memtables, max.memtables),
             of(used.block_cache, max.block_cache),
             of(used.table_metadata, max.table_metadata),
             of(used.jobs, max.jobs),
+            of(used.lookup_index, max.lookup_index),
             human_bytes(max.other)
         )?;
         writeln!(
@@ -595,9 +609,13 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "flushes {} ({}), merges {} ({} in, {} out), {} by edit alone, tables moved {}, blocks copied {}, relocations {} ({})",
+            "flushes {} ({}), folds {} ({} in, {} logged anew), merges {} ({} in, {} out), \
+             {} by edit alone, tables moved {}, blocks copied {}, relocations {} ({})",
             self.flushes,
             human_bytes(self.flushed_bytes),
+            self.folds,
+            human_bytes(self.folded_bytes),
+            human_bytes(self.restated_bytes),
             self.merges,
             human_bytes(self.merge_in_bytes),
             human_bytes(self.merge_out_bytes),
@@ -612,6 +630,7 @@ impl fmt::Display for Stats {
             "write amplification {:.2}, space amplification {:.2}, price {:.4} USD a month",
             self.write_amplification, self.space_amplification, self.price_usd_month
         )?;
+        write!(f, "{}", self.lookup)?;
         writeln!(f, "{}", self.cost)?;
         write!(
             f,

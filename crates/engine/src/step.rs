@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use thermocline_model::job::Job;
+use thermocline_model::job::{Flush, Fold, Job};
 use thermocline_model::key::SeqNo;
 use thermocline_model::moves::Moves;
 use thermocline_model::range::KeyRange;
@@ -21,18 +21,21 @@ use thermocline_model::table::TableId;
 use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
 use thermocline_model::view::{
-    CostOptions, KeyspaceWrites, PartLoad, ShapeOptions, TableHeat, View,
+    CostOptions, FewKeys, KeyspaceWrites, PartLoad, ShapeOptions, TableHeat, View,
 };
 use thermocline_policy::cost::estimate;
+use thermocline_policy::plan::flush::{memory_bytes, memory_bytes_max};
 use thermocline_policy::{Access, HeatMap, Preset};
 
-use crate::engine::{Engine, PartView, Versions};
+use crate::engine::{Engine, LiveMemtable, PartView, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Event;
 use crate::footprint::MemoryBytes;
 use crate::job::Done;
 use crate::place::Placing;
 use crate::version::tree::OpenTable;
+
+mod brake;
 
 /// How long an idle thread waits before it looks again.
 const IDLE_WAIT: Duration = Duration::from_millis(500);
@@ -42,13 +45,6 @@ const MOVE_WAIT_LEAST: Duration = Duration::from_millis(5);
 const IDLE_MICROS: u64 = 5_000_000;
 /// How long the background pauses after a job failed.
 const BACKOFF_MICROS: u64 = 200_000;
-/// The share of the write buffer, in percent, at which writers begin to slow.
-const MEMORY_SLOW_PERCENT: u64 = 60;
-/// The share of the runs at which writes stop, in percent, at which writers
-/// begin to slow.
-const RUNS_SLOW_PERCENT: u64 = 40;
-/// Nanoseconds per byte just before writes stop.
-const BRAKE_NS_PER_BYTE_MAX: u64 = 200;
 
 /// Which jobs a caller of `step` takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -216,6 +212,9 @@ impl Engine {
                         // The cuts can only move between flushes.
                         flushing: flushing.contains(&(id, index)) || recutting.contains(&id),
                         oldest_segment: oldest.filter(|&s| s != u64::MAX),
+                        folded: part.sealed.iter().filter(|m| m.is_folded()).count(),
+                        sealed_few: self.few_keys(part.sealed.iter(), true),
+                        active_few: None,
                     },
                 );
             }
@@ -224,6 +223,7 @@ impl Engine {
             true => self.count_writes(scheduler),
             false => BTreeMap::new(),
         };
+        self.look_at_active(&mut memtables);
         Scene {
             writes,
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
@@ -244,6 +244,44 @@ impl Engine {
             cost: scheduler.cost.clone(),
             moves: scheduler.moves.clone(),
             now_us,
+        }
+    }
+
+    /// The keys of `memtables`, if each of them has few.
+    fn few_keys<'a>(
+        &self,
+        memtables: impl Iterator<Item = &'a Arc<LiveMemtable>>,
+        are_sealed: bool,
+    ) -> Option<FewKeys> {
+        let keys_max = self.options.folds_below();
+        let mut all = FewKeys::default();
+        if keys_max == 0 {
+            return None;
+        }
+        for memtable in memtables {
+            let few = memtable.few_keys(keys_max, are_sealed)?;
+            all.keys += few.keys;
+            all.live_bytes += few.live_bytes;
+        }
+        Some(all)
+    }
+
+    /// Counts the keys of the memtables that take writes, if these may have to be
+    /// flushed soon: when memory or log are short.
+    fn look_at_active(&self, memtables: &mut BTreeMap<(KeyspaceId, u32), PartLoad>) {
+        let (options, shape) = (&self.options, self.options.shape());
+        let is_short = memory_bytes(memtables) >= memory_bytes_max(shape.flush_bytes)
+            || self.log_bytes.load(Ordering::Relaxed) > options.log_bytes_max;
+        if options.folds_below() == 0 || !is_short {
+            return;
+        }
+        for (&(id, index), load) in memtables {
+            let space = self.space(id);
+            let view = space.map(|space| space.view.load_full());
+            let part = view.as_ref().and_then(|v| v.parts.get(index as usize));
+            if let Some(part) = part {
+                load.active_few = self.few_keys(part.takers(), false);
+            }
         }
     }
 
@@ -348,8 +386,8 @@ impl Engine {
         scheduler.running += 1;
         let mut hull = None;
         match &job {
-            Job::Flush(flush) => {
-                scheduler.flushing.insert((flush.keyspace, flush.part));
+            Job::Flush(Flush { keyspace, part, .. }) | Job::Fold(Fold { keyspace, part, .. }) => {
+                scheduler.flushing.insert((*keyspace, *part));
             }
             Job::Merge(merge) => {
                 scheduler.busy.extend(&merge.inputs);
@@ -380,7 +418,7 @@ impl Engine {
     /// Runs a job that was begun, ends it, and deletes the log segments that
     /// it made superfluous. Requires: the commit mutex is free.
     pub(crate) fn run(&self, planned: Planned) -> Result<()> {
-        let flushed = matches!(planned.job, Job::Flush(_));
+        let flushed = matches!(planned.job, Job::Flush(_) | Job::Fold(_));
         let result = self.run_untrimmed(planned);
         if flushed && result.is_ok() {
             self.trim_log();
@@ -396,6 +434,7 @@ impl Engine {
         let started_us = self.environment.clock.now_micros();
         let ended = catch_unwind(AssertUnwindSafe(|| match job {
             Job::Flush(flush) => self.run_flush(flush),
+            Job::Fold(fold) => self.run_fold(fold),
             Job::Merge(merge) => self.run_merge(merge),
             Job::Relocate(relocate) => self.run_relocate(relocate),
             Job::Recut(recut) => self.run_recut(recut),
@@ -408,8 +447,9 @@ impl Engine {
             let mut scheduler = self.scheduler.lock();
             scheduler.running -= 1;
             match job {
-                Job::Flush(flush) => {
-                    scheduler.flushing.remove(&(flush.keyspace, flush.part));
+                Job::Flush(Flush { keyspace, part, .. })
+                | Job::Fold(Fold { keyspace, part, .. }) => {
+                    scheduler.flushing.remove(&(*keyspace, *part));
                 }
                 Job::Merge(merge) => {
                     for id in &merge.inputs {
@@ -600,6 +640,7 @@ impl Engine {
             block_cache: self.home.context.cache.stats().resident_bytes,
             table_metadata: self.metadata_bytes(&self.versions.lock()),
             jobs: running * self.options.job_bytes_max(),
+            lookup_index: self.lookup.stats().bytes,
             other: 0,
         }
     }
@@ -613,50 +654,6 @@ impl Engine {
         }
         self.home.context.pinned_bytes() + filters.values().sum::<u64>()
     }
-
-    /// How hard writers must brake now: nothing, nanoseconds per byte, or
-    /// `u64::MAX` for stop. Also fits the emptied memory that is kept for later
-    /// memtables into what the write buffer has left.
-    pub(crate) fn update_brake(&self) -> u64 {
-        // One look at a time: an older answer never takes the place of a newer.
-        let _turn = self.brake_turn.lock();
-        let (mut memory, mut newest_runs) = (0u64, 0);
-        for space in self.spaces.load().values() {
-            let view = space.view.load();
-            let memtables = view.parts.iter().flat_map(PartView::memtables);
-            memory += memtables
-                .filter(|m| !m.is_empty())
-                .map(|m| m.size_share() as u64)
-                .sum::<u64>();
-            newest_runs = view
-                .tree
-                .parts
-                .iter()
-                .map(Vec::len)
-                .max()
-                .unwrap_or(0)
-                .max(newest_runs);
-        }
-        // What may be added before this is looked at again: half of it unseen,
-        // half by writers that are past the brake.
-        let resident = self.memtable_resident_bytes() + 2 * self.options.memory_step_bytes();
-        let limit = self.options.write_buffer_bytes;
-        self.arenas
-            .shrink_to(limit.saturating_sub(resident) as usize);
-        // Below half of the limit nothing may be worth a flush, so nothing would
-        // ever let writers go on (see the planner of flushes).
-        let full = resident >= limit && memory >= limit / 2;
-        let memory = if full { memory.max(limit) } else { memory };
-        let by_memory = brake(memory, self.options.write_buffer_bytes, MEMORY_SLOW_PERCENT);
-        let by_runs = brake(
-            newest_runs as u64,
-            self.options.newest_runs_stop as u64,
-            RUNS_SLOW_PERCENT,
-        );
-        let brake = by_memory.max(by_runs);
-        self.counters.brake.store(brake, Ordering::Relaxed);
-        brake
-    }
 }
 
 /// The error that a panic leaves: the store takes no more writes, as nobody knows
@@ -667,33 +664,4 @@ fn panicked(who: &str, panic: &(dyn Any + Send)) -> Error {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     let text = text.unwrap_or("without words");
     Error::new(ErrorKind::Poisoned, format!("{who} panicked: {text}"))
-}
-
-/// Nothing below `slow_percent` of `limit`, stop at the limit, and a cubic rise
-/// in between: gentle at first, so that the background can catch up early.
-fn brake(value: u64, limit: u64, slow_percent: u64) -> u64 {
-    if value >= limit {
-        return u64::MAX;
-    }
-    let slow = limit * slow_percent / 100;
-    if value <= slow {
-        return 0;
-    }
-    let share = (value - slow) as f64 / (limit - slow) as f64;
-    1 + (share.powi(3) * BRAKE_NS_PER_BYTE_MAX as f64) as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_brake_rises_from_nothing_to_stop() {
-        let steps: Vec<u64> = [0, 50, 60, 70, 80, 90, 99, 100, 200]
-            .map(|v| brake(v, 100, 60))
-            .into();
-        assert_eq!(&steps[..3], &[0, 0, 0]);
-        assert!(steps.is_sorted());
-        assert_eq!(&steps[7..], &[u64::MAX, u64::MAX]);
-    }
 }

@@ -19,8 +19,9 @@ use thermocline_model::version::KeyspaceId;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::{BATCH_BYTES_MAX, Operations, WriteBatch};
-use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
+use crate::engine::{Commit, Engine, LiveMemtable, Owed, PartView, ReadView, Space};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lookup::Indexing;
 use crate::options::Durability;
 
 /// What an entry takes in a memtable beyond its bytes in the batch: header, node
@@ -74,24 +75,6 @@ struct Route {
     view: Arc<ReadView>,
     /// Which memtable of a duplicated part takes the batch.
     turn: u64,
-}
-
-/// What a writer owes the others from its place in the log to its publication: they
-/// wait for it. If it panics in between, nothing is written any more, and they are told.
-struct Owed<'a>(&'a Engine);
-
-impl Owed<'_> {
-    fn settle(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Owed<'_> {
-    fn drop(&mut self) {
-        let what = "a caller panicked in a write";
-        self.0.poison(&Error::new(ErrorKind::Poisoned, what));
-        self.0.published.break_off();
-    }
 }
 
 impl Engine {
@@ -157,7 +140,7 @@ impl Engine {
         }
         drop(commit);
 
-        insert(&routes, payload, first);
+        insert(&self.lookup, &routes, payload, first);
         for_each_memtable(&routes, payload, &mut |memtable| {
             memtable.pending.fetch_sub(1, Ordering::AcqRel);
         });
@@ -233,7 +216,7 @@ impl Engine {
         which: impl Fn(&PartView) -> bool,
     ) {
         space.update(|view| {
-            let parts = view.parts.iter().map(|part| {
+            let parts = view.parts.iter().enumerate().map(|(at, part)| {
                 if !which(part) || part.takers_are_empty() {
                     return part.clone();
                 }
@@ -242,18 +225,21 @@ impl Engine {
                 let takers = part.takers().filter(|m| !m.is_empty());
                 let sealed = takers.chain(&part.sealed).cloned().collect();
                 let new = |old: &Arc<LiveMemtable>| self.new_memtable(likely_prefix(old));
+                let active = new(&part.active);
+                let stamp = self.lookup.stamp(part, view.tree.newest(at));
+                active.stamp.store(stamp, Ordering::Release);
                 PartView {
-                    active: new(&part.active),
+                    active,
                     twins: part.twins.iter().map(new).collect(),
                     sealed,
                     ..part.clone()
                 }
             });
-            ReadView {
-                parts: parts.collect(),
-                cuts: Arc::clone(&view.cuts),
-                tree: Arc::clone(&view.tree),
-            }
+            ReadView::new(
+                Arc::clone(&view.cuts),
+                parts.collect(),
+                Arc::clone(&view.tree),
+            )
         });
     }
 
@@ -365,51 +351,54 @@ fn parts_of(
 }
 
 /// Puts the batch's entries into the memtables.
-fn insert(routes: &[Route], payload: &[u8], first: SeqNo) {
+fn insert(lookup: &Indexing, routes: &[Route], payload: &[u8], first: SeqNo) {
     let mut seq = first;
     for operation in Operations::new(payload).flatten() {
         if let Some(route) = route(routes, operation.keyspace) {
             apply(
+                lookup,
                 &route.view,
                 seq,
                 operation.kind,
                 operation.key,
                 operation.value,
-                &|_| true,
-                route.turn,
+                &|part| Some(route.view.parts[part].taker(route.turn)),
             );
         }
         seq = seq.next();
     }
 }
 
-/// Puts one operation into the memtables of `view` whose turn it is (see
-/// [`PartView::taker`]) and that `wanted` accepts by part.
-pub(crate) fn apply(
-    view: &ReadView,
+/// Puts one operation into the memtables that `taker` names by part of `view`.
+pub(crate) fn apply<'a>(
+    lookup: &Indexing,
+    view: &'a ReadView,
     seq: SeqNo,
     kind: Kind,
     key: &[u8],
     value: &[u8],
-    wanted: &dyn Fn(usize) -> bool,
-    turn: u64,
+    taker: &dyn Fn(usize) -> Option<&'a LiveMemtable>,
 ) {
     for part in parts_of(view, kind, key, value) {
-        if !wanted(part) {
+        let Some(taker) = taker(part) else {
             continue;
-        }
-        let of = &view.parts[part];
-        if let Some(tiny) = &of.tiny {
+        };
+        if let Some(tiny) = &view.parts[part].tiny {
             tiny.count(key);
         }
-        let table = &of.taker(turn).table;
+        let table = &taker.table;
+        // The index first: what a reader may see must be in it.
+        let stamp = taker.stamp.load(Ordering::Acquire);
         if kind == Kind::RangeDelete {
             let (low, high) = view.cuts.interval(part);
             let start = low.map_or(key, |l| key.max(l));
             let end = high.map_or(value, |h| value.min(h));
+            lookup.note_cover(stamp);
             table.insert_range_delete(start, end, seq);
         } else {
-            table.insert(key, xxh3_64(key), seq, kind, value);
+            let hash = xxh3_64(key);
+            lookup.note(hash, stamp, seq.0);
+            table.insert(key, hash, seq, kind, value);
         }
     }
 }

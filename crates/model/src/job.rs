@@ -67,6 +67,9 @@ fn rounded(number: f64) -> f64 {
 pub enum Job {
     /// Write the sealed memtables of a part into one run of its newest level.
     Flush(Flush),
+    /// Make one memtable of the sealed ones of a part, of what survives of their few
+    /// keys, and log that anew.
+    Fold(Fold),
     /// Merge tables into new ones. A table that overlaps nothing is moved
     /// without being rewritten.
     Merge(Merge),
@@ -119,6 +122,20 @@ pub struct Flush {
     pub reason: Reason,
 }
 
+/// See [`Job::Fold`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Fold {
+    /// In which keyspace.
+    pub keyspace: KeyspaceId,
+    /// The part.
+    pub part: u32,
+    /// Whether the memtable that takes writes is sealed and folded too. If none is
+    /// sealed it is in any case.
+    pub active: bool,
+    /// Why.
+    pub reason: Reason,
+}
+
 /// See [`Job::Merge`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Merge {
@@ -158,6 +175,7 @@ impl Job {
     pub fn reason(&self) -> &Reason {
         match self {
             Job::Flush(job) => &job.reason,
+            Job::Fold(job) => &job.reason,
             Job::Merge(job) => &job.reason,
             Job::Relocate(job) => &job.reason,
             Job::Recut(job) => &job.reason,
@@ -169,17 +187,19 @@ impl Job {
     pub fn keyspace(&self) -> KeyspaceId {
         match self {
             Job::Flush(job) => job.keyspace,
+            Job::Fold(job) => job.keyspace,
             Job::Merge(job) => job.keyspace,
             Job::Relocate(job) => job.keyspace,
             Job::Recut(job) => job.keyspace,
         }
     }
 
-    /// A word for messages: `flush`, `merge`, `relocate` or `recut`.
+    /// A word for messages: `flush`, `fold`, `merge`, `relocate` or `recut`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Job::Flush(_) => "flush",
+            Job::Fold(_) => "fold",
             Job::Merge(_) => "merge",
             Job::Relocate(_) => "relocate",
             Job::Recut(_) => "recut",

@@ -29,6 +29,24 @@ pub struct TableHeat {
     pub temperature: Option<f64>,
 }
 
+/// The keys of memtables that have few.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FewKeys {
+    /// How many, each as often as there are memtables that have it.
+    pub keys: usize,
+    /// Bytes that the newest entry of each takes in memory.
+    pub live_bytes: u64,
+}
+
+impl From<(usize, usize)> for FewKeys {
+    fn from((keys, bytes): (usize, usize)) -> FewKeys {
+        FewKeys {
+            keys,
+            live_bytes: bytes as u64,
+        }
+    }
+}
+
 /// The memtables of one part.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct PartLoad {
@@ -46,6 +64,14 @@ pub struct PartLoad {
     /// Whether a sealed memtable is of an older generation: it was there before the
     /// cuts moved, and may have entries of other parts as well.
     pub older: bool,
+    /// Of the sealed memtables, those that a fold made.
+    pub folded: usize,
+    /// The keys of the sealed memtables, if each has fewer than
+    /// [`ShapeOptions::fold_keys_max`].
+    pub sealed_few: Option<FewKeys>,
+    /// The same of those that take writes; `None` also where nobody looked, because
+    /// neither memory nor log is short.
+    pub active_few: Option<FewKeys>,
 }
 
 /// What is known of the writes to a part.
@@ -124,6 +150,9 @@ pub struct ShapeOptions {
     pub flush_bytes: u64,
     /// Log bytes at which the part that holds the oldest segment is flushed.
     pub log_bytes_max: u64,
+    /// Memtables with fewer keys than this are folded into one instead of being
+    /// flushed; 0 for never.
+    pub fold_keys_max: usize,
     /// Of a tier's capacity, the share that placement fills, from 0 to 1.
     pub tier_fill_share: f64,
     /// How levels are shared out between fast and slow tiers, where they are.

@@ -66,7 +66,8 @@ const FOLDER_ARROWS: &[(&str, &[&str])] = &[
     (
         "job",
         &[
-            "store", "table", "version", "cache", "memory", "engine", "merge", "events",
+            // Of `batch` the encoding in which a fold logs anew.
+            "store", "table", "version", "cache", "memory", "engine", "merge", "events", "batch",
         ],
     ),
 ];

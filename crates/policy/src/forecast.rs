@@ -60,7 +60,7 @@ pub fn forecast(view: &View<'_>, preset: &mut Preset) -> Forecast {
                     merge(job.inputs, &world.version);
                     None
                 }
-                Job::Flush(_) | Job::Recut(_) => None,
+                Job::Flush(_) | Job::Fold(_) | Job::Recut(_) => None,
             })
         };
         let Some(relocate) = next else { break true };

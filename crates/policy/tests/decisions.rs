@@ -23,6 +23,7 @@ const LARGE: u64 = 1 << 40;
 fn decide(world: &World) -> String {
     match world.plan(&mut leveled()) {
         None => "rest".to_string(),
+        Some(Job::Fold(job)) => format!("{}: fold {}", job.reason.rule, job.part),
         Some(Job::Flush(job)) => format!("{}: flush {}", job.reason.rule, job.part),
         Some(Job::Merge(job)) => {
             let mut inputs: Vec<u64> = job.inputs.iter().map(|t| t.0).collect();

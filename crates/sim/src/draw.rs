@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use thermocline::{Compression, DeviceProfile, Durability, Options, Tier, presets};
+use thermocline::{Compression, DeviceProfile, Durability, LookupIndex, Options, Tier, presets};
 
 use crate::Dice;
 use crate::operation::Keys;
@@ -133,6 +133,11 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
         .durability(dice.one_of(&durabilities))
         .background_threads(threads)
         .cuts(keys.cuts(dice, parts));
+    let lookup = [LookupIndex::Off, LookupIndex::On, LookupIndex::Auto];
+    options = options.lookup_index(dice.one_of(&lookup));
+    if dice.percent(40) {
+        options = options.fold_keys_max(dice.one_of(&[0, 2, 10, 100, 100_000]));
+    }
     if dice.percent(80) {
         options = options.memtable_bytes(spread(dice, 16 * KIB, write_buffer));
     }

@@ -19,6 +19,12 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
             let manifests = history.done.iter().filter(|d| d.starts_with("MANIFEST"));
             assert!(manifests.count() > 2, "two openings and a rewriting");
         }
+        if workload.name == "hot" {
+            for job in ["fold", "recut", "flush older-generation"] {
+                let mut done = history.done.iter();
+                assert!(done.any(|d| d.starts_with(job)), "{job}");
+            }
+        }
         done.extend(history.done);
     }
     for job in [
@@ -38,6 +44,7 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
         "recut major",
         "merge handed-down",
         "flush older-generation",
+        "fold few-keys",
     ] {
         assert!(done.iter().any(|d| d.starts_with(job)), "{job}");
     }

@@ -35,7 +35,7 @@ pub(crate) struct Events {
     /// Go on with what comes, until interrupted
     #[arg(long)]
     follow: bool,
-    /// Only jobs of this kind: flush, merge, relocate, load, tune, heat
+    /// Only jobs of this kind: flush, fold, merge, relocate, load, tune, heat
     #[arg(long, value_name = "KIND")]
     job: Option<String>,
     /// Only what this rule called for, such as over-budget

@@ -1,9 +1,10 @@
 //! The parts of a keyspace in memory: memtables, and the picture that reads hold.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use thermocline_model::cuts::Cuts;
 use thermocline_model::key::Prefix;
+use thermocline_model::view::FewKeys;
 
 use super::RANGE_DELETES_MAX;
 use crate::memory::{ArenaPool, Memtable, MemtableOptions, TinyCounts};
@@ -11,6 +12,9 @@ use crate::merge::{PieceCursor, Source};
 use crate::options::Options;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::version::tree::Tree;
+
+/// The least that a folded memtable is made for, in bytes.
+const FOLDED_BYTES_MIN: usize = 4 << 10;
 
 /// A memtable with what the log and the flush must know of it.
 pub(crate) struct LiveMemtable {
@@ -23,6 +27,15 @@ pub(crate) struct LiveMemtable {
     pub(crate) first_seq: AtomicU64,
     /// Writers that were assigned entries and have not inserted them yet.
     pub(crate) pending: AtomicUsize,
+    /// Of a memtable that a fold made, the last number under which its entries were
+    /// logged anew: up to there the log must be durable before what they were in goes.
+    /// 0 for any other.
+    pub(crate) restated_upto: AtomicU64,
+    /// What number the lookup index knows it by; 0 if it does not (see [`crate::lookup`]).
+    pub(crate) stamp: AtomicU64,
+    /// How many keys it has and what they take, if these are fewer than the options
+    /// say; known once it is sealed and whole.
+    few: OnceLock<Option<FewKeys>>,
     /// Parts that have it in their lists: when cuts move, those that it reaches into.
     pub(crate) holders: AtomicUsize,
     /// Whether it was there before the cuts moved, so that it may hold entries of other
@@ -44,21 +57,54 @@ impl LiveMemtable {
         prefix: Prefix,
         pool: &Arc<ArenaPool>,
     ) -> Arc<LiveMemtable> {
-        let table = Memtable::new(MemtableOptions {
+        LiveMemtable::around(Memtable::new(MemtableOptions {
             capacity_bytes: options.memtable_capacity(),
             prefix,
             filter: true,
             pool: Arc::clone(pool),
-        });
+        }))
+    }
+
+    fn around(table: Memtable) -> Arc<LiveMemtable> {
         Arc::new(LiveMemtable {
             table: Arc::new(table),
             oldest_segment: AtomicU64::new(u64::MAX),
             last_seq: AtomicU64::new(0),
             first_seq: AtomicU64::new(u64::MAX),
             pending: AtomicUsize::new(0),
+            restated_upto: AtomicU64::new(0),
+            stamp: AtomicU64::new(0),
+            few: OnceLock::new(),
             holders: AtomicUsize::new(1),
             older: AtomicBool::new(false),
         })
+    }
+
+    /// A memtable for what survives of others, about `bytes` bytes.
+    pub(crate) fn folded(bytes: usize, prefix: Prefix) -> Arc<LiveMemtable> {
+        let table = Memtable::new(MemtableOptions {
+            capacity_bytes: bytes.max(FOLDED_BYTES_MIN),
+            prefix,
+            filter: true,
+            // Of a size that no other memtable has.
+            pool: ArenaPool::new(0),
+        });
+        LiveMemtable::around(table)
+    }
+
+    /// Whether a fold made it.
+    pub(crate) fn is_folded(&self) -> bool {
+        self.restated_upto.load(Ordering::Acquire) > 0
+    }
+
+    /// Its keys, if they are fewer than `keys_max`. What is found of a sealed one is
+    /// kept.
+    pub(crate) fn few_keys(&self, keys_max: usize, is_sealed: bool) -> Option<FewKeys> {
+        let count = || self.table.few_keys(keys_max).map(FewKeys::from);
+        if !is_sealed || self.pending.load(Ordering::Acquire) > 0 {
+            return count();
+        }
+        *self.few.get_or_init(count)
     }
 
     /// What it has of the keys from `low` up to `high`, exclusive: those of a part that has it.
@@ -87,6 +133,12 @@ impl LiveMemtable {
     pub(crate) fn is_full(&self) -> bool {
         self.table.is_full() || self.table.range_deletes().len() >= RANGE_DELETES_MAX
     }
+}
+
+/// The stamp by which the index may pass over all of `memtables` together.
+pub(crate) fn lowest_stamp(memtables: &[Arc<LiveMemtable>]) -> u64 {
+    let stamps = memtables.iter().map(|m| m.stamp.load(Ordering::Acquire));
+    stamps.min().unwrap_or(0)
 }
 
 /// The memtables of a part as reads see them.
@@ -146,4 +198,41 @@ pub(crate) struct ReadView {
     pub(crate) cuts: Arc<Cuts>,
     pub(crate) parts: Vec<PartView>,
     pub(crate) tree: Arc<Tree>,
+    /// Of each part, the stamps of its memtables and newest runs, newest first, each no
+    /// higher than the one before; none where no memtable has one.
+    stamps: Vec<Box<[u64]>>,
+}
+
+impl ReadView {
+    pub(crate) fn new(cuts: Arc<Cuts>, parts: Vec<PartView>, tree: Arc<Tree>) -> ReadView {
+        let stamp = |part: &PartView| part.active.stamp.load(Ordering::Acquire);
+        let stamps = match parts.iter().any(|part| stamp(part) > 0) {
+            true => parts.iter().enumerate(),
+            false => [].iter().enumerate(),
+        };
+        let stamps = stamps.map(|(at, part)| {
+            let memtables = part.memtables();
+            let memtables = memtables.map(|m| m.stamp.load(Ordering::Acquire));
+            let runs = tree.newest(at).iter().map(|run| run.stamp);
+            let mut lowest = u64::MAX;
+            let falling = memtables.chain(runs).map(|stamp| {
+                // What lies behind something that cannot be passed over cannot either.
+                lowest = lowest.min(stamp);
+                lowest
+            });
+            falling.collect()
+        });
+        ReadView {
+            stamps: stamps.collect(),
+            cuts,
+            parts,
+            tree,
+        }
+    }
+
+    /// See the field; empty where there are none.
+    #[inline]
+    pub(crate) fn stamps(&self, part: usize) -> &[u64] {
+        self.stamps.get(part).map_or(&[], |stamps| stamps)
+    }
 }

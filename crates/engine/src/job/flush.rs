@@ -16,20 +16,27 @@ use thermocline_model::version::{RunId, Slot};
 use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
 use super::{COMMIT_WAIT, Done};
-use crate::engine::{Engine, LiveMemtable};
+use crate::engine::{Engine, LiveMemtable, Space, lowest_stamp};
 use crate::error::Result;
 use crate::merge::MergeCursor;
 
 /// Memory of memtables from when they leave the view until the flush lets go of
 /// them: it must not be filled a second time meanwhile.
-struct Leaving<'a> {
+pub(super) struct Leaving<'a> {
     engine: &'a Engine,
     bytes: usize,
 }
 
-impl Leaving<'_> {
-    fn count<'m>(&mut self, memtables: impl Iterator<Item = &'m Arc<LiveMemtable>>) {
-        let bytes = memtables.map(|m| m.table.resident_bytes()).sum();
+impl<'a> Leaving<'a> {
+    pub(super) fn new(engine: &'a Engine) -> Leaving<'a> {
+        Leaving { engine, bytes: 0 }
+    }
+
+    pub(super) fn count<'m>(&mut self, memtables: impl Iterator<Item = &'m Arc<LiveMemtable>>) {
+        self.count_bytes(memtables.map(|m| m.table.resident_bytes()).sum());
+    }
+
+    pub(super) fn count_bytes(&mut self, bytes: usize) {
         self.bytes += bytes;
         self.engine.leaving_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
@@ -48,54 +55,11 @@ impl Engine {
         let Some(space) = self.space(job.keyspace) else {
             return Ok(Done::nothing());
         };
-        let part = job.part as usize;
         // Dropped after the memtables.
-        let mut leaving = Leaving {
-            engine: self,
-            bytes: 0,
-        };
-        let sealed = || {
-            space
-                .view
-                .load()
-                .parts
-                .get(part)
-                .map_or_else(Vec::new, |p| p.sealed.clone())
-        };
-        let mut memtables: Vec<Arc<LiveMemtable>> = sealed();
-        if memtables.is_empty() || job.active {
-            // Called for to free the log or memory: the active one it is. Who
-            // holds the mutex for long may be waiting for this very job.
-            if let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) {
-                let active = space
-                    .view
-                    .load()
-                    .parts
-                    .get(part)
-                    .map(|p| Arc::clone(&p.active));
-                self.seal(&mut commit, &space, |p| {
-                    active.as_ref().is_some_and(|a| Arc::ptr_eq(a, &p.active))
-                });
-                drop(commit);
-                memtables = sealed();
-            }
-        }
-        let sealed = memtables;
+        let mut leaving = Leaving::new(self);
+        let (sealed, last) = self.sealed_of(&space, job.part, job.active)?;
         if sealed.is_empty() {
             return Ok(Done::nothing());
-        }
-        let last = sealed
-            .iter()
-            .map(|m| m.last_seq.load(Ordering::Acquire))
-            .max()
-            .unwrap_or(0);
-        // Writers that were assigned entries are about to insert and publish
-        // them; the snapshots must be read after that (see `Survivors`).
-        while sealed.iter().any(|m| m.pending.load(Ordering::Acquire) > 0)
-            || self.visible().0 < last
-        {
-            self.check_poisoned()?;
-            crate::sync::yield_now();
         }
         let bytes_in = sealed.iter().map(|m| m.table.size_bytes() as u64).sum();
         let done = spilling(self, |first_tier| {
@@ -107,17 +71,71 @@ impl Engine {
                 first_tier,
                 background: true,
             };
-            self.flush_into(job, &space, &sealed, SeqNo(last), target, &mut leaving)
+            self.flush_into(job, &space, &sealed, last, target, &mut leaving)
         })?;
         self.counters.flushes.add(1);
         self.counters.flushed_bytes.add(done.bytes_out);
         Ok(Done { bytes_in, ..done })
     }
 
+    /// The sealed memtables of a part, all entries of which are inserted and visible,
+    /// and the number of the newest; the active one is sealed first if there are none
+    /// or if it is asked for. Requires: the part counts as being flushed.
+    pub(super) fn sealed_of(
+        &self,
+        space: &Space,
+        part: u32,
+        active: bool,
+    ) -> Result<(Vec<Arc<LiveMemtable>>, SeqNo)> {
+        let part = part as usize;
+        let sealed = || {
+            space
+                .view
+                .load()
+                .parts
+                .get(part)
+                .map_or_else(Vec::new, |p| p.sealed.clone())
+        };
+        let mut memtables: Vec<Arc<LiveMemtable>> = sealed();
+        if memtables.is_empty() || active {
+            // Called for to free the log or memory: the active one it is. Who
+            // holds the mutex for long may be waiting for this very job.
+            if let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) {
+                let active = space
+                    .view
+                    .load()
+                    .parts
+                    .get(part)
+                    .map(|p| Arc::clone(&p.active));
+                self.seal(&mut commit, space, |p| {
+                    active.as_ref().is_some_and(|a| Arc::ptr_eq(a, &p.active))
+                });
+                drop(commit);
+                memtables = sealed();
+            }
+        }
+        let last = memtables
+            .iter()
+            .map(|m| m.last_seq.load(Ordering::Acquire))
+            .max()
+            .unwrap_or(0);
+        // Writers that were assigned entries are about to insert and publish
+        // them; the snapshots must be read after that (see `Survivors`).
+        while memtables
+            .iter()
+            .any(|m| m.pending.load(Ordering::Acquire) > 0)
+            || self.visible().0 < last
+        {
+            self.check_poisoned()?;
+            crate::sync::yield_now();
+        }
+        Ok((memtables, SeqNo(last)))
+    }
+
     fn flush_into(
         &self,
         job: &Flush,
-        space: &crate::engine::Space,
+        space: &Space,
         sealed: &[Arc<LiveMemtable>],
         last: SeqNo,
         target: Target,
@@ -166,9 +184,8 @@ impl Engine {
             part: job.part,
             flushed: last,
         });
-        edit.changes.push(Change::SetLogFloor {
-            segment: self.log_floor((job.keyspace, job.part), sealed),
-        });
+        let need = self.log_need((job.keyspace, job.part), sealed);
+        edit.changes.extend(need.changes());
         if let Some(tiny) = view
             .parts
             .get(job.part as usize)
@@ -182,10 +199,11 @@ impl Engine {
             });
         }
         let filters: Option<Vec<_>> = sealed.iter().map(|m| m.table.filter()).collect();
-        let opened = self.open_with_filters(&tables, &filters.unwrap_or_default())?;
+        let opened =
+            self.open_flushed(&tables, &filters.unwrap_or_default(), lowest_stamp(sealed))?;
         // Entries of other memtables may be older than those that are about to
         // become durable here; a power failure must not leave a gap (I9).
-        self.persist_log(last)?;
+        self.persist_log(last.max(need.restated_upto))?;
         let committed = self.commit_edit(edit, opened, &mut |keyspace, parts| {
             if keyspace == job.keyspace
                 && let Some(part) = parts.get_mut(job.part as usize)

@@ -7,6 +7,7 @@ use crate::events::PlacedTable;
 
 mod below;
 mod flush;
+mod fold;
 mod merge;
 pub(crate) mod output;
 mod relocate;

@@ -19,6 +19,9 @@ use super::skiplist::{Hit, ListCursor, MemValue, SkipList};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{ArcSwap, Mutex};
 
+/// What an entry takes beyond its key and value, about.
+const ENTRY_BYTES: usize = 48;
+
 /// How to make a [`Memtable`].
 #[derive(Clone)]
 pub struct MemtableOptions {
@@ -176,6 +179,27 @@ impl Memtable {
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.list.entries()
+    }
+
+    /// How many keys there are, and the bytes of their newest entries with what it
+    /// takes to hold them, if there are fewer than `keys_max`; each stretch of range
+    /// deletes counts as a key. Costs one search a key, however many entries there are.
+    #[must_use]
+    pub fn few_keys(&self, keys_max: usize) -> Option<(usize, usize)> {
+        let cover = self.cover.load();
+        let (mut keys, mut bytes) = (cover.len(), cover.bytes());
+        let mut cursor = self.cursor();
+        let mut key = Vec::new();
+        cursor.seek_first();
+        while cursor.valid() && keys < keys_max {
+            keys += 1;
+            bytes += cursor.key().len() + cursor.value().len() + ENTRY_BYTES;
+            key.clear();
+            key.extend_from_slice(cursor.key());
+            // Numbers begin at 1, so this lies behind every entry of the key.
+            cursor.seek(&key, SeqNo::ZERO);
+        }
+        (keys < keys_max).then_some((keys, bytes))
     }
 
     /// True when there is neither a point entry nor a range delete.

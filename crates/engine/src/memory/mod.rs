@@ -22,6 +22,7 @@
 
 mod arena;
 mod filter;
+mod lookup;
 mod memtable;
 mod narrow;
 mod skiplist;
@@ -31,6 +32,7 @@ mod tiny;
 
 pub use arena::ArenaPool;
 pub use filter::Filter;
+pub use lookup::Lookup;
 pub use memtable::{Memtable, MemtableCursor, MemtableOptions};
 pub use skiplist::{Hit, MemValue};
 pub use tiny::TinyCounts;

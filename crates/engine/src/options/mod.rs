@@ -65,6 +65,29 @@ pub enum Durability {
     Device,
 }
 
+/// When reads are told by an index which memtables they can pass over. See
+/// [`Options::lookup_index`].
+///
+/// ```
+/// # use thermocline::{Db, LookupIndex, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// let db = Db::open(Options::at(directory.path()).lookup_index(LookupIndex::Off))?;
+/// db.put(b"key", b"value")?;
+/// assert_eq!(db.stats().lookup.bytes, 0);
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LookupIndex {
+    /// Never.
+    Off,
+    /// For every memtable made after the first one of a part.
+    On,
+    /// Where a read has many places to look in.
+    #[default]
+    Auto,
+}
+
 /// The options of a store.
 ///
 /// ```
@@ -123,6 +146,9 @@ pub struct Options {
     pub(crate) duplicates_max: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) merges_end_at_cuts: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fold_keys_max: Option<usize>,
+    pub(crate) lookup_index: LookupIndex,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log_tier: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,6 +210,8 @@ impl Default for Options {
             recut_writes: 1000,
             duplicates_max: 7,
             merges_end_at_cuts: None,
+            fold_keys_max: None,
+            lookup_index: LookupIndex::Auto,
             log_tier: None,
             event_tier: None,
             newest_tier: None,
@@ -423,6 +451,7 @@ impl Options {
             level_ratio: self.level_ratio,
             flush_bytes: self.write_buffer_bytes / 4,
             log_bytes_max: self.log_bytes_max,
+            fold_keys_max: self.folds_below(),
             tier_fill_share: self.tier_fill_share,
             staging: StagingOptions {
                 fast_share: self.fast_share,

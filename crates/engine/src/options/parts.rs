@@ -7,8 +7,12 @@ use thermocline_model::tier::TierId;
 use thermocline_model::view::TierPins;
 use thermocline_policy::{PresetEntry, presets};
 
-use super::Options;
+use super::{LookupIndex, Options};
 use crate::error::{Error, Result};
+
+/// Most keys that a memtable that is folded may be allowed: they are counted by
+/// searching for each.
+const FOLD_KEYS_MAX: usize = 100_000;
 
 /// Longest prefix that cuts are made of, in bytes.
 const PREFIX_BYTES_MAX: usize = 1024;
@@ -57,6 +61,66 @@ impl Options {
     pub fn partition_prefix_bytes(mut self, bytes: usize) -> Options {
         self.partition_prefix_bytes = bytes;
         self
+    }
+
+    /// Memtables with fewer keys than this are folded instead of being flushed: of the sealed
+    /// ones of a part, one small memtable is made of what survives, and that is logged
+    /// anew. Saves most of what is flushed where few keys are written often. Each
+    /// stretch of range deletes counts as a key. What survives must be at most half of what
+    /// was there, and 1 MiB. From 0 (never) to 100,000; default 100 with the
+    /// preset `nova`, else 0.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).write_buffer_bytes(1 << 20);
+    /// let db = Db::open(options.clone().fold_keys_max(100).background_threads(0))?;
+    /// for n in 0..20_000u32 {
+    ///     db.put(format!("key{}", n % 50).as_bytes(), &[0; 100])?;
+    /// }
+    /// let stats = db.stats();
+    /// assert!(stats.folds > 0 && stats.flushes == 0);
+    /// # drop(db);
+    /// let error = Db::open(options.fold_keys_max(1_000_000)).unwrap_err();
+    /// assert!(error.to_string().contains("fold_keys_max: expected 0 to 100000, found 1000000"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn fold_keys_max(mut self, keys: usize) -> Options {
+        self.fold_keys_max = Some(keys);
+        self
+    }
+
+    /// Whether an index tells of a key which memtables, and which tables made of them, are
+    /// all newer than its entries, so that reads pass over these. It takes a sixteenth of
+    /// `write_buffer_bytes`, once it is in use, and one access to memory for each put and get;
+    /// it saves one for each memtable passed over. Default: [`LookupIndex::Auto`], which
+    /// has it where a read has a dozen places to look in or more.
+    ///
+    /// ```
+    /// # use thermocline::{Db, LookupIndex, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).write_buffer_bytes(8 << 20);
+    /// let db = Db::open(options.memtable_bytes(64 << 10).lookup_index(LookupIndex::On))?;
+    /// for n in 0..10_000u32 {
+    ///     db.put(&n.to_be_bytes(), &[0; 100])?;
+    /// }
+    /// assert_eq!(db.stats().memory.max.lookup_index, 512 << 10);
+    /// assert!(db.stats().lookup.bytes > 0);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lookup_index(mut self, when: LookupIndex) -> Options {
+        self.lookup_index = when;
+        self
+    }
+
+    /// Bytes of the lookup index, where there is one.
+    pub(crate) fn lookup_bytes(&self) -> u64 {
+        match self.lookup_index {
+            LookupIndex::Off => 0,
+            LookupIndex::On | LookupIndex::Auto => self.write_buffer_bytes / 16,
+        }
     }
 
     /// The name of the tier that newest levels begin on: what is flushed goes there, and to
@@ -183,6 +247,12 @@ impl Options {
         self.tiers[self.tier_or_first(self.event_tier.as_ref())].path()
     }
 
+    /// Keys below which memtables are folded, as given or as the preset has it.
+    pub(crate) fn folds_below(&self) -> usize {
+        let of_preset = || self.entry().map_or(0, |p| p.fold_keys_max);
+        self.fold_keys_max.unwrap_or_else(of_preset)
+    }
+
     pub(super) fn entry(&self) -> Option<&'static PresetEntry> {
         presets().iter().find(|p| p.name == self.preset)
     }
@@ -225,6 +295,7 @@ impl Options {
     /// Refuses what cannot work of these options.
     pub(super) fn check_parts(&self) -> Result<()> {
         super::check::within("partitions", self.partitions, 1, 1024)?;
+        super::check::within("fold_keys_max", self.folds_below(), 0, FOLD_KEYS_MAX)?;
         let prefix_bytes = self.partition_prefix_bytes;
         super::check::within("partition_prefix_bytes", prefix_bytes, 0, PREFIX_BYTES_MAX)?;
         self.tier_named("log_tier", self.log_tier.as_ref())?;

@@ -360,7 +360,7 @@ impl Engine {
         let prefix = sealed
             .first()
             .map_or_else(Prefix::default, |m| likely_prefix(m));
-        PartView {
+        let part = PartView {
             active: self.new_memtable(prefix.clone()),
             twins: (0..new.duplicates)
                 .map(|_| self.new_memtable(prefix.clone()))
@@ -369,6 +369,10 @@ impl Engine {
             sealed,
             tiny: Some(Arc::new(TinyCounts::new(&new.tiny))),
             flushed_bytes: Arc::default(),
-        }
+        };
+        // Newer than all memtables that it stands over, whatever parts they were of.
+        let stamp = self.lookup.stamp(&part, &[]);
+        part.active.stamp.store(stamp, Ordering::Release);
+        part
     }
 }

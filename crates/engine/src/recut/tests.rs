@@ -1,19 +1,40 @@
+//! Jobs one by one, in the order that a story needs, on stores whose cuts nobody else moves.
+
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use thermocline_model::edit::{Change, Edit};
-use thermocline_model::job::{NewPart, Reason, Recut};
+use thermocline_model::job::{Flush, Fold, Job, NewPart, Reason, Recut};
 use thermocline_model::key::SeqNo;
 use thermocline_model::version::{KeyspaceId, Tiny};
 
 use crate::engine::ReadView;
-use crate::{Db, Options};
+use crate::{Db, LookupIndex, Options};
 
-/// The job that makes parts begin at these keys.
-fn recut_to(starts: &[&str]) -> Recut {
-    let parts = starts.iter().map(|start| NewPart {
-        duplicates: 0,
+const KIB: u64 = 1 << 10;
+
+fn options(path: &Path) -> Options {
+    Options::at(path)
+        .preset("nova")
+        .write_buffer_bytes(2 << 20)
+        .memtable_bytes(256 * KIB)
+        .log_segment_bytes(16 * KIB)
+        .log_bytes_max(64 << 20)
+        .lookup_index(LookupIndex::On)
+        .background_threads(0)
+}
+
+fn run(db: &Db, job: Job) {
+    let engine = &db.handle.engine;
+    let planned = engine.begin(&mut engine.scheduler.lock(), job);
+    engine.run(planned).unwrap();
+}
+
+fn recut_job(parts: &[(&str, u32)]) -> Recut {
+    let parts = parts.iter().map(|(start, duplicates)| NewPart {
+        duplicates: *duplicates,
         tiny: vec![Tiny {
             start: start.as_bytes().into(),
             writes: 0,
@@ -26,8 +47,272 @@ fn recut_to(starts: &[&str]) -> Recut {
     }
 }
 
+/// Gives the store parts that begin at these keys, with so many duplicates.
+fn recut(db: &Db, parts: &[(&str, u32)]) {
+    run(db, Job::Recut(recut_job(parts)));
+    assert_eq!(view(db).parts.len(), parts.len());
+    let duplicates = view(db)
+        .parts
+        .iter()
+        .map(|p| p.twins.len() as u32)
+        .collect::<Vec<_>>();
+    assert!(duplicates.iter().eq(parts.iter().map(|(_, d)| d)));
+}
+
+fn flush(db: &Db, part: u32) {
+    run(
+        db,
+        Job::Flush(Flush {
+            keyspace: KeyspaceId::DEFAULT,
+            part,
+            active: true,
+            reason: Reason::new("test"),
+        }),
+    );
+}
+
+fn fold(db: &Db, part: u32) {
+    run(
+        db,
+        Job::Fold(Fold {
+            keyspace: KeyspaceId::DEFAULT,
+            part,
+            active: true,
+            reason: Reason::new("test"),
+        }),
+    );
+}
+
 fn view(db: &Db) -> Arc<ReadView> {
     db.space.view.load_full()
+}
+
+/// So often that most of it does not survive.
+fn put(db: &Db, key: &str, value: &str) {
+    for _ in 0..20 {
+        db.put(key.as_bytes(), value.as_bytes()).unwrap();
+    }
+}
+
+fn get(db: &Db, key: &str) -> Option<String> {
+    let found = db.get(key.as_bytes()).unwrap();
+    found.map(|value| String::from_utf8(value.to_vec()).unwrap())
+}
+
+fn forward(db: &Db) -> Vec<String> {
+    let entries = db.iter().unwrap().forward();
+    let keys = entries.map(|entry| String::from_utf8(entry.unwrap().0).unwrap());
+    keys.collect()
+}
+
+fn backward(db: &Db) -> Vec<String> {
+    let entries = db.iter().unwrap().backward();
+    let keys = entries.map(|entry| String::from_utf8(entry.unwrap().0).unwrap());
+    keys.collect()
+}
+
+/// Two parts became one. The one had never been flushed, so the new part had not either, but for the
+/// keys of the other. What a fold had logged anew of these was recovered by the number of the part, and
+/// stood above the delete that was in a table.
+#[test]
+fn what_was_logged_anew_is_not_recovered_for_keys_that_were_flushed_further_than_their_part() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(options(directory.path()).cuts(vec![b"m".to_vec()])).unwrap();
+    // Needs the log from its begin on.
+    put(&db, "a", "1");
+    put(&db, "x", "old");
+    fold(&db, 1);
+    assert_eq!(db.stats().folds, 1);
+    db.delete(b"x").unwrap();
+    flush(&db, 1);
+    recut(&db, &[("", 0)]);
+    let check = |db: &Db| {
+        assert_eq!(get(db, "x"), None);
+        assert_eq!(get(db, "a").as_deref(), Some("1"));
+        assert_eq!(forward(db), ["a"]);
+    };
+    check(&db);
+    // As after a crash.
+    drop(db);
+    let db = Db::open(options(directory.path())).unwrap();
+    assert!(db.stats().recovery.entries > 20);
+    check(&db);
+}
+
+/// The same of a delete of a range: the part that is one now was never flushed, the keys were.
+#[test]
+fn a_range_delete_logged_anew_is_recovered_only_where_it_is_in_no_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(options(directory.path()).cuts(vec![b"m".to_vec()])).unwrap();
+    put(&db, "a", "1");
+    put(&db, "x", "old");
+    db.delete_range(b"w", b"z").unwrap();
+    put(&db, "y", "1");
+    fold(&db, 1);
+    flush(&db, 1);
+    recut(&db, &[("", 0)]);
+    drop(db);
+    let db = Db::open(options(directory.path())).unwrap();
+    let view = view(&db);
+    let mut memtables = view.parts[0].memtables();
+    assert!(memtables.all(|m| !m.table.has_range_deletes()));
+    assert_eq!(forward(&db), ["a", "y"]);
+}
+
+/// A memtable that reaches into two parts needs its segments until both were flushed, also one that a fold
+/// made, which needs only the segment that it was logged anew in.
+#[test]
+fn the_log_stays_until_the_last_part_that_a_memtable_reaches_into_was_flushed() {
+    for folded in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Db::open(options(directory.path())).unwrap();
+        for value in ["1", "2"] {
+            put(&db, "a", value);
+            put(&db, "x", value);
+        }
+        if folded {
+            fold(&db, 0);
+            assert_eq!(db.stats().folds, 1);
+        }
+        recut(&db, &[("", 0), ("m", 0)]);
+        // Other segments.
+        for n in 0..50 {
+            db.put(format!("b{n}").as_bytes(), &[1; 2000]).unwrap();
+        }
+        let before = db.stats().log_bytes;
+        flush(&db, 0);
+        assert!(db.stats().log_bytes + 16 * KIB > before);
+        let check = |db: &Db| {
+            assert_eq!(get(db, "x").as_deref(), Some("2"), "folded: {folded}");
+            assert_eq!(get(db, "a").as_deref(), Some("2"));
+            assert_eq!(forward(db).len(), 52);
+        };
+        check(&db);
+        drop(db);
+        let db = Db::open(options(directory.path())).unwrap();
+        check(&db);
+        // The last one: now it goes.
+        flush(&db, 1);
+        assert!(db.stats().log_bytes < before / 2, "{}", db.stats());
+        drop(db);
+        check(&Db::open(options(directory.path())).unwrap());
+    }
+}
+
+/// What a memtable of an older generation has of another part may be out of date. Folded, it would have
+/// been a memtable like any other, and back in force when the parts became one.
+#[test]
+fn a_memtable_that_is_older_than_the_cuts_is_flushed_and_not_folded() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(options(directory.path())).unwrap();
+    put(&db, "a", "1");
+    put(&db, "x", "old");
+    recut(&db, &[("", 0), ("m", 0)]);
+    flush(&db, 1);
+    db.delete(b"x").unwrap();
+    flush(&db, 1);
+    fold(&db, 0);
+    assert_eq!((db.stats().folds, db.stats().flushes), (0, 3));
+    recut(&db, &[("", 0)]);
+    for _ in 0..2 {
+        put(&db, "b", "2");
+        fold(&db, 0);
+        assert_eq!(get(&db, "x"), None);
+        assert_eq!(forward(&db), ["a", "b"]);
+    }
+    assert_eq!(db.stats().folds, 2);
+}
+
+/// The memtable has "x" in its list of the first part, where it is out of date.
+#[test]
+fn a_scan_shows_of_an_older_memtable_what_lies_in_its_part() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(options(directory.path())).unwrap();
+    for key in ["a", "b", "x", "y"] {
+        put(&db, key, "old");
+    }
+    db.delete_range(b"w", b"x0").unwrap();
+    recut(&db, &[("", 0), ("m", 0)]);
+    flush(&db, 1);
+    db.delete(b"y").unwrap();
+    put(&db, "x", "new");
+    flush(&db, 1);
+    db.compact_range(Some(b"m"), None).unwrap();
+    let check = |db: &Db| {
+        assert_eq!(forward(db), ["a", "b", "x"]);
+        assert_eq!(backward(db), ["x", "b", "a"]);
+        let mut iter = db.iter().unwrap();
+        for (key, after, before) in [("b", "b", "b"), ("c", "x", "b"), ("m", "x", "b")] {
+            iter.seek(key.as_bytes()).unwrap();
+            assert_eq!(iter.key(), after.as_bytes());
+            iter.seek_for_prev(key.as_bytes()).unwrap();
+            assert_eq!(iter.key(), before.as_bytes());
+        }
+        iter.seek(b"y").unwrap();
+        assert!(!iter.valid());
+        iter.seek_for_prev(b"z").unwrap();
+        assert_eq!((iter.key(), iter.value()), (&b"x"[..], &b"new"[..]));
+    };
+    check(&db);
+    drop(db);
+    check(&Db::open(options(directory.path())).unwrap());
+}
+
+#[test]
+fn a_duplicated_part_is_folded_by_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(options(directory.path())).unwrap();
+    recut(&db, &[("", 0), ("m", 3)]);
+    for round in 0..4 {
+        for n in 0..41 {
+            db.put(b"x", format!("{round} {n}").as_bytes()).unwrap();
+            db.put(b"y", format!("{round} {n}").as_bytes()).unwrap();
+        }
+        let check = |db: &Db| {
+            assert_eq!(get(db, "x"), Some(format!("{round} 40")));
+            assert_eq!(get(db, "y"), Some(format!("{round} 40")));
+        };
+        check(&db);
+        fold(&db, 1);
+        check(&db);
+        assert_eq!(db.stats().folds, round + 1);
+        // The twins that are to come have a newer one for it.
+        db.put(b"x", b"newer").unwrap();
+        assert_eq!(get(&db, "x").as_deref(), Some("newer"));
+    }
+    recut(&db, &[("", 0)]);
+    assert_eq!(get(&db, "x").as_deref(), Some("newer"));
+    drop(db);
+    let db = Db::open(options(directory.path())).unwrap();
+    assert_eq!(get(&db, "x").as_deref(), Some("newer"));
+    assert_eq!(get(&db, "y").as_deref(), Some("3 40"));
+}
+
+/// The keys of the first memtable alone were counted, so that a fold was planned of which nothing came.
+#[test]
+fn the_keys_of_all_memtables_that_take_a_parts_writes_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options(directory.path()).log_bytes_max(64 * KIB);
+    let db = Db::open(options).unwrap();
+    recut(&db, &[("", 0), ("m", 1)]);
+    let mut twins = Vec::new();
+    for n in 0..2000 {
+        // Few to the first memtable and many to the other.
+        let turn = db.handle.engine.commit.lock().next_seq.0 % 2;
+        twins.push(turn);
+        let key = if turn == 1 {
+            "x".into()
+        } else {
+            format!("y{n}")
+        };
+        db.put(key.as_bytes(), &[1; 40]).unwrap();
+    }
+    assert!(twins.contains(&0) && twins.contains(&1));
+    let engine = &db.handle.engine;
+    assert!(db.stats().log_bytes > 64 * KIB);
+    let scene = engine.scene(&mut engine.scheduler.lock());
+    let scene = scene.view(&Default::default(), &[]).memtables[&(KeyspaceId::DEFAULT, 1)];
+    assert_eq!(scene.active_few, None);
 }
 
 /// A flush of a part that kept its place could end while the cuts of others moved. What had been
@@ -36,36 +321,63 @@ fn view(db: &Db) -> Arc<ReadView> {
 #[test]
 fn a_flush_that_ends_while_the_cuts_of_other_parts_move_is_not_undone() {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options::at(directory.path())
-        .preset("nova")
-        .cuts(vec![b"m".to_vec()])
-        .background_threads(0);
-    let db = Db::open(options).unwrap();
-    for key in [b"a", b"x"] {
-        db.put(key, b"1").unwrap();
-    }
+    let db = Db::open(options(directory.path()).cuts(vec![b"m".to_vec()])).unwrap();
+    put(&db, "a", "1");
+    put(&db, "x", "1");
     let engine = &db.handle.engine;
     engine.seal_all(None);
-    let last = &view(&db).parts[0].sealed[0].last_seq;
+    let last = view(&db).parts[0].sealed[0]
+        .last_seq
+        .load(Ordering::Acquire);
     let flushed = Edit::of(Change::SetFlushed {
         keyspace: KeyspaceId::DEFAULT,
         part: 0,
-        flushed: SeqNo(last.load(Ordering::Acquire)),
+        flushed: SeqNo(last),
     });
     std::thread::scope(|scope| {
         let mut moving = None;
-        let committed = engine.commit_edit(flushed, Vec::new(), &mut |_, parts| {
-            let job = recut_to(&["", "m", "t"]);
+        let commit = engine.commit_edit(flushed, Vec::new(), &mut |_, parts| {
+            let job = recut_job(&[("", 0), ("m", 0), ("t", 0)]);
             moving = Some(scope.spawn(move || engine.run_recut(&job).unwrap()));
-            // It looks at the view, and then waits for this edit.
+            // It looks at the view, and then waits for this edit to be done.
             std::thread::sleep(Duration::from_millis(200));
             parts[0].sealed.clear();
         });
-        committed.unwrap();
+        commit.unwrap();
         moving.unwrap().join().unwrap();
     });
-    let view = view(&db);
-    assert_eq!(view.parts.len(), 3);
-    assert!(view.parts[0].sealed.is_empty());
-    assert_eq!(view.parts[1].sealed.len(), 1);
+    assert_eq!(view(&db).parts.len(), 3);
+    assert!(view(&db).parts[0].sealed.is_empty());
+    assert_eq!(view(&db).parts[1].sealed.len(), 1);
+}
+
+#[test]
+fn the_lookup_index_goes_on_right_after_the_cuts_have_moved() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(options(directory.path())).unwrap();
+    db.handle.engine.seal_all(None);
+    for round in 0..6 {
+        for n in 0..100 {
+            db.put(format!("{n:03}").as_bytes(), &[round; 10]).unwrap();
+        }
+        db.handle.engine.seal_all(None);
+    }
+    recut(&db, &[("", 0), ("050", 0)]);
+    for part in 0..2 {
+        let view = view(&db);
+        let stamps = view.stamps(part);
+        assert!(stamps.len() == 7 && stamps[5] > 0, "{stamps:?}");
+        assert!(stamps.is_sorted_by(|a, b| a > b), "{stamps:?}");
+    }
+    db.put(b"070", b"new").unwrap();
+    db.delete_range(b"010", b"020").unwrap();
+    for n in 0..100 {
+        let expected = match n {
+            70 => Some(b"new".to_vec()),
+            10..20 => None,
+            _ => Some(vec![5; 10]),
+        };
+        let found = db.get(format!("{n:03}").as_bytes()).unwrap();
+        assert_eq!(found.map(|v| v.to_vec()), expected, "{n}");
+    }
 }

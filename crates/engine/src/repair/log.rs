@@ -59,10 +59,12 @@ impl Repair<'_> {
                 if count as u64 != u64::from(frame.count) || !is_whole {
                     return Err(Error::corruption("log record"));
                 }
-                let mut seq = frame.first_seq;
+                let mut next = frame.first_seq;
                 for operation in Operations::new(frame.payload).flatten().filter(|_| wanted) {
                     let (key, value) = (operation.key, operation.value);
                     let space = operation.keyspace;
+                    let own = next;
+                    let seq = operation.restated.unwrap_or(own);
                     match operation.kind {
                         Kind::RangeDelete => {
                             log.range_deletes
@@ -81,7 +83,7 @@ impl Repair<'_> {
                             value.to_vec(),
                         )),
                     }
-                    seq = seq.next();
+                    next = own.next();
                 }
                 self.report.log_entries_kept += u64::from(frame.count);
                 let end = frame.offset as usize + FRAME_HEADER_BYTES + frame.payload.len();

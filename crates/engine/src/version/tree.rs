@@ -113,6 +113,8 @@ pub(crate) struct OpenTable {
     /// Filters of the memtables it was made of, as long as it lies in a newest
     /// level: asking them is cheaper than searching the table's block list.
     filters: Vec<Arc<Filter>>,
+    /// The lowest stamp of those memtables; 0 if the lookup index does not know them.
+    stamp: u64,
     home: Arc<TableHome>,
     objects: Vec<Arc<Object>>,
     loaded: OnceLock<Arc<Table>>,
@@ -146,6 +148,7 @@ impl OpenTable {
             meta,
             past,
             filters,
+            stamp: previous.map_or(0, |p| p.stamp),
             home: Arc::clone(home),
             objects,
             loaded: OnceLock::new(),
@@ -155,6 +158,12 @@ impl OpenTable {
     /// Remembers the filters of the memtables that it was made of.
     pub(crate) fn with_filters(mut self, filters: Vec<Arc<Filter>>) -> OpenTable {
         self.filters = filters;
+        self
+    }
+
+    /// Remembers the lowest stamp of those memtables.
+    pub(crate) fn with_stamp(mut self, stamp: u64) -> OpenTable {
+        self.stamp = stamp;
         self
     }
 
@@ -244,6 +253,9 @@ pub(crate) struct RunTables {
     starts: Vec<u64>,
     prefix: Prefix,
     pub(crate) has_range_deletes: bool,
+    /// The lowest stamp of its tables: all its keys are in the lookup index with one no
+    /// lower. 0 if the index does not know them.
+    pub(crate) stamp: u64,
 }
 
 impl RunTables {
@@ -258,13 +270,20 @@ impl RunTables {
             .iter()
             .map(|t| prefix.of(&t.meta.range.start))
             .collect();
+        let stamp = tables.iter().map(|t| t.stamp).min();
         let has_range_deletes = tables.iter().any(|t| t.meta.range_deletes > 0);
         RunTables {
             tables,
             starts,
             prefix,
             has_range_deletes,
+            stamp: stamp.unwrap_or(0),
         }
+    }
+
+    /// Filters of memtables that a read asks before it looks into a table.
+    pub(crate) fn filters(&self) -> usize {
+        self.tables.first().map_or(0, |t| t.filters.len())
     }
 
     /// The one table that may hold `key`.
@@ -384,10 +403,21 @@ impl Tree {
             .flat_map(|run| &run.tables)
     }
 
-    /// The runs that may hold `key`, newest first.
+    /// The runs of a part's newest level, newest first.
     #[inline]
-    pub(crate) fn runs_for(&self, part: usize) -> impl Iterator<Item = &Arc<RunTables>> {
-        let newest = self.parts.get(part).map_or(&[][..], |l| l);
-        newest.iter().chain(self.levels.iter().flatten())
+    pub(crate) fn newest(&self, part: usize) -> &[Arc<RunTables>] {
+        self.parts.get(part).map_or(&[][..], |l| l)
+    }
+
+    /// The runs that may hold a key of `part`, newest first, without the first
+    /// `passed_over` of its newest level.
+    #[inline]
+    pub(crate) fn runs_for(
+        &self,
+        part: usize,
+        passed_over: usize,
+    ) -> impl Iterator<Item = &Arc<RunTables>> {
+        let newest = self.newest(part).iter().skip(passed_over);
+        newest.chain(self.levels.iter().flatten())
     }
 }

@@ -22,12 +22,15 @@ const MIB: f64 = (1 << 20) as f64;
 pub fn priced(view: &View<'_>, mut job: Job) -> Job {
     let numbers = match &job {
         Job::Flush(flush) => of_flush(view, flush),
+        // It costs no device anything but the log, and says itself what it gains.
+        Job::Fold(_) => Vec::new(),
         Job::Merge(merge) => of_merge(view, merge),
         Job::Relocate(relocate) => of_relocation(view, relocate),
         Job::Recut(_) => Numbers::new(),
     };
     let reason: &mut Reason = match &mut job {
         Job::Flush(flush) => &mut flush.reason,
+        Job::Fold(fold) => &mut fold.reason,
         Job::Merge(merge) => &mut merge.reason,
         Job::Relocate(relocate) => &mut relocate.reason,
         Job::Recut(recut) => &mut recut.reason,

@@ -15,10 +15,17 @@
 //!
 //! Before all of these come memtables of an older generation: when cuts move, those that
 //! were there stay in memory until every part that they reach into was flushed.
+//!
+//! Where folding the memtables does as well as flushing them, they are folded
+//! ([`fold`]).
+
+use std::collections::BTreeMap;
 
 use thermocline_model::job::{Flush, Job, Reason};
+use thermocline_model::version::KeyspaceId;
 use thermocline_model::view::{PartLoad, View};
 
+use super::fold;
 use crate::Planner;
 
 /// See the module.
@@ -43,7 +50,10 @@ impl Planner for FlushSealed {
             .or_else(|| oldest_segment(view))
             .or_else(|| largest(view))?;
         self.planned_us = view.now_us;
-        Some(Job::Flush(flush))
+        Some(match fold::instead_of(view, &flush) {
+            Some(fold) => Job::Fold(fold),
+            None => Job::Flush(flush),
+        })
     }
 }
 
@@ -80,13 +90,24 @@ fn sealed(view: &View<'_>) -> Option<Flush> {
 /// writers stop at twice as much.
 const MEMORY_FLUSHES: u64 = 2;
 
-fn largest(view: &View<'_>) -> Option<Flush> {
-    let memory_bytes: u64 = view
-        .memtables
+/// Bytes of memtables that no flush under way will free.
+#[must_use]
+pub fn memory_bytes(memtables: &BTreeMap<(KeyspaceId, u32), PartLoad>) -> u64 {
+    let held = memtables
         .values()
-        .map(|load| load.active_bytes + if load.flushing { 0 } else { load.sealed_bytes })
-        .sum();
-    if memory_bytes < MEMORY_FLUSHES * view.shape.flush_bytes {
+        .map(|load| load.active_bytes + if load.flushing { 0 } else { load.sealed_bytes });
+    held.sum()
+}
+
+/// Such bytes at which the part that holds most is flushed, sealed or not.
+#[must_use]
+pub fn memory_bytes_max(flush_bytes: u64) -> u64 {
+    MEMORY_FLUSHES * flush_bytes
+}
+
+fn largest(view: &View<'_>) -> Option<Flush> {
+    let memory_bytes = memory_bytes(view.memtables);
+    if memory_bytes < memory_bytes_max(view.shape.flush_bytes) {
         return None;
     }
     let held = |load: &PartLoad| load.active_bytes + load.sealed_bytes;

@@ -6,6 +6,7 @@ pub mod buckets;
 pub mod coldest;
 pub mod fast_levels;
 pub mod flush;
+pub mod fold;
 pub mod knapsack;
 pub mod leveled;
 pub mod migrate;

@@ -15,6 +15,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     by_level: true,
     makes_cuts: false,
     moves_cuts: false,
+    fold_keys_max: 0,
     make,
 };
 

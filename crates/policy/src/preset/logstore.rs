@@ -19,6 +19,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     by_level: false,
     makes_cuts: false,
     moves_cuts: false,
+    fold_keys_max: 0,
     make: |heat| preset(ENTRY.name, heat, true),
 };
 
@@ -29,6 +30,7 @@ pub(crate) const UNOPTIMISED: PresetEntry = PresetEntry {
     by_level: false,
     makes_cuts: false,
     moves_cuts: false,
+    fold_keys_max: 0,
     make: |heat| preset(UNOPTIMISED.name, heat, false),
 };
 

@@ -52,6 +52,9 @@ pub struct PresetEntry {
     pub makes_cuts: bool,
     /// Whether cuts move with the writes if the options do not say.
     pub moves_cuts: bool,
+    /// Memtables with fewer keys than this are folded, unless the options say
+    /// otherwise; 0 for never.
+    pub fold_keys_max: usize,
     /// Makes one.
     pub make: fn(&HeatOptions) -> Preset,
 }

@@ -17,6 +17,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     by_level: false,
     makes_cuts: false,
     moves_cuts: false,
+    fold_keys_max: 0,
     make,
 };
 

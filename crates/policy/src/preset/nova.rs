@@ -17,6 +17,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     by_level: true,
     makes_cuts: true,
     moves_cuts: true,
+    fold_keys_max: 100,
     make,
 };
 

@@ -61,6 +61,7 @@ pub fn shape() -> ShapeOptions {
         level_ratio: 10,
         flush_bytes: 4 * M,
         log_bytes_max: 64 * M,
+        fold_keys_max: 100,
         tier_fill_share: 0.9,
         staging: StagingOptions::default(),
         pins: TierPins::default(),
@@ -279,7 +280,9 @@ impl World {
     /// Marks what the job uses as busy.
     pub fn start(&mut self, job: &Job) {
         match job {
-            Job::Flush(_) | Job::Recut(_) => panic!("flushes and cuts are made by hand"),
+            Job::Flush(_) | Job::Fold(_) | Job::Recut(_) => {
+                panic!("flushes and cuts are made by hand")
+            }
             Job::Relocate(job) => {
                 assert!(self.busy.insert(job.table), "{job:?} names a busy table")
             }
@@ -318,7 +321,9 @@ impl World {
     /// Does the job, started before or not.
     pub fn finish(&mut self, job: &Job) {
         match job {
-            Job::Flush(_) | Job::Recut(_) => panic!("flushes and cuts are made by hand"),
+            Job::Flush(_) | Job::Fold(_) | Job::Recut(_) => {
+                panic!("flushes and cuts are made by hand")
+            }
             Job::Relocate(job) => {
                 let keyspace = &self.version.keyspaces[&KEYSPACE];
                 let mut table = TableMeta::clone(keyspace.find(job.table).unwrap().2);

@@ -9,13 +9,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use thermocline::{
-    Db, DeviceProfile, Durability, KeyspaceOptions, Options, Tier, WriteBatch, WriteOptions,
+    Db, DeviceProfile, Durability, KeyspaceOptions, LookupIndex, Options, Tier, WriteBatch,
+    WriteOptions,
 };
 
 use super::history::{History, Tried};
 use crate::Dice;
 use crate::contents::{Contents, Effect, Step, contents, fresh};
 use crate::disk::{Disk, Down};
+
+mod cuts;
+mod folds;
 
 /// How much of a store fits its fast tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +87,8 @@ enum Shape {
     /// In parts whose cuts move with the writes (`nova`); a room is the fast tier's
     /// capacity.
     Moving,
+    /// As `Levels`, but memtables with few keys are folded.
+    Folded,
 }
 
 /// A store made beforehand, and what is done to it.
@@ -166,6 +172,8 @@ impl Workload {
             Workload::stages(seed, true),
             Workload::parts(seed, true),
             Workload::cuts(seed, false),
+            Workload::folds(seed, true),
+            Workload::hot(seed, true),
             Workload::recovery(seed, false),
             Workload::recovery(seed, true),
         ]
@@ -338,52 +346,6 @@ impl Workload {
         }
     }
 
-    /// A store whose cuts move with the writes: made, moved to neighbours, made anew, and
-    /// recovered with memtables older than the cuts.
-    #[must_use]
-    pub fn cuts(seed: u64, mapped: bool) -> Workload {
-        let mut dice = Dice(seed ^ 6);
-        let setting = Setting {
-            mapped,
-            shape: Shape::Moving,
-        };
-        let mut acts = vec![Act::Open(Room::Plenty)];
-        // Small ones, many in a batch, of so many keys from one on.
-        let mut many = |acts: &mut Vec<Act>, from: u64, keys: u64, batches: u64| {
-            for _ in 0..batches {
-                let batch = (0..40).map(|n| match n {
-                    20 => Effect::DeleteRange(
-                        "default".into(),
-                        key(from).into_bytes(),
-                        key(from + 2).into_bytes(),
-                    ),
-                    21 => Effect::Delete("default".into(), key(from + 3).into_bytes()),
-                    _ => put(key(from + dice.below(keys)), vec![dice.next() as u8; 30]),
-                });
-                acts.push(Act::Write(batch.collect(), Durability::OperatingSystem));
-                acts.extend([Act::Step, Act::Step]);
-            }
-        };
-        many(&mut acts, 0, 40, 8);
-        acts.push(Act::Settle);
-        many(&mut acts, 0, 20, 3);
-        acts.push(Act::Flush);
-        many(&mut acts, 2, 9, 4);
-        acts.push(Act::Open(Room::Plenty));
-        many(&mut acts, 33, 1, 6);
-        acts.extend([Act::Settle, Act::Flush]);
-        many(&mut acts, 0, 40, 4);
-        Workload {
-            name: "cuts",
-            seed,
-            setting,
-            base: machine(seed, mapped),
-            before: fresh(),
-            earlier: Vec::new(),
-            acts,
-        }
-    }
-
     /// What a power failure left in the middle of everything, opened.
     #[must_use]
     pub fn recovery(seed: u64, mapped: bool) -> Workload {
@@ -467,6 +429,7 @@ fn options(room: Room, setting: Setting) -> Options {
     let options = plain_options(room, setting.mapped);
     match setting.shape {
         Shape::Levels => options,
+        Shape::Folded => options.fold_keys_max(50).lookup_index(LookupIndex::On),
         Shape::Priced => {
             let tier = |name: &str, price| {
                 let tier = Tier::new(name, format!("/{name}/store"));
@@ -490,7 +453,8 @@ fn options(room: Room, setting: Setting) -> Options {
             .cuts(Vec::new())
             .partitions(4)
             .tiny_ranges(4)
-            .recut_writes(16),
+            .recut_writes(16)
+            .lookup_index(LookupIndex::On),
         Shape::Staged => {
             let tier = |name: &str, random_read_iops, sequential_mb_s| {
                 let tier = Tier::new(name, format!("/{name}/store"));

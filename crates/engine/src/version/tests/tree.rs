@@ -351,7 +351,7 @@ fn the_runs_for_a_key_are_those_of_its_part_and_then_the_levels() {
     let text = "cuts m | L0.0: #9[a..b] / #8[a..c] | L0.1: #7[m..n] | L1: #3[a..z] | L2: #2[a..z]";
     let tree = Tree::build(&keyspace(text), &home, &mut HashMap::new()).unwrap();
     let ids = |part| {
-        let runs = tree.runs_for(part);
+        let runs = tree.runs_for(part, 0);
         runs.map(|r| r.tables[0].meta.id.0).collect::<Vec<_>>()
     };
     assert_eq!(ids(0), [9, 8, 3, 2]);

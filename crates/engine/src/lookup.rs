@@ -1,0 +1,153 @@
+//! The lookup index of a store: when it is used, what it costs.
+//!
+//! One index serves all keyspaces. A memtable made while it is in use has a stamp, which
+//! the tables made of it keep; those without one, and all behind them, are searched as if
+//! there were no index. So what a recovery finds in tables, what a bulk load brings, and
+//! what a merge makes is outside of it, until merges have taken it to the levels below.
+//!
+//! What the index saves is asking the filter of each memtable and run that is newer than
+//! the key's entry, one line of memory each. What it costs is one line for each put and
+//! for each read. With few memtables it costs more; so by default a memtable gets a stamp
+//! only if a read of its part has many places to look in ([`PLACES_MIN`]).
+//!
+//! Range deletes are no keys: nothing is passed over that is not newer than the newest
+//! memtable that got one.
+
+use std::cell::Cell;
+use std::sync::{Arc, OnceLock};
+
+use crate::engine::PartView;
+use crate::memory::Lookup;
+use crate::options::{LookupIndex, Options};
+use crate::stats::LookupStats;
+use crate::store::Clock;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::version::tree::RunTables;
+
+/// Memtables and filters that a read of a part may have to ask, from which on the index is
+/// used. A guess: that it gains with 64 is measured (docs/papers/nova.md), where it begins to is not.
+pub(crate) const PLACES_MIN: usize = 12;
+
+/// Of so many uses one is timed.
+const SAMPLE: u64 = 64;
+
+/// See the module.
+pub(crate) struct Indexing {
+    mode: LookupIndex,
+    bytes: usize,
+    index: OnceLock<Lookup>,
+    /// The stamp that the next memtable gets.
+    next: AtomicU64,
+    /// The newest memtable with a range delete.
+    covered: AtomicU64,
+    clock: Arc<dyn Clock>,
+    notes: AtomicU64,
+    reads: AtomicU64,
+    /// Microseconds of the uses that were timed.
+    timed_us: AtomicU64,
+}
+
+impl std::fmt::Debug for Indexing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Indexing")
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Indexing {
+    pub(crate) fn new(options: &Options, clock: Arc<dyn Clock>) -> Indexing {
+        Indexing {
+            mode: options.lookup_index,
+            bytes: options.lookup_bytes() as usize,
+            index: OnceLock::new(),
+            next: AtomicU64::new(1),
+            covered: AtomicU64::new(0),
+            clock,
+            notes: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            timed_us: AtomicU64::new(0),
+        }
+    }
+
+    /// The stamp of the memtable that will be the newest of a part; 0 for none.
+    /// Requires: the write path, so that stamps rise with recency.
+    pub(crate) fn stamp(&self, part: &PartView, runs: &[Arc<RunTables>]) -> u64 {
+        let is_wanted = match self.mode {
+            LookupIndex::Off => false,
+            LookupIndex::On => true,
+            LookupIndex::Auto => {
+                let filters = runs.iter().map(|run| run.filters().max(1));
+                2 + part.sealed.len() + filters.sum::<usize>() >= PLACES_MIN
+            }
+        };
+        if !is_wanted {
+            return 0;
+        }
+        self.index.get_or_init(|| Lookup::new(self.bytes));
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes that the memtable with `stamp` is about to have a key with this hash; the
+    /// `n`-th such note, about.
+    #[inline]
+    pub(crate) fn note(&self, hash: u64, stamp: u64, n: u64) {
+        if stamp == 0 {
+            return;
+        }
+        // A stamp was given, so there is an index.
+        if let Some(index) = self.index.get() {
+            if n.is_multiple_of(SAMPLE) {
+                self.notes.fetch_add(SAMPLE, Ordering::Relaxed);
+                self.timed(|| index.insert(hash, stamp));
+            } else {
+                index.insert(hash, stamp);
+            }
+        }
+    }
+
+    /// Notes that the memtable with `stamp` is about to have a range delete.
+    pub(crate) fn note_cover(&self, stamp: u64) {
+        self.covered.fetch_max(stamp, Ordering::AcqRel);
+    }
+
+    /// Of a part's memtables and newest runs, whose stamps are `stamps`, newest first,
+    /// so many surely have nothing to say of a key with this hash.
+    #[inline]
+    pub(crate) fn passed_over(&self, stamps: &[u64], hash: u64) -> usize {
+        // Without an index, and where even the newest has no stamp.
+        let (Some(index), Some(1..)) = (self.index.get(), stamps.first()) else {
+            return 0;
+        };
+        thread_local! {
+            static TICK: Cell<u64> = const { Cell::new(0) };
+        }
+        let look = || {
+            let bound = index.bound(hash).max(self.covered.load(Ordering::Acquire));
+            stamps.partition_point(|&stamp| stamp > bound)
+        };
+        let tick = TICK.with(|tick| tick.replace(tick.get().wrapping_add(1)));
+        if !tick.is_multiple_of(SAMPLE) {
+            return look();
+        }
+        self.reads.fetch_add(SAMPLE, Ordering::Relaxed);
+        self.timed(look)
+    }
+
+    fn timed<T>(&self, work: impl FnOnce() -> T) -> T {
+        let from = self.clock.now_micros();
+        let done = work();
+        let took_us = self.clock.now_micros().saturating_sub(from);
+        self.timed_us.fetch_add(took_us, Ordering::Relaxed);
+        done
+    }
+
+    pub(crate) fn stats(&self) -> LookupStats {
+        LookupStats {
+            bytes: self.index.get().map_or(0, |index| index.bytes() as u64),
+            notes: self.notes.load(Ordering::Relaxed),
+            reads: self.reads.load(Ordering::Relaxed),
+            cpu_us: self.timed_us.load(Ordering::Relaxed) * SAMPLE,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Entries that a fold had logged anew, when the log is replayed.
+//!
+//! They are older than entries that stand before them in the log, so they get memtables
+//! of their own, behind all others of their part. Is that the order of recency (I1)? The
+//! log that is replayed is the end of what was logged. If it holds an entry of a key, it
+//! holds all later ones of that key. So of a key, the newest entry that was replayed as it
+//! was written is no older than the newest that was logged anew, and where both are the
+//! same entry, either will do. Range deletes are compared by number wherever they are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thermocline_model::key::{Prefix, SeqNo};
+use thermocline_model::version::{Keyspace, KeyspaceId};
+
+use crate::batch::Operation;
+use crate::engine::{Engine, LiveMemtable, PartView, ReadView, Space};
+
+/// By keyspace, a view like the real one whose memtables are for what was logged anew.
+#[derive(Default)]
+pub(super) struct Restated {
+    views: BTreeMap<KeyspaceId, ReadView>,
+}
+
+impl Restated {
+    /// Puts the memtables where reads and flushes look.
+    pub(super) fn take_place(self, engine: &Engine) {
+        for (id, mut restated) in self.views {
+            let Some(space) = engine.space(id) else {
+                continue;
+            };
+            space.update(|view| {
+                let mut parts = view.parts.clone();
+                for (part, old) in parts.iter_mut().zip(restated.parts.drain(..)) {
+                    if !old.active.is_empty() {
+                        part.sealed.push(old.active);
+                    }
+                }
+                ReadView::new(Arc::clone(&view.cuts), parts, Arc::clone(&view.tree))
+            });
+        }
+    }
+}
+
+impl Engine {
+    /// Notes an entry that was logged anew, `at` a number and in a segment.
+    ///
+    /// # Errors
+    /// In words, if it claims to be no older than that.
+    pub(super) fn restate(
+        &self,
+        restated: &mut Restated,
+        space: &Space,
+        keyspace: &Keyspace,
+        operation: &Operation<'_>,
+        at: (SeqNo, u64),
+    ) -> Result<(), &'static str> {
+        let (own, segment) = at;
+        let seq = operation.restated.unwrap_or(own);
+        if seq >= own {
+            return Err("an entry logged anew is not older than that");
+        }
+        let view = restated.views.entry(space.id).or_insert_with(|| {
+            let view = space.view.load();
+            let part = |part: &PartView| PartView {
+                active: self.new_memtable(Prefix::default()),
+                twins: Vec::new(),
+                sealed: Vec::new(),
+                // Counted once already.
+                tiny: None,
+                ..part.clone()
+            };
+            let parts = view.parts.iter().map(part).collect();
+            ReadView::new(Arc::clone(&view.cuts), parts, Arc::clone(&view.tree))
+        });
+        let view: &ReadView = view;
+        super::each_not_flushed(keyspace, operation, seq, |part, key, value| {
+            let memtable: &LiveMemtable = &view.parts[part].active;
+            memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
+            memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
+            memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
+            memtable.restated_upto.fetch_max(own.0, Ordering::AcqRel);
+            let taker = |at| (at == part).then_some(memtable);
+            crate::write::apply(&self.lookup, view, seq, operation.kind, key, value, &taker);
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! What of the log is still needed, and what becomes of the rest.
+//!
+//! Two numbers in the manifest say it: the *floor*, the first segment that counts, and the
+//! *reach*, the number up to which the log must be there. Both follow from the memtables.
+//! A segment goes once the floor has passed it (I3); a log that ends before its reach was
+//! cut by something other than a crash (I9).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thermocline_model::edit::{Change, Edit};
+use thermocline_model::key::SeqNo;
+use thermocline_model::version::{KeyspaceId, Version};
+
+use crate::engine::{Engine, LiveMemtable};
+use crate::error::{ErrorKind, Result};
+use crate::sync::atomic::Ordering;
+
+/// What the log must keep for the memtables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LogNeed {
+    /// The lowest segment that some memtable still needs.
+    pub(crate) floor: u64,
+    /// The last number of the entries that folds logged anew: before anything below the
+    /// floor goes, the log must be durable up to here.
+    pub(crate) restated_upto: SeqNo,
+}
+
+impl LogNeed {
+    /// What the edit says that lets the rest of the log go.
+    pub(crate) fn changes(self) -> impl Iterator<Item = Change> {
+        let floor = Change::SetLogFloor {
+            segment: self.floor,
+        };
+        let seq = Some(self.restated_upto).filter(|&seq| seq > SeqNo::ZERO);
+        std::iter::once(floor).chain(seq.map(|seq| Change::SetLogReach { seq }))
+    }
+}
+
+impl Engine {
+    /// What of the log the memtables still need, but for those `without` which a flush of
+    /// one part of a keyspace makes superfluous in that part.
+    pub(crate) fn log_need(
+        &self,
+        flushed: (KeyspaceId, u32),
+        without: &[Arc<LiveMemtable>],
+    ) -> LogNeed {
+        // Read first: a memtable that gets its first entry from here on gets
+        // it in this segment or a later one.
+        let mut floor = self.log_segment.load(Ordering::Acquire);
+        let mut restated_upto = 0;
+        for space in self.spaces.load().values() {
+            for (part, number) in space.view.load().parts.iter().zip(0..) {
+                let without = match (space.id, number) == flushed {
+                    true => without,
+                    false => &[],
+                };
+                for memtable in part.memtables() {
+                    if !without.iter().any(|w| Arc::ptr_eq(w, memtable)) {
+                        floor = floor.min(memtable.oldest_segment.load(Ordering::Acquire));
+                        restated_upto =
+                            restated_upto.max(memtable.restated_upto.load(Ordering::Acquire));
+                    }
+                }
+            }
+        }
+        LogNeed {
+            floor,
+            restated_upto: SeqNo(restated_upto),
+        }
+    }
+
+    /// How far the log must reach once `edit` is in force, if the edit changes that
+    /// (see [`Version::log_reach`]). Requires: every number that the edit makes durable
+    /// in tables is durable in the log, or none of the log's; the versions, so that
+    /// no memtable leaves a view meanwhile.
+    pub(crate) fn log_reach(&self, version: &Version, edit: &Edit) -> Option<SeqNo> {
+        let mut flushed = BTreeMap::new();
+        for change in &edit.changes {
+            if let Change::SetFlushed {
+                keyspace,
+                part,
+                flushed: upto,
+            } = change
+            {
+                flushed.insert((*keyspace, *part), *upto);
+            }
+        }
+        let newest = flushed.values().max()?.0;
+        // Numbers of bulk loads are in no log, so those of the memtables count.
+        let (mut reach, mut oldest) = (version.log_reach.0, u64::MAX);
+        for (id, space) in self.spaces.load().iter() {
+            for (part, number) in space.view.load().parts.iter().zip(0..) {
+                let upto = flushed.get(&(*id, number)).map_or(0, |seq| seq.0);
+                for memtable in part.memtables() {
+                    let last = memtable.last_seq.load(Ordering::Acquire);
+                    if last > upto {
+                        oldest = oldest.min(memtable.first_seq.load(Ordering::Acquire));
+                    }
+                    if last <= newest {
+                        reach = reach.max(last);
+                    }
+                }
+            }
+        }
+        Some(SeqNo(if oldest <= reach { reach } else { 0 }))
+    }
+
+    /// Makes the log durable and has the manifest say how far it reaches, at a clean
+    /// close: the log's own seal may go wrong with what it seals.
+    ///
+    /// # Errors
+    /// As of the log and the manifest; without room for it, it is left out.
+    pub(crate) fn note_log_end(&self) -> Result<()> {
+        let Some(syncer) = &self.syncer else {
+            return Ok(());
+        };
+        let last = syncer.appended_seq();
+        syncer.persist(last)?;
+        let version = Arc::clone(&self.versions.lock().current);
+        // A write that is still on its way is not waited for.
+        let seq = last.min(self.published.upto());
+        if seq <= version.log_base.max(version.log_reach) {
+            return Ok(());
+        }
+        let edit = Edit::of(Change::SetLogReach { seq });
+        match self.commit_edit(edit, Vec::new(), &mut |_, _| {}) {
+            Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes log segments that the version in force does not need.
+    pub(crate) fn trim_log(&self) {
+        if let Some(syncer) = &self.syncer {
+            syncer.tidy();
+        }
+        let floor = self.versions.lock().current.log_floor;
+        let mut commit = self.commit.lock();
+        if let Some(log) = commit.log.as_mut() {
+            if let Err(e) = log.delete_before(floor) {
+                self.counters.background_error(&e);
+            }
+            self.log_bytes.store(log.size_bytes(), Ordering::Relaxed);
+        }
+    }
+}

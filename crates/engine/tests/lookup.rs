@@ -1,0 +1,230 @@
+//! The lookup index and scans of parts: reads give the same answers with and without.
+
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::Path;
+
+use thermocline::{Db, LookupIndex, Options};
+
+const KIB: u64 = 1 << 10;
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 11) % n
+    }
+}
+
+/// A store without threads, with many memtables and newest runs.
+fn many(path: &Path) -> Options {
+    Options::at(path)
+        .write_buffer_bytes(2 << 20)
+        .memtable_bytes(32 * KIB)
+        .newest_runs_merge(6)
+        .table_bytes(32 * KIB)
+        .first_level_bytes(128 * KIB)
+        .background_threads(0)
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("{n:08}").into_bytes()
+}
+
+type Kept = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Writes, deletes and folds at random, and after every few compares reads with what
+/// should be there.
+fn compare(options: &Options, seed: u64) {
+    println!("seed {seed}");
+    let mut dice = Dice(seed);
+    let mut db = Db::open(options.clone()).unwrap();
+    let mut kept = Kept::new();
+    let mut held = Vec::new();
+    for n in 0..12_000u64 {
+        let k = dice.below(if n % 2 == 0 { 50 } else { 4_000 });
+        match dice.below(200) {
+            0 => {
+                let end = k + 1 + dice.below(30);
+                db.delete_range(&key(k), &key(end)).unwrap();
+                kept.retain(|at, _| !(key(k)..key(end)).contains(at));
+            }
+            1..20 => {
+                db.delete(&key(k)).unwrap();
+                kept.remove(&key(k));
+            }
+            _ => {
+                let value = [&n.to_be_bytes()[..], &vec![1; dice.below(200) as usize]].concat();
+                db.put(&key(k), &value).unwrap();
+                kept.insert(key(k), value);
+            }
+        }
+        if n % 97 == 0 {
+            db.step().unwrap();
+        }
+        let asked = dice.below(4_100);
+        assert_eq!(
+            db.get(&key(asked)).unwrap().as_deref(),
+            kept.get(&key(asked)).map(Vec::as_slice),
+            "key {asked} after {n}"
+        );
+        if n % 1_500 == 700 {
+            held.push((db.snapshot(), kept.clone()));
+        }
+        if n == 8_000 {
+            held.clear();
+            drop(db);
+            db = Db::open(options.clone()).unwrap();
+        }
+    }
+    held.push((db.snapshot(), kept));
+    for (snapshot, kept) in &held {
+        for k in 0..4_100 {
+            let found = snapshot.get(&key(k)).unwrap();
+            assert_eq!(found.as_deref(), kept.get(&key(k)).map(Vec::as_slice));
+        }
+        let forward: Result<Vec<_>, _> = snapshot.iter().unwrap().forward().collect();
+        assert!(forward.unwrap().into_iter().eq(kept.clone()));
+        let backward: Result<Vec<_>, _> = snapshot.iter().unwrap().backward().collect();
+        assert!(
+            backward
+                .unwrap()
+                .into_iter()
+                .eq(kept.clone().into_iter().rev())
+        );
+    }
+}
+
+#[test]
+fn reads_with_the_index_are_those_without() {
+    for seed in 1..=4 {
+        for mode in [LookupIndex::On, LookupIndex::Auto] {
+            let directory = tempfile::tempdir().unwrap();
+            compare(&many(directory.path()).lookup_index(mode), seed);
+        }
+    }
+}
+
+/// An index of 4 KiB, far too small: it forgets, and must not hide anything.
+#[test]
+fn an_index_that_is_too_small_hides_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = many(directory.path()).write_buffer_bytes(64 * KIB);
+    let options = options
+        .memtable_bytes(16 * KIB)
+        .lookup_index(LookupIndex::On);
+    compare(&options, 9);
+}
+
+#[test]
+fn reads_with_the_index_parts_and_folds_are_those_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let cuts = (1..9).map(|n| key(n * n * 50)).collect();
+    let options = many(directory.path()).cuts(cuts).fold_keys_max(60);
+    compare(&options.lookup_index(LookupIndex::On), 5);
+    let directory = tempfile::tempdir().unwrap();
+    // Cut while it is in use.
+    let options = many(directory.path())
+        .preset("ohdb")
+        .memtable_bytes(64 * KIB);
+    compare(&options.lookup_index(LookupIndex::On), 6);
+}
+
+#[test]
+fn the_index_comes_into_use_with_many_memtables_and_says_what_it_costs() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(many(directory.path())).unwrap();
+    for n in 0..100 {
+        db.put(&key(n), &[0; 100]).unwrap();
+    }
+    assert_eq!(db.stats().lookup.bytes, 0);
+    for n in 0..8_000 {
+        db.put(&key(n), &[0; 100]).unwrap();
+    }
+    for n in 0..8_000 {
+        assert!(db.get(&key(n)).unwrap().is_some());
+    }
+    let stats = db.stats();
+    assert_eq!(stats.lookup.bytes, 128 * KIB);
+    assert_eq!(
+        stats.memory.used.lookup_index,
+        stats.memory.max.lookup_index
+    );
+    assert!(
+        stats.lookup.notes > 1_000 && stats.lookup.reads > 7_000,
+        "{stats}"
+    );
+    assert!(stats.to_string().contains("entries noted"), "{stats}");
+}
+
+/// From part to part, both ways, with turns and seeks at the cuts.
+#[test]
+fn an_iterator_crosses_parts_as_if_there_were_none() {
+    let directory = tempfile::tempdir().unwrap();
+    // Cuts at keys, between them, side by side, and around nothing.
+    let cuts = [10, 11, 30, 500, 501, 502, 700].map(key).to_vec();
+    let db = Db::open(many(directory.path()).cuts(cuts)).unwrap();
+    let mut kept = Kept::new();
+    let mut dice = Dice(3);
+    for n in 0..600u64 {
+        let k = dice.below(400) / 2 * 2;
+        let k = if k > 300 { k + 400 } else { k };
+        db.put(&key(k), &n.to_be_bytes()).unwrap();
+        kept.insert(key(k), n.to_be_bytes().to_vec());
+        match n {
+            200 => db.flush().unwrap(),
+            400 => db.compact_range(None, None).unwrap(),
+            450 => {
+                db.delete_range(&key(8), &key(32)).unwrap();
+                kept.retain(|at, _| !(key(8)..key(32)).contains(at));
+            }
+            _ => {}
+        }
+    }
+    let ranges = [
+        (0, 2_000),
+        (10, 30),
+        (11, 700),
+        (500, 502),
+        (9, 12),
+        (700, 701),
+    ];
+    for (low, high) in ranges {
+        let within: Vec<_> = kept.range(key(low)..key(high)).collect();
+        let (start, end) = (key(low), key(high));
+        let bounds = (Bound::Included(&*start), Bound::Excluded(&*end));
+        let mut iter = db.range(bounds.0, bounds.1).unwrap();
+        for _ in 0..400 {
+            let at = key(dice.below(900));
+            let mut place = if dice.below(2) == 0 {
+                iter.seek(&at).unwrap();
+                within.iter().position(|(k, _)| **k >= at)
+            } else {
+                iter.seek_for_prev(&at).unwrap();
+                within.iter().rposition(|(k, _)| **k <= at)
+            };
+            for _ in 0..dice.below(12) {
+                let found = iter.valid().then(|| (iter.key(), iter.value()));
+                let expected = place.map(|p| (&**within[p].0, &**within[p].1));
+                assert_eq!(found, expected, "from {low} to {high}");
+                let Some(p) = place else { break };
+                place = if dice.below(3) > 0 {
+                    iter.next().unwrap();
+                    Some(p + 1).filter(|&p| p < within.len())
+                } else {
+                    iter.prev().unwrap();
+                    p.checked_sub(1)
+                };
+            }
+        }
+        iter.seek_to_last().unwrap();
+        assert_eq!(iter.key(), within.last().map_or(&b""[..], |(k, _)| &**k));
+        iter.seek_to_first().unwrap();
+        assert_eq!(iter.key(), within.first().map_or(&b""[..], |(k, _)| &**k));
+    }
+}
