@@ -54,51 +54,6 @@ fn what_is_cold_goes_along_with_a_merge_that_rewrites_no_more_for_it() {
     assert_eq!(decide(&world), "coldest: [5, 1] into L7", "table by table");
 }
 
-/// Once: in mixes that hardly write (B-90) room for a quarter of the fast share was made
-/// whatever it took: 744 KiB were rewritten for 115 that went down, and 199 were flushed
-/// in 8,000 operations.
-#[test]
-fn more_than_must_goes_down_only_where_it_is_not_far_dearer() {
-    let world = |wide: &str| {
-        let text = format!(
-            "L1: #1[100..190]{{size=5M}} #2[200..900]{{size=5M}} #3[910..950]{{size=15M}} \
-             #4[960..990]{{size=15M}} | \
-             L7: #5[100..150]{{size=5M,tier=1}} #6[200..800]{{size={wide},tier=1}}"
-        );
-        let mut world = written_to(&text, LARGE);
-        read(&mut world, &[(1, 10), (2, 10), (3, 80), (4, 90)]);
-        let all: u64 = world.version.tables().map(|t| t.size_bytes()).sum();
-        // One MiB must go, and there may be room for ten.
-        world.shape.staging.fast_share = 39.0 * M as f64 / all as f64;
-        world
-    };
-    assert_eq!(decide(&world("4M")), "coldest: [6, 5, 2, 1] into L7");
-    assert_eq!(decide(&world("60M")), "coldest: [5, 1] into L7");
-}
-
-/// Once: while all tables were too young to have a temperature none was cold, so that each
-/// merge rewrote what it overlapped of the slow level for its own tables alone. A load that
-/// filled the fast tier within an epoch merged 16,823 KiB where 8,933 would do.
-#[test]
-fn where_all_is_young_what_nobody_has_read_goes_along() {
-    let text = "L1: #1[100..400]{size=10M} #2[410..440]{size=10M} #3[450..480]{size=10M} \
-                #4[500..900]{size=10M} | L7: #5[100..490]{size=40M,tier=1}";
-    let mut world = written_to(text, LARGE);
-    read(&mut world, &[(1, 0), (2, 0), (3, 5), (4, 0)]);
-    world.shape.staging.fast_share = 0.49;
-    let young = |world: &mut World, tables: &[u64]| {
-        for table in tables {
-            let heat = world.heat.get_mut(&TableId(*table)).unwrap();
-            heat.temperature = None;
-        }
-    };
-    young(&mut world, &[1, 2, 3]);
-    let some = decide(&world);
-    young(&mut world, &[4]);
-    assert_eq!(decide(&world), "coldest: [5, 2, 1] into L7", "3 was read");
-    assert_ne!(some, decide(&world), "heat tells where there is any");
-}
-
 /// Once: a table's counts go with its keys, so that what came down with what was read
 /// of it on the fast tier had at once cost more seeks than it takes to bring it up. It
 /// went up and down with every merge: 657 of them in 12,000 operations of B-10.

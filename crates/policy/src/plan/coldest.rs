@@ -13,9 +13,6 @@
 //! least for each byte that goes; and along with them goes whatever is cold as well and
 //! has the merge rewrite no more for each byte, each table with what is older and
 //! overlaps it: the paper's "all SSTs that store keys which fall into the chosen range".
-//! Where all that room takes more than `DEARER_MAX` times as much rewriting for each
-//! byte as what must go does, no more goes than must: a store that is hardly written to
-//! does not need it soon.
 //! At rest the coldest go, and no more than must.
 //!
 //! With informed
@@ -38,7 +35,6 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::compaction::{Device, Work};
 use crate::heat::Histogram;
-use crate::heat::histogram::LevelBucket;
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, hull, is_free, merge, newest_waits,
 };
@@ -49,10 +45,6 @@ use crate::plan::staging::RUNS_MAX;
 
 /// Of what the fast levels may hold, the share that is made free at once.
 pub const ROOM_SHARE: f64 = 0.25;
-
-/// How many times more of the last level may be rewritten for each byte of all that room
-/// than for what must go.
-const DEARER_MAX: f64 = 2.0;
 
 /// Of the tables of L1, the share that may go down with colder ones.
 const COLDER_SHARE: f64 = 0.5;
@@ -367,15 +359,7 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
             along = colder(view, levels);
         }
         order.extend(above);
-        let wide = Descent::take_along(view, levels, order.iter().copied(), bytes, &along);
-        let descent = match bytes > excess {
-            true => {
-                let least = Descent::take_along(view, levels, order, excess, &along);
-                let dear = wide.overlap() > DEARER_MAX * least.overlap();
-                if dear { least } else { wide }
-            }
-            false => wide,
-        };
+        let descent = Descent::take_along(view, levels, order, bytes, &along);
         let rule = match (informed, descent.moves) {
             (_, true) => "coldest-move",
             (true, false) => "coldest",
@@ -400,18 +384,11 @@ fn cheapest_first(levels: &FastLevels<'_>, order: &mut [FastTable<'_>]) {
     });
 }
 
-/// The colder half of L1, the oldest run first: what may go down with others. Where all
-/// of it is too young to have a temperature, what nobody has read.
+/// The colder half of L1, the oldest run first: what may go down with others.
 fn colder<'a>(view: &View<'_>, levels: &FastLevels<'a>) -> Vec<FastTable<'a>> {
     let mut tables: Vec<_> = levels.tables().collect();
     tables.reverse();
     let histogram = Histogram::of(view, tables.iter().map(|t| t.table));
-    // What is young comes last.
-    if histogram.least(0.0).is_none_or(LevelBucket::is_young) {
-        let reads = |t: &FastTable<'_>| view.heat.get(&t.table.id).map_or(0, |h| h.block_reads);
-        tables.retain(|t| reads(t) == 0);
-        return tables;
-    }
     let most = histogram.least(COLDER_SHARE).map(|b| b.heat.temperature);
     tables.retain(|t| {
         let temperature = view.heat.get(&t.table.id).and_then(|h| h.temperature);
