@@ -197,11 +197,11 @@ fn the_index_rests_where_nobody_reads_and_comes_back_to_see() {
 #[test]
 fn the_index_stays_where_reads_pass_over_many_memtables() {
     let directory = tempfile::tempdir().unwrap();
-    let options = many(directory.path()).newest_runs_merge(100);
+    let options = many(directory.path()).write_buffer_bytes(16 << 20);
     let db = Db::open(options.memtable_bytes(16 * KIB)).unwrap();
     write_on(&db, 20_000, |n| {
-        for absent in 0..4 {
-            assert!(db.get(&key(10_000 + 4 * n + absent)).unwrap().is_none());
+        for absent in 0..16 {
+            assert!(db.get(&key(10_000 + 16 * n + absent)).unwrap().is_none());
         }
         assert!(!db.stats().lookup.is_paused);
     });

@@ -80,7 +80,7 @@ fn pauses_grow_up_to_a_bound_while_the_index_is_not_worth_it() {
 
 #[test]
 fn an_index_that_is_worth_it_or_hardly_used_never_rests() {
-    assert_eq!(stretches(5_000, used(1, 0, 1, 20)), [(true, 5_000)]);
+    assert_eq!(stretches(5_000, used(1, 0, 1, 24)), [(true, 5_000)]);
     let hardly = LookupUse {
         notes: 10,
         ..LookupUse::default()
