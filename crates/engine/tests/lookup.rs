@@ -145,6 +145,11 @@ fn the_index_comes_into_use_with_many_memtables_and_says_what_it_costs() {
     assert_eq!(db.stats().lookup.bytes, 0);
     for n in 0..8_000 {
         db.put(&key(n), &[0; 100]).unwrap();
+        // For who only writes it would rest.
+        for absent in 0..16 {
+            let absent = key(10_000 + 16 * n + absent);
+            assert!(db.get(&absent).unwrap().is_none());
+        }
     }
     for n in 0..8_000 {
         assert!(db.get(&key(n)).unwrap().is_some());
@@ -197,7 +202,10 @@ fn the_index_rests_where_nobody_reads_and_comes_back_to_see() {
 #[test]
 fn the_index_stays_where_reads_pass_over_many_memtables() {
     let directory = tempfile::tempdir().unwrap();
-    let options = many(directory.path()).write_buffer_bytes(16 << 20);
+    let options = many(directory.path())
+        .write_buffer_bytes(16 << 20)
+        .newest_runs_merge(100)
+        .newest_runs_stop(400);
     let db = Db::open(options.memtable_bytes(16 * KIB)).unwrap();
     write_on(&db, 20_000, |n| {
         for absent in 0..16 {
