@@ -61,7 +61,7 @@ fn numbers_out_of_range_are_said_in_words() {
         "--rate 0",
         "--rate inf",
         "--fast-share 0",
-        "--fast-share 16,101",
+        "--fast-share 16,1001",
     ] {
         let line = line.replace(' ', "=");
         assert!(args(&line).check().is_err(), "{line}");

@@ -19,8 +19,8 @@ const LATEST: Line = Line {
 };
 
 /// The target says how much is fast, the capacity does not.
-const SHARE: &[&str] = &["--fast-share=100"];
-const ONE_CLIENT: &[&str] = &["--fast-share=100", "--clients=1"];
+const SHARE: &[&str] = &["--fast-share=300"];
+const ONE_CLIENT: &[&str] = &["--fast-share=300", "--clients=1"];
 
 pub(super) const FIGURES: &[Figure] = &[
     Figure {
@@ -174,7 +174,7 @@ pub(super) const FIGURES: &[Figure] = &[
                 engines: &["leveled/all-fast", "mutant/all-fast"],
                 options: "",
                 // 10,000 operations a second, as in the paper.
-                words: &["--fast-share=100", "--rate=10000", "--repeat=3"],
+                words: &["--fast-share=300", "--rate=10000", "--repeat=3"],
                 warmup_seconds: 3.0,
                 seconds: 10.0,
                 ..LATEST
@@ -259,7 +259,7 @@ pub(super) const FIGURES: &[Figure] = &[
 pub(super) const TARGETS: Line = Line {
     engines: &["mutant"],
     warmup_seconds: 10.0,
-    words: &["--fast-share=100", "--rate=20000"],
+    words: &["--fast-share=300", "--rate=20000"],
     options: MUTANT,
     ..LATEST
 };
