@@ -349,6 +349,19 @@ fn what_is_merged_goes_straight_to_where_it_belongs() {
 }
 
 #[test]
+fn what_is_merged_with_a_flush_is_no_hotter_than_its_keys_are() {
+    let text = format!("L1: #5[a..z]{{size=1M}} | {FOUR}");
+    let mut world = World {
+        version: World::of(&text, &[LARGE, LARGE]).version,
+        ..four(0.29, [9.0, 8.0, 2.0, 1.0])
+    };
+    warm(&mut world, &[(5, 1000.0)]);
+    let merged = |start: &str| place(&world, Slot::Level(6), start.as_bytes(), &[1, 2, 3, 4, 5]);
+    assert_eq!(merged("b").0, 0);
+    assert_eq!(merged("r"), (1, "as-hot-as-its-tier", false));
+}
+
+#[test]
 fn a_load_keeps_to_the_budget() {
     let world = four(0.3, [0.0; 4]);
     assert_eq!(

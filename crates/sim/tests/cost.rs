@@ -430,7 +430,8 @@ fn hot_and_cold_alternating_move_no_table_twice_within_the_cool_down() {
         .cost_target_usd_per_gb_month(0.2)
         // As fickle as can be.
         .cooling_coefficient(0.1)
-        .migration_resistance(0.0);
+        .migration_resistance(0.0)
+        .migration_cool_down_s(60);
     let db = filled(&disk, &options);
     rest(&db, &disk);
     let begun = db.stats();

@@ -1,12 +1,17 @@
 //! What the outputs of a merge inherit: a parent is shared out among the children
 //! in its key range, by their bytes there.
+//!
+//! A wide parent, such as a flush among the tables of a level below, is shared out by
+//! how much the narrow ones were read there too. Its reads are where the hot keys are;
+//! by bytes alone they would make all children equally hot, and cold ones hotter than
+//! tables that are read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use thermocline_model::table::{TableId, TableMeta};
 
-use crate::place::span::Span;
+use crate::place::span::{Span, wide};
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -16,34 +21,85 @@ pub(super) fn size_mib(table: &TableMeta) -> f64 {
 
 /// Adds to `known` the children that have a share of a parent in it: made by `born`
 /// of the child and the first such parent, then given by `give` its share, above 0
-/// and at most 1, of each.
+/// and at most 1, of each. `reads` are those of one, in any unit.
 pub(super) fn inherit<T: Copy>(
     known: &mut BTreeMap<TableId, T>,
     parents: &[Arc<TableMeta>],
     children: &[Arc<TableMeta>],
+    reads: impl Fn(&T) -> f64,
     born: impl Fn(&TableMeta, T) -> T,
     give: impl Fn(&mut T, T, f64),
 ) {
     let Some(span) = Span::of(parents.iter().chain(children)) else {
         return;
     };
+    let bytes = |parent: &TableMeta| -> Vec<f64> {
+        let shared = |child: &Arc<TableMeta>| span.shared(&child.range, &parent.range);
+        let each = children.iter().map(|c| shared(c) * size_mib(c));
+        each.collect()
+    };
+    let places: Vec<(f64, f64)> = parents.iter().map(|p| span.place(&p.range)).collect();
+    let wide = wide(&places);
+    let mut density = Density::new(children.len());
+    for (parent, _) in parents.iter().zip(&wide).filter(|(_, wide)| !**wide) {
+        if let Some(before) = known.get(&parent.id) {
+            density.add(&bytes(parent), reads(before));
+        }
+    }
     let mut heirs = vec![None; children.len()];
-    for parent in parents {
+    for (parent, wide) in parents.iter().zip(wide) {
         let Some(&before) = known.get(&parent.id) else {
             continue;
         };
-        let bytes: Vec<f64> = children
-            .iter()
-            .map(|c| span.shared(&c.range, &parent.range) * size_mib(c))
-            .collect();
-        let all: f64 = bytes.iter().sum();
-        for ((child, heir), bytes) in children.iter().zip(&mut heirs).zip(bytes) {
-            if bytes > 0.0 {
+        let mut shares = bytes(parent);
+        if wide {
+            density.weigh(&mut shares);
+        }
+        let all: f64 = shares.iter().sum();
+        for ((child, heir), share) in children.iter().zip(&mut heirs).zip(shares) {
+            if share > 0.0 {
                 let heir = heir.get_or_insert_with(|| born(child, before));
-                give(heir, before, bytes / all);
+                give(heir, before, share / all);
             }
         }
     }
     let born = children.iter().zip(heirs);
     known.extend(born.filter_map(|(child, heir)| Some((child.id, heir?))));
+}
+
+/// By child what narrow parents have there.
+struct Density {
+    mib: Vec<f64>,
+    reads: Vec<f64>,
+}
+
+impl Density {
+    fn new(children: usize) -> Density {
+        Density {
+            mib: vec![0.0; children],
+            reads: vec![0.0; children],
+        }
+    }
+
+    /// A parent that has so many `mib` in each child.
+    fn add(&mut self, mib: &[f64], reads: f64) {
+        let all: f64 = mib.iter().sum();
+        let sums = self.mib.iter_mut().zip(&mut self.reads);
+        for ((sum, sum_reads), mib) in sums.zip(mib) {
+            *sum += mib;
+            *sum_reads += if all > 0.0 { reads * mib / all } else { 0.0 };
+        }
+    }
+
+    /// Multiplies each share by the reads for each MiB; where no narrow parent is, by
+    /// their mean. Without any reads they stay as they are.
+    fn weigh(&self, shares: &mut [f64]) {
+        let mean = self.reads.iter().sum::<f64>() / self.mib.iter().sum::<f64>();
+        let of = |(&mib, &reads): (&f64, &f64)| if mib > 0.0 { reads / mib } else { mean };
+        let weights = self.mib.iter().zip(&self.reads).map(of);
+        let weighed: Vec<f64> = shares.iter().zip(weights).map(|(s, w)| s * w).collect();
+        if weighed.iter().sum::<f64>() > 0.0 {
+            shares.copy_from_slice(&weighed);
+        }
+    }
 }

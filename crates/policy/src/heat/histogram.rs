@@ -169,8 +169,8 @@ impl HeatTracker for Histograms {
         self.counted.touch(access.table, &access.delta);
     }
 
-    /// What a parent counted is shared out among the children in its key range, by
-    /// their bytes there.
+    /// What a parent counted is shared out among the children in its key range: by
+    /// their bytes there, and if it is wide by how hot it is there.
     fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]) {
         let mut state = lock(&self.state);
         self.fetch(&mut state);
@@ -183,6 +183,7 @@ impl HeatTracker for Histograms {
             &mut state.buckets,
             parents,
             children,
+            |bucket| bucket.counts[BLOCK_READS],
             born,
             |heir, before, share| {
                 heir.since_us = heir.since_us.min(before.since_us);

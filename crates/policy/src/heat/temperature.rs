@@ -123,8 +123,8 @@ impl HeatTracker for Temperature {
         self.counted.touch(access.table, &access.delta);
     }
 
-    /// What a parent had is shared out among the children in its key range, by
-    /// their bytes there.
+    /// What a parent had is shared out among the children in its key range: by their
+    /// bytes there, and if it is wide by how hot it is there.
     fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]) {
         let mut state = lock(&self.state);
         self.fetch(&mut state);
@@ -138,6 +138,7 @@ impl HeatTracker for Temperature {
             &mut state.tables,
             parents,
             children,
+            |warmth| warmth.value.unwrap_or(0.0) * warmth.size_mib,
             born,
             |heir, before, share| {
                 heir.pending += share * before.pending;
@@ -326,6 +327,34 @@ mod tests {
         assert_eq!(temperature(&heat, 5), Some(5.0));
         let sum: f64 = tracker.save().iter().map(|(_, t)| t).sum();
         assert_eq!(sum, 110.0, "the parents are forgotten");
+    }
+
+    /// On emulated devices, five reads in a hundred operations being writes: each merge of
+    /// flushes into the level below made all of its outputs as hot as the flushes were on
+    /// average, and they drove tables from the fast tier that were read.
+    #[test]
+    fn the_reads_of_a_wide_table_are_inherited_where_narrow_ones_are_read() {
+        let tracker = tracker(0.999);
+        let before = version(
+            "L1: #9[a..z]{size=1048575} | L6: #1[a..f]{size=1048575} #2[g..l]{size=1048575} \
+             #3[m..r]{size=1048575} #4[s..z]{size=1048575}",
+        );
+        tracker.sample(&before, START);
+        for (table, reads) in [(9, 1000), (1, 80), (2, 15), (3, 5)] {
+            read(&tracker, table, reads);
+        }
+        tracker.sample(&before, START + SECOND);
+        let after = version(
+            "L6: #5[a..f]{size=1048575} #6[g..l]{size=1048575} #7[m..r]{size=1048575} \
+             #8[s..z]{size=1048575}",
+        );
+        let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
+        tracker.inherit(&tables(&before), &tables(&after));
+        let heat = tracker.sample(&after, START + SECOND + 1);
+        let temperatures = [5, 6, 7, 8].map(|table| temperature(&heat, table).unwrap());
+        for (found, wanted) in temperatures.into_iter().zip([880.0, 165.0, 55.0, 0.0]) {
+            assert!((found - wanted).abs() < 1e-6, "{temperatures:?}");
+        }
     }
 
     #[test]

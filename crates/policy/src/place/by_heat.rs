@@ -20,7 +20,7 @@ use thermocline_model::version::Slot;
 use thermocline_model::view::View;
 
 use crate::place::fill::Fill;
-use crate::place::span::Span;
+use crate::place::span::{Span, wide};
 use crate::plan::knapsack::{Organisation, target};
 use crate::why::{Explanation, by_heat};
 use crate::{Placer, cost::money::Budget};
@@ -121,7 +121,8 @@ fn merged(view: &View<'_>, new: &NewTable) -> Wanted {
 }
 
 /// Walks from the new table's first key over what its parents hold there, until
-/// that makes a table of its size.
+/// that makes a table of its size. As in what it will inherit, a wide parent is
+/// read where the narrow ones are: by as much more or less than on average as these.
 fn likeness(
     view: &View<'_>,
     fill: &Fill,
@@ -142,6 +143,13 @@ fn likeness(
         .collect();
     ends.sort_by(f64::total_cmp);
     ends.dedup();
+    let wide = wide(&places);
+    let narrow = parents.iter().zip(&wide).filter(|(_, wide)| !**wide);
+    let narrow = narrow.filter_map(|(t, _)| Some((t.data_bytes() as f64, heat(t)?)));
+    let (sum, sum_reads) = narrow.fold((0.0, 0.0), |(sum, reads), (bytes, temperature)| {
+        (sum + bytes, reads + bytes * temperature)
+    });
+    let mean = sum_reads / sum;
     let (mut bytes, mut known, mut reads) = (0.0, 0.0, 0.0);
     let mut by_tier = [0.0; TIERS_MAX];
     for pair in ends.windows(2) {
@@ -149,7 +157,8 @@ fn likeness(
         if low >= high || bytes >= new.size_bytes as f64 {
             continue;
         }
-        for (table, &(at, width)) in parents.iter().zip(&places) {
+        let (mut near, mut near_reads, mut wide_reads) = (0.0, 0.0, 0.0);
+        for ((table, &(at, width)), &wide) in parents.iter().zip(&places).zip(&wide) {
             if at >= high || at + width <= low {
                 continue;
             }
@@ -158,9 +167,16 @@ fn likeness(
             by_tier[fill.index(table.tier())] += share;
             if let Some(temperature) = heat(table) {
                 known += share;
-                reads += share * temperature;
+                if wide {
+                    wide_reads += share * temperature;
+                } else {
+                    near += share;
+                    near_reads += share * temperature;
+                }
             }
         }
+        let hotter = near_reads / near / mean;
+        reads += near_reads + wide_reads * if hotter.is_finite() { hotter } else { 1.0 };
     }
     let most = (0..fill.tiers)
         .rev()

@@ -10,6 +10,29 @@ use std::sync::Arc;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableMeta;
 
+/// Of the tables of a merge, one is *wide* that overlaps so many others.
+const WIDE_OVERLAPS: usize = 4;
+
+/// Which of the tables of a merge, given by their places, are wide: a flush has keys
+/// from everywhere, and where it is read, nobody counted. It is read where the narrow
+/// ones below it are, as both have the same keys' neighbours.
+#[must_use]
+pub fn wide(places: &[(f64, f64)]) -> Vec<bool> {
+    let mut starts: Vec<f64> = places.iter().map(|&(start, _)| start).collect();
+    let mut ends: Vec<f64> = places.iter().map(|&(start, width)| start + width).collect();
+    starts.sort_by(f64::total_cmp);
+    ends.sort_by(f64::total_cmp);
+    let overlaps = |&(start, width): &(f64, f64)| {
+        let begun = starts.partition_point(|&other| other < start + width);
+        let ended = ends.partition_point(|&other| other <= start);
+        begun.saturating_sub(ended + 1)
+    };
+    places
+        .iter()
+        .map(|p| overlaps(p) >= WIDE_OVERLAPS)
+        .collect()
+}
+
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Span {
@@ -77,6 +100,16 @@ fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
 mod tests {
     use super::*;
     use thermocline_model::picture::parse_table;
+
+    #[test]
+    fn wide_is_what_overlaps_four_others() {
+        let narrow = [(0.0, 9.0), (10.0, 9.0), (20.0, 9.0), (30.0, 9.0)];
+        let with = |more: &[(f64, f64)]| wide(&[&narrow[..], more].concat());
+        assert_eq!(with(&[(0.0, 40.0)]), [false, false, false, false, true]);
+        assert_eq!(with(&[(0.0, 29.0)]), [false; 5]);
+        // Neighbours that touch do not overlap.
+        assert_eq!(with(&[(9.0, 1.0), (19.0, 1.0), (29.0, 1.0)]), [false; 7]);
+    }
 
     fn table(start: &str, end: &str) -> Arc<TableMeta> {
         let mut table = parse_table("#1[a..b]").unwrap();
