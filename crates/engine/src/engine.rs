@@ -3,8 +3,8 @@
 //!
 //! Lock order, outermost first: `commit` (the write path), `scheduler` (what is
 //! planned and running), `versions` (the manifest and the current version),
-//! `Space::change` (one keyspace's view). `snapshots`, `last_write` and
-//! `poisoned` are taken last and alone. A bulk load and a checkpoint hold
+//! `Space::change` (one keyspace's view). `snapshots`, `last_write`, `poisoned` and
+//! the turns of the lookup index are taken last and alone. A bulk load and a checkpoint hold
 //! `commit` while they wait for flushes, so no job may wait for `commit` before
 //! it has ended. Reads take none of them.
 
@@ -206,15 +206,20 @@ impl Engine {
 
     /// A keyspace in memory with empty memtables.
     pub(crate) fn new_space(
-        options: &Options,
-        arenas: &Arc<ArenaPool>,
+        &self,
         keyspace: &thermocline_model::Keyspace,
         tree: Arc<Tree>,
     ) -> Arc<Space> {
-        let memtable = || LiveMemtable::new(options, Prefix::default(), arenas);
-        let moves = options.moves_cuts();
+        let memtable = || self.new_memtable(Prefix::default());
+        let first = || {
+            let first = memtable();
+            let stamp = self.lookup.first_stamp();
+            first.stamp.store(stamp, Ordering::Release);
+            first
+        };
+        let moves = self.options.moves_cuts();
         let part = |(at, part): (usize, &Part)| PartView {
-            active: memtable(),
+            active: first(),
             twins: match moves {
                 true => (0..part.duplicates).map(|_| memtable()).collect(),
                 false => Vec::new(),
@@ -412,7 +417,7 @@ impl Engine {
                     ReadView::new(cuts, parts, Arc::clone(&tree))
                 }),
                 None => {
-                    let space = Self::new_space(&self.options, &self.arenas, keyspace, tree);
+                    let space = self.new_space(keyspace, tree);
                     spaces.insert(*id, space);
                 }
             }

@@ -8,7 +8,8 @@
 //! What the index saves is asking the filter of each memtable and run that is newer than
 //! the key's entry, one line of memory each. What it costs is one line for each put and
 //! for each read. With few memtables it costs more; so by default a memtable gets a stamp
-//! only if a read of its part has many places to look in ([`PLACES_MIN`]).
+//! only if a read of its part has many places to look in ([`PLACES_MIN`]), and only as long as
+//! what is passed over was worth it ([`thermocline_policy::lookup`]). Uses are counted by samples.
 //!
 //! Range deletes are no keys: nothing is passed over that is not newer than the newest
 //! memtable that got one.
@@ -16,16 +17,19 @@
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
+use thermocline_policy::lookup::{LookupTurns, LookupUse};
+
 use crate::engine::PartView;
 use crate::memory::Lookup;
 use crate::options::{LookupIndex, Options};
 use crate::stats::LookupStats;
 use crate::store::Clock;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::RunTables;
 
 /// Memtables and filters that a read of a part may have to ask, from which on the index is
-/// used. A guess: that it gains with 64 is measured (docs/papers/nova.md), where it begins to is not.
+/// used: with 8 it gains nothing, with 16 something, with 64 much (docs/papers/nova.md).
 pub(crate) const PLACES_MIN: usize = 12;
 
 /// Of so many uses one is timed.
@@ -43,6 +47,11 @@ pub(crate) struct Indexing {
     clock: Arc<dyn Clock>,
     notes: AtomicU64,
     reads: AtomicU64,
+    /// Of the reads, those that passed over something, and all that was passed over.
+    answered: AtomicU64,
+    passed_over: AtomicU64,
+    /// Whether it was worth it, where that is asked.
+    turns: Mutex<LookupTurns>,
     /// Microseconds of the uses that were timed.
     timed_us: AtomicU64,
 }
@@ -66,6 +75,9 @@ impl Indexing {
             clock,
             notes: AtomicU64::new(0),
             reads: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            passed_over: AtomicU64::new(0),
+            turns: Mutex::new(LookupTurns::default()),
             timed_us: AtomicU64::new(0),
         }
     }
@@ -77,13 +89,25 @@ impl Indexing {
             LookupIndex::Off => false,
             LookupIndex::On => true,
             LookupIndex::Auto => {
-                let filters = runs.iter().map(|run| run.filters().max(1));
+                // What has no stamp is never passed over, whatever the index knows.
+                let runs = runs.iter().take_while(|run| run.stamp > 0);
+                let filters = runs.map(|run| run.filters().max(1));
                 2 + part.sealed.len() + filters.sum::<usize>() >= PLACES_MIN
+                    && self.turns.lock().next_is_known(self.used())
             }
         };
-        if !is_wanted {
-            return 0;
+        if is_wanted { self.next_stamp() } else { 0 }
+    }
+
+    /// The stamp of the first memtable of a part, which has no place to look in yet.
+    pub(crate) fn first_stamp(&self) -> u64 {
+        match self.mode {
+            LookupIndex::On => self.next_stamp(),
+            LookupIndex::Auto | LookupIndex::Off => 0,
         }
+    }
+
+    fn next_stamp(&self) -> u64 {
         self.index.get_or_init(|| Lookup::new(self.bytes));
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -131,7 +155,13 @@ impl Indexing {
             return look();
         }
         self.reads.fetch_add(SAMPLE, Ordering::Relaxed);
-        self.timed(look)
+        let passed_over = self.timed(look);
+        if passed_over > 0 {
+            self.answered.fetch_add(SAMPLE, Ordering::Relaxed);
+            self.passed_over
+                .fetch_add(SAMPLE * passed_over as u64, Ordering::Relaxed);
+        }
+        passed_over
     }
 
     fn timed<T>(&self, work: impl FnOnce() -> T) -> T {
@@ -142,11 +172,26 @@ impl Indexing {
         done
     }
 
+    /// What it did so far.
+    fn used(&self) -> LookupUse {
+        let answered = self.answered.load(Ordering::Relaxed);
+        LookupUse {
+            answered,
+            in_vain: self.reads.load(Ordering::Relaxed).saturating_sub(answered),
+            notes: self.notes.load(Ordering::Relaxed),
+            passed_over: self.passed_over.load(Ordering::Relaxed),
+        }
+    }
+
     pub(crate) fn stats(&self) -> LookupStats {
+        let used = self.used();
         LookupStats {
             bytes: self.index.get().map_or(0, |index| index.bytes() as u64),
-            notes: self.notes.load(Ordering::Relaxed),
-            reads: self.reads.load(Ordering::Relaxed),
+            notes: used.notes,
+            reads: used.answered + used.in_vain,
+            answered: used.answered,
+            passed_over: used.passed_over,
+            is_paused: self.turns.lock().is_paused(),
             cpu_us: self.timed_us.load(Ordering::Relaxed) * SAMPLE,
         }
     }

@@ -422,15 +422,12 @@ fn check_objects(version: &Version, tiers: &[TierInUse]) -> Result<()> {
 }
 
 impl Engine {
-    fn build_spaces(&mut self) -> Result<()> {
-        let versions = self.versions.get_mut();
+    fn build_spaces(&self) -> Result<()> {
+        let versions = &mut *self.versions.lock();
         let mut spaces = Spaces::new();
         for (&id, keyspace) in &versions.current.keyspaces {
             let tree = Tree::build(keyspace, &self.home, &mut versions.tables)?;
-            spaces.insert(
-                id,
-                Engine::new_space(&self.options, &self.arenas, keyspace, Arc::new(tree)),
-            );
+            spaces.insert(id, self.new_space(keyspace, Arc::new(tree)));
         }
         self.spaces.store(Arc::new(spaces));
         Ok(())

@@ -145,6 +145,11 @@ fn the_index_comes_into_use_with_many_memtables_and_says_what_it_costs() {
     assert_eq!(db.stats().lookup.bytes, 0);
     for n in 0..8_000 {
         db.put(&key(n), &[0; 100]).unwrap();
+        // For who only writes it would rest.
+        for absent in 0..16 {
+            let absent = key(10_000 + 16 * n + absent);
+            assert!(db.get(&absent).unwrap().is_none());
+        }
     }
     for n in 0..8_000 {
         assert!(db.get(&key(n)).unwrap().is_some());
@@ -160,6 +165,61 @@ fn the_index_comes_into_use_with_many_memtables_and_says_what_it_costs() {
         "{stats}"
     );
     assert!(stats.to_string().contains("entries noted"), "{stats}");
+}
+
+/// Small values of four hundred keys, again and again.
+fn write_on(db: &Db, puts: u64, mut between: impl FnMut(u64)) {
+    for n in 0..puts {
+        db.put(&key(n % 400), &n.to_be_bytes()).unwrap();
+        between(n);
+    }
+}
+
+/// It is for reads: who only writes hardly pays for it.
+#[test]
+fn the_index_rests_where_nobody_reads_and_comes_back_to_see() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::at(directory.path())
+        .write_buffer_bytes(8 << 20)
+        .memtable_bytes(32 * KIB)
+        .newest_runs_merge(100)
+        .newest_runs_stop(400)
+        .background_threads(0);
+    let db = Db::open(options).unwrap();
+    let mut changes = vec![false];
+    write_on(&db, 200_000, |n| {
+        if n % 100 == 0 {
+            changes.push(db.stats().lookup.is_paused);
+            changes.dedup();
+        }
+    });
+    let lookup = db.stats().lookup;
+    // Each pause is twice as long as the one before.
+    assert!((4_096..80_000).contains(&lookup.notes), "{lookup}");
+    assert!(changes.len() >= 4, "{changes:?}");
+}
+
+#[test]
+fn the_index_stays_where_reads_pass_over_many_memtables() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = many(directory.path())
+        .write_buffer_bytes(16 << 20)
+        .newest_runs_merge(100)
+        .newest_runs_stop(400);
+    let db = Db::open(options.memtable_bytes(16 * KIB)).unwrap();
+    write_on(&db, 20_000, |n| {
+        for absent in 0..16 {
+            assert!(db.get(&key(10_000 + 16 * n + absent)).unwrap().is_none());
+        }
+        assert!(!db.stats().lookup.is_paused);
+    });
+    let lookup = db.stats().lookup;
+    assert!(lookup.answered * 2 > lookup.reads, "{lookup}");
+    assert!(lookup.passed_over > 8 * lookup.answered, "{lookup}");
+    assert!(
+        lookup.to_string().contains("places passed over"),
+        "{lookup}"
+    );
 }
 
 /// From part to part, both ways, with turns and seeks at the cuts.

@@ -81,9 +81,9 @@ pub enum Durability {
 pub enum LookupIndex {
     /// Never.
     Off,
-    /// For every memtable made after the first one of a part.
+    /// For every memtable.
     On,
-    /// Where a read has many places to look in.
+    /// Where a read has many places to look in, and as long as it gives what it costs.
     #[default]
     Auto,
 }

@@ -95,7 +95,8 @@ impl Options {
     /// all newer than its entries, so that reads pass over these. It takes a sixteenth of
     /// `write_buffer_bytes`, once it is in use, and one access to memory for each put and get;
     /// it saves one for each memtable passed over. Default: [`LookupIndex::Auto`], which
-    /// has it where a read has a dozen places to look in or more.
+    /// has it where a read has a dozen places to look in or more, and rests where that cost more
+    /// than it gave ([`LookupStats`](crate::LookupStats)).
     ///
     /// ```
     /// # use thermocline::{Db, LookupIndex, Options};

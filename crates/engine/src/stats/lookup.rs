@@ -25,6 +25,14 @@ pub struct LookupStats {
     pub notes: u64,
     /// Point reads that asked it, about.
     pub reads: u64,
+    /// Of these, those that could pass over a memtable or a run; the others had to search all
+    /// the same, about.
+    pub answered: u64,
+    /// Memtables and runs that reads passed over, all together, about.
+    pub passed_over: u64,
+    /// Whether it is switched off for a while because it cost more than it gave; only with
+    /// [`LookupIndex::Auto`](crate::LookupIndex::Auto).
+    pub is_paused: bool,
     /// Microseconds of processors that both took, about.
     pub cpu_us: u64,
 }
@@ -37,11 +45,18 @@ impl fmt::Display for LookupStats {
         }
         writeln!(
             f,
-            "lookup index {}, {} entries noted, {} reads, {:.3} s of processors",
+            "lookup index {}, {} entries noted, {} reads, {} of them answered, {} places passed over, \
+             {:.3} s of processors{}",
             human_bytes(self.bytes),
             self.notes,
             self.reads,
-            self.cpu_us as f64 / 1e6
+            self.answered,
+            self.passed_over,
+            self.cpu_us as f64 / 1e6,
+            match self.is_paused {
+                true => "; off for a while, as it cost more than it gave",
+                false => "",
+            }
         )
     }
 }
