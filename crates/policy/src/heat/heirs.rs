@@ -1,10 +1,11 @@
 //! What the outputs of a merge inherit: a parent is shared out among the children
 //! in its key range, by their bytes there.
 //!
-//! A wide parent, such as a flush among the tables of a level below, is shared out by
-//! how much the narrow ones were read there too. Its reads are where the hot keys are;
-//! by bytes alone they would make all children equally hot, and cold ones hotter than
-//! tables that are read.
+//! A wide parent, such as a flush among the tables of a level below, has little in each
+//! child, and not as much in each. It is shared out by how much of its interval lies in a
+//! child, and by how much the narrow parents were read there: its reads are where the hot
+//! keys are. By the children's bytes all would become equally hot, and cold ones
+//! hotter than tables that are read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,10 +52,13 @@ pub(super) fn inherit<T: Copy>(
         let Some(&before) = known.get(&parent.id) else {
             continue;
         };
-        let mut shares = bytes(parent);
-        if wide {
-            density.weigh(&mut shares);
-        }
+        let shares = match wide {
+            false => bytes(parent),
+            true => {
+                let within = |child: &Arc<TableMeta>| span.shared(&parent.range, &child.range);
+                density.weigh(children.iter().map(within).collect())
+            }
+        };
         let all: f64 = shares.iter().sum();
         for ((child, heir), share) in children.iter().zip(&mut heirs).zip(shares) {
             if share > 0.0 {
@@ -91,15 +95,16 @@ impl Density {
         }
     }
 
-    /// Multiplies each share by the reads for each MiB; where no narrow parent is, by
-    /// their mean. Without any reads they stay as they are.
-    fn weigh(&self, shares: &mut [f64]) {
+    /// The shares times the reads for each MiB; where no narrow parent is, times their
+    /// mean. Without any reads they stay as they are.
+    fn weigh(&self, shares: Vec<f64>) -> Vec<f64> {
         let mean = self.reads.iter().sum::<f64>() / self.mib.iter().sum::<f64>();
         let of = |(&mib, &reads): (&f64, &f64)| if mib > 0.0 { reads / mib } else { mean };
         let weights = self.mib.iter().zip(&self.reads).map(of);
         let weighed: Vec<f64> = shares.iter().zip(weights).map(|(s, w)| s * w).collect();
-        if weighed.iter().sum::<f64>() > 0.0 {
-            shares.copy_from_slice(&weighed);
+        match weighed.iter().sum::<f64>() > 0.0 {
+            true => weighed,
+            false => shares,
         }
     }
 }

@@ -339,8 +339,8 @@ mod tests {
     fn the_reads_of_a_wide_table_are_inherited_where_narrow_ones_are_read() {
         let tracker = tracker(0.999);
         let before = version(
-            "L1: #9[a..z]{size=1048575} | L6: #1[a..f]{size=1048575} #2[g..l]{size=1048575} \
-             #3[m..r]{size=1048575} #4[s..z]{size=1048575}",
+            "L1: #9[a..y]{size=1048575} | L6: #1[a..g]{size=1048575} #2[g..m]{size=1048575} \
+             #3[m..s]{size=1048575} #4[s..y]{size=1048575}",
         );
         tracker.sample(&before, START);
         for (table, reads) in [(9, 1000), (1, 80), (2, 15), (3, 5)] {
@@ -348,8 +348,8 @@ mod tests {
         }
         tracker.sample(&before, START + SECOND);
         let after = version(
-            "L6: #5[a..f]{size=1048575} #6[g..l]{size=1048575} #7[m..r]{size=1048575} \
-             #8[s..z]{size=1048575}",
+            "L6: #5[a..g]{size=1048575} #6[g..m]{size=1048575} #7[m..s]{size=1048575} \
+             #8[s..y]{size=1048575}",
         );
         let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
         tracker.inherit(&tables(&before), &tables(&after));
@@ -358,6 +358,29 @@ mod tests {
         for (found, wanted) in temperatures.into_iter().zip([880.0, 165.0, 55.0, 0.0]) {
             assert!((found - wanted).abs() < 1e-6, "{temperatures:?}");
         }
+    }
+
+    /// The narrow tables lay at the end of the keys, and each output there was as large as the
+    /// one that had all other keys.
+    #[test]
+    fn a_wide_table_is_inherited_by_where_its_keys_are_not_by_how_large_the_children_are() {
+        let tracker = tracker(0.999);
+        let before = version(
+            "L1: #9[a..y]{size=1M} / #10[a..y] / #11[a..y] / #12[a..y] / #13[a..y] | L6: #1[u..v]{size=1M} #2[v..w]{size=1M} #3[w..x]{size=1M} \
+             #4[x..y]{size=1M}",
+        );
+        tracker.sample(&before, START);
+        for (table, reads) in [(9, 1000), (1, 1), (2, 1), (3, 1), (4, 1)] {
+            read(&tracker, table, reads);
+        }
+        tracker.sample(&before, START + SECOND);
+        let after =
+            version("L6: #5[a..u]{size=1M} #6[u..v]{size=1M} #7[v..w]{size=1M} #8[w..y]{size=2M}");
+        let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
+        tracker.inherit(&tables(&before), &tables(&after));
+        let heat = tracker.sample(&after, START + SECOND + 1);
+        assert!(temperature(&heat, 5).unwrap() > 800.0);
+        assert!(temperature(&heat, 7).unwrap() < 50.0);
     }
 
     #[test]

@@ -10,27 +10,25 @@ use std::sync::Arc;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableMeta;
 
-/// Of the tables of a merge, one is *wide* that overlaps so many others.
-const WIDE_OVERLAPS: usize = 4;
+/// Of the tables of a merge, one is *wide* in whose interval so many others lie that are
+/// less than half as wide.
+const WITHIN_WIDE: usize = 4;
 
 /// Which of the tables of a merge, given by their places, are wide: a flush has keys
 /// from everywhere, and where it is read, nobody counted. It is read where the narrow
 /// ones below it are, as both have the same keys' neighbours.
 #[must_use]
 pub fn wide(places: &[(f64, f64)]) -> Vec<bool> {
-    let mut starts: Vec<f64> = places.iter().map(|&(start, _)| start).collect();
-    let mut ends: Vec<f64> = places.iter().map(|&(start, width)| start + width).collect();
-    starts.sort_by(f64::total_cmp);
-    ends.sort_by(f64::total_cmp);
-    let overlaps = |&(start, width): &(f64, f64)| {
-        let begun = starts.partition_point(|&other| other < start + width);
-        let ended = ends.partition_point(|&other| other <= start);
-        begun.saturating_sub(ended + 1)
+    let mut sorted = places.to_vec();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let is_wide = |&(start, width): &(f64, f64)| {
+        let end = start + width;
+        let from = sorted.partition_point(|other| other.0 < start);
+        let begin_within = sorted[from..].iter().take_while(|other| other.0 < end);
+        let within = begin_within.filter(|o| o.0 + o.1 <= end && o.1 * 2.0 < width);
+        within.take(WITHIN_WIDE).count() == WITHIN_WIDE
     };
-    places
-        .iter()
-        .map(|p| overlaps(p) >= WIDE_OVERLAPS)
-        .collect()
+    places.iter().map(is_wide).collect()
 }
 
 /// See the module.
@@ -102,13 +100,15 @@ mod tests {
     use thermocline_model::picture::parse_table;
 
     #[test]
-    fn wide_is_what_overlaps_four_others() {
+    fn wide_is_what_has_four_narrow_ones_within_it() {
         let narrow = [(0.0, 9.0), (10.0, 9.0), (20.0, 9.0), (30.0, 9.0)];
         let with = |more: &[(f64, f64)]| wide(&[&narrow[..], more].concat());
         assert_eq!(with(&[(0.0, 40.0)]), [false, false, false, false, true]);
         assert_eq!(with(&[(0.0, 29.0)]), [false; 5]);
-        // Neighbours that touch do not overlap.
-        assert_eq!(with(&[(9.0, 1.0), (19.0, 1.0), (29.0, 1.0)]), [false; 7]);
+        // However many wide ones lie above them.
+        let four = with(&[(0.0, 40.0); 5]);
+        assert_eq!((&four[..4], &four[4..]), (&[false; 4][..], &[true; 5][..]));
+        assert_eq!(wide(&[(0.0, 40.0); 9]), [false; 9]);
     }
 
     fn table(start: &str, end: &str) -> Arc<TableMeta> {
