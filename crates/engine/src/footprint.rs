@@ -103,7 +103,7 @@ impl Options {
     ///     .write_buffer_bytes(8 << 20)
     ///     .block_cache_bytes(16 << 20)
     ///     .pinned_meta_bytes(8 << 20);
-    /// assert!(small.memory_bytes_max() < 100 << 20);
+    /// assert!(small.memory_bytes_max() < 128 << 20);
     /// ```
     #[must_use]
     pub fn memory_bytes_max(&self) -> u64 {
