@@ -19,7 +19,8 @@ use serde::Serialize;
 
 use crate::options::Options;
 use crate::table::{
-    MERGE_READ_BYTES, READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MAX, STREAM_BYTES_MAX,
+    MERGE_READ_BYTES, MERGE_READ_SLOW_BYTES, READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MAX,
+    STREAM_BYTES_MAX,
 };
 
 /// Memory by what it is for, in bytes.
@@ -119,9 +120,9 @@ impl Options {
     /// - block cache: `block_cache_bytes`.
     /// - table metadata: `pinned_meta_bytes`. Kept to at the end of every job, and
     ///   whenever a thread of the background finds nothing else to do.
-    /// - jobs: for each job that may run at a time, what a merge reads ahead (2 MiB,
-    ///   or 32 KiB for each run when there are more than 64; three times that
-    ///   where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
+    /// - jobs: for each job that may run at a time, what a merge reads ahead (1.5 MiB
+    ///   from slower tiers, and beside it 512 KiB, or 32 KiB for each run when there are
+    ///   more than 16; three times that where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
     ///   times the metadata of one table, reckoned with keys of 64 bytes and
     ///   entries of no less; all that twice, for the allocator. One job without background threads or with one of
     ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges.
@@ -186,7 +187,9 @@ impl Options {
             0 => 1,
             _ => STREAM_BUFFERS,
         };
-        let ahead = copies * (MERGE_READ_BYTES as u64).max(runs * READ_AHEAD_BYTES_FIRST as u64);
+        let fast = MERGE_READ_BYTES - MERGE_READ_SLOW_BYTES;
+        let least = runs * READ_AHEAD_BYTES_FIRST as u64;
+        let ahead = copies * (MERGE_READ_SLOW_BYTES as u64 + least.max(fast as u64));
         let blocks = runs * 2 * self.block_bytes_max();
         let buffers = 2 * crate::store::WRITE_BUFFER_BYTES as u64;
         let block = self.tiers.iter().map(|t| t.block_size() as u64).min();
@@ -219,10 +222,24 @@ mod tests {
 
     #[test]
     fn the_runs_of_a_merge_share_what_it_may_read_ahead() {
+        let bytes = |is_slow: &[bool]| -> usize {
+            let modes = ReadMode::merge_of(is_slow);
+            modes.map(|mode| mode.read_ahead_bytes).sum()
+        };
         for runs in 1..=64 {
-            assert!(runs * ReadMode::merge_of(runs).read_ahead_bytes <= MERGE_READ_BYTES);
+            assert!(bytes(&vec![false; runs]) <= MERGE_READ_BYTES);
+            assert!(bytes(&vec![true; runs]) <= MERGE_READ_BYTES);
+            for slow in 1..runs {
+                let is_slow: Vec<bool> = (0..runs).map(|run| run < slow).collect();
+                let most = MERGE_READ_BYTES + runs * READ_AHEAD_BYTES_FIRST;
+                assert!(bytes(&is_slow) <= most, "{slow} of {runs}");
+            }
         }
-        assert_eq!(ReadMode::merge_of(0), ReadMode::MERGE);
+        // A slow level below many runs is still read a MiB at a time.
+        let mut is_slow = vec![false; 64];
+        is_slow.push(true);
+        let last = ReadMode::merge_of(&is_slow).last().unwrap();
+        assert_eq!(last.read_ahead_bytes, 1 << 20);
     }
 
     #[test]

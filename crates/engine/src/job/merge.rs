@@ -242,8 +242,15 @@ impl Engine {
         mut survivors: Survivors<'_>,
         outputs: &mut Outputs<'_>,
     ) -> Result<()> {
-        let mode = ReadMode::merge_of(inputs.len());
-        let sources = inputs.values().map(|tables| {
+        let tiers = inputs.values().map(|tables| {
+            let tiers = tables.iter().map(|t| t.meta.tier());
+            tiers.max().unwrap_or_default()
+        });
+        let tiers: Vec<TierId> = tiers.collect();
+        let fastest = tiers.iter().min().copied().unwrap_or_default();
+        let is_slow: Vec<bool> = tiers.iter().map(|&tier| tier > fastest).collect();
+        let modes = ReadMode::merge_of(&is_slow);
+        let sources = inputs.values().zip(modes).map(|(tables, mode)| {
             let overlapping = tables.iter().filter(|t| {
                 t.meta
                     .range

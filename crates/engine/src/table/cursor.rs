@@ -30,10 +30,14 @@ pub(crate) const READ_AHEAD_BYTES_FIRST: usize = 32 << 10;
 pub(crate) const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of the largest read of a merge.
-const READ_AHEAD_BYTES_MERGE: usize = 512 << 10;
+const READ_AHEAD_BYTES_MERGE: usize = 1 << 20;
 
-/// Bytes that all sources of one merge may have read ahead together.
+/// Bytes that all sources of one merge may have read ahead together, unless there are so
+/// many that the least of each is more.
 pub(crate) const MERGE_READ_BYTES: usize = 2 << 20;
+
+/// Of these, bytes for the sources that lie on slower tiers than others.
+pub(crate) const MERGE_READ_SLOW_BYTES: usize = MERGE_READ_BYTES / 4 * 3;
 
 /// Bytes of the first read of several blocks where the store's own threads read
 /// ahead. Each further one is twice as large.
@@ -68,15 +72,32 @@ impl ReadMode {
         read_ahead_bytes: READ_AHEAD_BYTES_MERGE,
     };
 
-    /// For each of the `runs` runs of a merge, which share what they read ahead:
-    /// the buffers of one merge are bounded together.
-    #[must_use]
-    pub fn merge_of(runs: usize) -> ReadMode {
-        let share = MERGE_READ_BYTES / runs.max(1);
-        ReadMode {
-            read_ahead_bytes: share.clamp(READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MERGE),
-            ..ReadMode::MERGE
-        }
+    /// For each run of a merge, `is_slow` if it lies on a slower tier than others do. They
+    /// share what they read ahead, as the buffers of one merge are bounded together.
+    /// Where each request costs a seek, most is read by one: among 64 runs of a fast tier
+    /// a slow level would else be read in requests of 32 KiB.
+    pub(crate) fn merge_of(is_slow: &[bool]) -> impl Iterator<Item = ReadMode> {
+        let slow = is_slow.iter().filter(|slow| **slow).count();
+        let fast = is_slow.len() - slow;
+        let shares = match (slow, fast) {
+            (0, _) | (_, 0) => [MERGE_READ_BYTES; 2],
+            _ => [
+                MERGE_READ_BYTES - MERGE_READ_SLOW_BYTES,
+                MERGE_READ_SLOW_BYTES,
+            ],
+        };
+        is_slow.iter().map(move |&is_slow| {
+            let (bytes, among) = if is_slow {
+                (shares[1], slow)
+            } else {
+                (shares[0], fast)
+            };
+            let share = bytes / among.max(1);
+            ReadMode {
+                read_ahead_bytes: share.clamp(READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MERGE),
+                ..ReadMode::MERGE
+            }
+        })
     }
 }
 
