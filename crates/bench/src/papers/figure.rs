@@ -179,6 +179,17 @@ pub(super) const fn number(
     }
 }
 
+/// A row that is the rate of one run over that of another.
+pub(super) const fn ratio(
+    what: &'static str,
+    of: Cell,
+    over: Cell,
+    paper: Paper,
+    place: &'static str,
+) -> RowPlan {
+    number(what, Number::Rate, of, Some(over), paper, place)
+}
+
 /// What the paper's text has.
 #[derive(Clone, Copy, PartialEq, Serialize, Debug)]
 #[serde(rename_all = "kebab-case")]

@@ -3,7 +3,7 @@
 //! `logstore-unoptimised`. Keys are clustered: the paper places whole tables, and 92 % of
 //! its reads found the fast half.
 
-use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, PredictedPlan, RowPlan, number};
+use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, PredictedPlan, number, ratio};
 
 /// Records of the paper: 100 million of 16 + 1024 bytes.
 const RECORDS: u64 = 100_000_000;
@@ -30,16 +30,6 @@ const BOTH: Line = Line {
 
 const CLUSTERED: &[&str] = &["--clustered"];
 const HALF: &[&str] = &["--clustered", "--fast-share=50"];
-
-const fn ratio(
-    what: &'static str,
-    of: Cell,
-    over: Cell,
-    paper: Paper,
-    place: &'static str,
-) -> RowPlan {
-    number(what, Number::Rate, of, Some(over), paper, place)
-}
 
 const fn predicted(
     system: &'static str,

@@ -2,7 +2,7 @@
 //! LevelDB is our `leveled` on the same device. Keys are not hashed, values are of
 //! 1 KB, memory is 40 % of the data: 4 GB of memtables for 10 GB.
 
-use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, RowPlan, number};
+use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, number, ratio};
 
 /// Records of section 8.2: 10 GB.
 const RECORDS: u64 = 10_000_000;
@@ -32,16 +32,6 @@ const UNIFORM: &[&str] = &[
     "nova-sw50:uniform",
     "nova-w100:uniform",
 ];
-
-const fn ratio(
-    what: &'static str,
-    of: Cell,
-    over: Cell,
-    paper: Paper,
-    place: &'static str,
-) -> RowPlan {
-    number(what, Number::Rate, of, Some(over), paper, place)
-}
 
 pub(super) const FIGURES: &[Figure] = &[
     Figure {
