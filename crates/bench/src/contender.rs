@@ -21,6 +21,8 @@ pub(crate) enum Layout {
     Tiers,
     /// All, as RocksDB's `db_paths`.
     DbPaths,
+    /// The same, and writers wait while the faster paths hold more than they may.
+    DbPathsHeld,
     /// The fastest, as large as need be.
     AllFast,
     /// The slowest.
@@ -28,9 +30,10 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    const ALL: [(&'static str, Layout); 4] = [
+    const ALL: [(&'static str, Layout); 5] = [
         ("tiers", Layout::Tiers),
         ("db-paths", Layout::DbPaths),
+        ("db-paths-held", Layout::DbPathsHeld),
         ("all-fast", Layout::AllFast),
         ("all-slow", Layout::AllSlow),
     ];
@@ -43,7 +46,7 @@ impl Layout {
 
     /// Whether it fills several tiers.
     pub(crate) fn is_tiered(self) -> bool {
-        matches!(self, Layout::Tiers | Layout::DbPaths)
+        !matches!(self, Layout::AllFast | Layout::AllSlow)
     }
 }
 
@@ -136,7 +139,7 @@ impl FromStr for Contender {
         let layout = layout.unwrap_or(usual);
         let fits = match layout {
             Layout::Tiers => ours,
-            Layout::DbPaths => engine == EngineKind::Rocksdb,
+            Layout::DbPaths | Layout::DbPathsHeld => engine == EngineKind::Rocksdb,
             Layout::AllFast | Layout::AllSlow => true,
         };
         if !fits {

@@ -190,6 +190,7 @@ fn orders(args: &MemoryArgs) -> Vec<Order> {
 fn settings(args: &MemoryArgs, directory: &Path) -> Settings {
     Settings {
         engine: EngineOptions {
+            held: false,
             write_buffer_bytes: (args.write_buffer_mib << 20) as usize,
             block_cache_bytes: (args.block_cache_mib << 20) as usize,
             filter_bits_per_key: args.filter_bits,

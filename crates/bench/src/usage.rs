@@ -45,29 +45,43 @@ pub(crate) fn anonymous_bytes() -> u64 {
         .unwrap_or(0)
 }
 
-/// How often the anonymous memory is looked at; the kernel keeps no peak of it.
+/// How often [`PeakWatch`] looks, at most: nobody keeps the peaks that it is for.
 const WATCH_STEP: Duration = Duration::from_millis(50);
 
-/// Watches the anonymous memory of this process until it is asked for the peak.
-pub(crate) struct MemoryWatch {
+/// Looks again and again at a number of bytes until it is asked for the peak.
+pub(crate) struct PeakWatch {
     done: Arc<AtomicBool>,
     peak_bytes: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl MemoryWatch {
-    /// Begins to watch.
-    pub(crate) fn start() -> MemoryWatch {
+impl PeakWatch {
+    /// Watches the anonymous memory of this process.
+    pub(crate) fn of_memory() -> PeakWatch {
+        PeakWatch::start(anonymous_bytes)
+    }
+
+    /// Watches what lies below `directory`.
+    pub(crate) fn of_directory(directory: &Path) -> PeakWatch {
+        let directory = directory.to_path_buf();
+        // A directory that goes away while it is read counts with the next look.
+        PeakWatch::start(move || disk_bytes(&directory).unwrap_or(0))
+    }
+
+    fn start(look: impl Fn() -> u64 + Send + 'static) -> PeakWatch {
         let done = Arc::new(AtomicBool::new(false));
         let peak_bytes = Arc::new(AtomicU64::new(0));
         let (stop, peak) = (Arc::clone(&done), Arc::clone(&peak_bytes));
         let thread = thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                peak.fetch_max(anonymous_bytes(), Ordering::Relaxed);
+            loop {
+                peak.fetch_max(look(), Ordering::Relaxed);
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
                 thread::park_timeout(WATCH_STEP);
             }
         });
-        MemoryWatch {
+        PeakWatch {
             done,
             peak_bytes,
             thread: Some(thread),
@@ -77,9 +91,7 @@ impl MemoryWatch {
     /// Ends the watch; the most that was seen, in bytes.
     pub(crate) fn peak_bytes(mut self) -> u64 {
         self.stop();
-        self.peak_bytes
-            .load(Ordering::Relaxed)
-            .max(anonymous_bytes())
+        self.peak_bytes.load(Ordering::Relaxed)
     }
 
     fn stop(&mut self) {
@@ -92,7 +104,7 @@ impl MemoryWatch {
     }
 }
 
-impl Drop for MemoryWatch {
+impl Drop for PeakWatch {
     fn drop(&mut self) {
         self.stop();
     }
@@ -145,12 +157,23 @@ mod tests {
 
     #[test]
     fn memory_that_is_written_to_is_seen_by_the_watch() {
-        let watch = MemoryWatch::start();
+        let watch = PeakWatch::of_memory();
         let before = anonymous_bytes();
         let bytes = std::hint::black_box(vec![1_u8; 64 << 20]);
         thread::sleep(4 * WATCH_STEP);
         drop(bytes);
         assert!(watch.peak_bytes() >= before + (60 << 20));
+    }
+
+    #[test]
+    fn a_file_that_has_gone_counts_in_the_peak() {
+        let directory = tempfile::tempdir().unwrap();
+        let watch = PeakWatch::of_directory(directory.path());
+        let file = directory.path().join("file");
+        fs::write(&file, vec![1; 1 << 20]).unwrap();
+        thread::sleep(4 * WATCH_STEP);
+        fs::remove_file(file).unwrap();
+        assert!(watch.peak_bytes() >= 1 << 20);
     }
 
     #[test]

@@ -218,28 +218,41 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::ReadMode;
+    use crate::table::{MergeRun, ReadMode};
 
     #[test]
     fn the_runs_of_a_merge_share_what_it_may_read_ahead() {
-        let bytes = |is_slow: &[bool]| -> usize {
-            let modes = ReadMode::merge_of(is_slow);
-            modes.map(|mode| mode.read_ahead_bytes).sum()
+        let sum = |runs: &[MergeRun]| -> usize {
+            let modes = ReadMode::merge_of(runs);
+            modes.iter().map(|mode| mode.read_ahead_bytes).sum()
         };
+        let run = |is_slow: bool, bytes: u64| MergeRun { is_slow, bytes };
+        let sizes: [fn(u64) -> u64; 4] = [|_| 0, |_| 1 << 20, |n| n << 20, |n| 1 << (n % 50)];
         for runs in 1..=64 {
-            assert!(bytes(&vec![false; runs]) <= MERGE_READ_BYTES);
-            assert!(bytes(&vec![true; runs]) <= MERGE_READ_BYTES);
-            for slow in 1..runs {
-                let is_slow: Vec<bool> = (0..runs).map(|run| run < slow).collect();
-                let most = MERGE_READ_BYTES + runs * READ_AHEAD_BYTES_FIRST;
-                assert!(bytes(&is_slow) <= most, "{slow} of {runs}");
+            for size in sizes {
+                let made = |slow: u64| -> Vec<MergeRun> {
+                    (0..runs).map(|n| run(n < slow, size(n))).collect()
+                };
+                assert!(sum(&made(0)) <= MERGE_READ_BYTES);
+                assert!(sum(&made(runs)) <= MERGE_READ_BYTES);
+                for slow in 1..runs {
+                    let most = MERGE_READ_SLOW_BYTES.max(slow as usize * READ_AHEAD_BYTES_FIRST);
+                    let fast = MERGE_READ_BYTES - MERGE_READ_SLOW_BYTES;
+                    let most = most + fast.max((runs - slow) as usize * READ_AHEAD_BYTES_FIRST);
+                    assert!(sum(&made(slow)) <= most, "{slow} of {runs}");
+                }
             }
         }
         // A slow level below many runs is still read a MiB at a time.
-        let mut is_slow = vec![false; 64];
-        is_slow.push(true);
-        let last = ReadMode::merge_of(&is_slow).last().unwrap();
-        assert_eq!(last.read_ahead_bytes, 1 << 20);
+        let mut runs = vec![run(false, 1 << 20); 64];
+        runs.push(run(true, 200 << 20));
+        let last = |runs: &[MergeRun]| ReadMode::merge_of(runs).last().unwrap().read_ahead_bytes;
+        assert_eq!(last(&runs), 1 << 20);
+        // And nearly so beside small runs that lie on its tier as well.
+        runs.truncate(10);
+        runs.iter_mut().for_each(|run| run.is_slow = true);
+        runs.push(run(true, 200 << 20));
+        assert!(last(&runs) > 900 << 10, "{}", last(&runs));
     }
 
     #[test]

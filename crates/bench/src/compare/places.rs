@@ -118,7 +118,7 @@ impl Places {
     /// The tiers that a layout fills.
     fn of(&self, layout: Layout) -> &[Place] {
         match layout {
-            Layout::Tiers | Layout::DbPaths => &self.tiers,
+            Layout::Tiers | Layout::DbPaths | Layout::DbPathsHeld => &self.tiers,
             Layout::AllFast => &self.tiers[..1],
             Layout::AllSlow => &self.tiers[self.tiers.len() - 1..],
         }
@@ -166,6 +166,7 @@ impl Places {
                 background_threads: args.background_threads,
                 entries: args.records(),
                 direct_reads: args.direct_reads,
+                held: contender.layout == Layout::DbPathsHeld,
                 synced: args.sync,
                 compression: args.compression,
                 preset: contender.preset.clone(),

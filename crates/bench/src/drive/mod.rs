@@ -21,7 +21,7 @@ use crate::keys::Chooser;
 use crate::mix::trace::Trace;
 use crate::mix::{Start, Workload};
 use crate::scratch::remove_quietly;
-use crate::usage::{cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes};
+use crate::usage::{PeakWatch, cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes};
 
 mod client;
 mod clock;
@@ -81,6 +81,9 @@ pub(crate) struct HomeUse {
     pub tier: String,
     /// Bytes that the store takes there at the end.
     pub bytes: u64,
+    /// The most that it took there from the beginning of the warm-up until merges were done.
+    #[serde(default)]
+    pub peak_bytes: u64,
     /// USD per month for these.
     pub price_usd_month: f64,
     /// The device's counters over the measured time; none where there is no
@@ -236,6 +239,7 @@ impl<E: Engine> EngineDriver<E> {
 
     fn home_uses(
         &self,
+        peaks: Vec<u64>,
         measured: [&[Option<Counters>]; 2],
         settled: [&[Option<Counters>]; 2],
     ) -> Result<Vec<HomeUse>> {
@@ -243,11 +247,13 @@ impl<E: Engine> EngineDriver<E> {
             Some(after[index]? - before[index]?)
         };
         let mut uses = Vec::new();
-        for (index, (home, path)) in self.setup.homes.iter().zip(self.paths()).enumerate() {
+        let homes = self.setup.homes.iter().zip(self.paths()).zip(peaks);
+        for (index, ((home, path), peak_bytes)) in homes.enumerate() {
             let bytes = disk_bytes(&path)?;
             uses.push(HomeUse {
                 tier: home.name.clone(),
                 bytes,
+                peak_bytes: peak_bytes.max(bytes),
                 price_usd_month: bytes as f64 / 1e9 * home.price_usd_gb_month,
                 measured: between(measured, index),
                 settled: between(settled, index),
@@ -291,6 +297,7 @@ impl<E: Engine> EngineDriver<E> {
         let counted_before = store.counted()?;
         reset_rss_peak();
         let devices_before = self.counters();
+        let watches: Vec<PeakWatch> = self.paths().map(|p| PeakWatch::of_directory(&p)).collect();
 
         let (timed, seen) = thread::scope(|scope| -> Result<_> {
             let beside = scope.spawn(|| beside(store));
@@ -311,7 +318,9 @@ impl<E: Engine> EngineDriver<E> {
         }
         let devices_after = self.counters();
         let [(measured_from, cpu_from), (measured_to, cpu_to)] = &timed.marks;
+        let peaks = watches.into_iter().map(PeakWatch::peak_bytes).collect();
         let homes = self.home_uses(
+            peaks,
             [measured_from, measured_to],
             [&devices_before, &devices_after],
         )?;

@@ -135,6 +135,7 @@ fn driver() -> (EngineDriver<Map>, tempfile::TempDir) {
     let setup = Setup {
         homes: vec![Home::plain(directory.path().join("home"))],
         engine: EngineOptions {
+            held: false,
             write_buffer_bytes: 1 << 20,
             block_cache_bytes: 1 << 20,
             filter_bits_per_key: 10,

@@ -111,6 +111,10 @@ pub(crate) struct EngineOptions {
     pub entries: u64,
     /// Whether to read tables past the page cache, where the engine can.
     pub direct_reads: bool,
+    /// Whether RocksDB's writers wait while its faster paths hold more than they may;
+    /// others do not ask, as they have capacities.
+    #[serde(default)]
+    pub held: bool,
     /// Whether each write is on its device before it is acknowledged.
     pub synced: bool,
     /// The same for tables of all levels and tiers. One that an engine does not have

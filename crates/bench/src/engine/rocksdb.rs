@@ -64,6 +64,11 @@ const TABLE_BYTES: [u64; 2] = [1 << 20, 64 << 20];
 /// A table of a fast path is at most this part of it.
 const TABLES_OF_FAST_PATH: u64 = 16;
 
+/// With [`EngineOptions::held`]: bytes that RocksDB reckons it has to merge, in faster paths'
+/// bytes, from which on writers are slowed and stopped. Its own defaults are 64 and 256 GiB,
+/// so that the first path grows as far as writers are ahead of merges.
+const PENDING_SHARES: [usize; 2] = [1, 2];
+
 /// How often [`Engine::settle`] looks.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -146,6 +151,11 @@ impl Engine for Rocksdb {
                 let [least, most] = TABLE_BYTES;
                 let table = (fast_bytes / TABLES_OF_FAST_PATH).clamp(least, most);
                 rocksdb_options_set_target_file_size_base(options, table);
+                if given.held {
+                    let [soft, hard] = PENDING_SHARES.map(|share| fast_bytes as usize * share);
+                    rocksdb_options_set_soft_pending_compaction_bytes_limit(options, soft);
+                    rocksdb_options_set_hard_pending_compaction_bytes_limit(options, hard);
+                }
             }
             if homes.len() > 1 {
                 let list: Vec<*const DbPath> = paths.0.iter().map(|p| p.cast_const()).collect();

@@ -281,6 +281,7 @@ impl<'a> Rows<'a> {
             "engine",
             "tier",
             "MiB there",
+            "at most",
             "reads/s",
             "MiB read/s",
             "writes/s",
@@ -302,6 +303,7 @@ impl<'a> Rows<'a> {
                     (*name).to_string(),
                     tier.to_string(),
                     cell(0, &|_, home| Some(home.bytes as f64 / MIB)),
+                    cell(0, &|_, home| Some(home.peak_bytes as f64 / MIB)),
                     cell(0, &|m, home| {
                         Some(home.measured?.reads as f64 / m.outcome.seconds)
                     }),
@@ -436,6 +438,7 @@ pub(super) mod tests {
         let home = |tier: &str, bytes| HomeUse {
             tier: tier.to_string(),
             bytes,
+            peak_bytes: bytes,
             price_usd_month: 0.5,
             measured: Some(used(100, 2000)),
             settled: Some(used(3000, 0)),

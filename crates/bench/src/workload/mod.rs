@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::{Engine, EngineOptions, Home, Result};
 use crate::scratch::remove_quietly;
 use crate::usage::{
-    MemoryWatch, anonymous_bytes, cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes,
+    PeakWatch, anonymous_bytes, cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes,
 };
 
 mod data;
@@ -219,7 +219,7 @@ impl<E: Engine> Session for EngineSession<E> {
         }
         let threads = order.threads;
         reset_rss_peak();
-        let memory = MemoryWatch::start();
+        let memory = PeakWatch::of_memory();
         let runner = self.runner(u64::from(order.repetition) + 1)?;
         let mut writer_per_second = None;
         let (timing, writes) = match order.row {

@@ -29,7 +29,7 @@ use crate::error::Result;
 use crate::events::PlacedTable;
 use crate::memory::Filter;
 use crate::merge::{MergeCursor, RunCursor, Source};
-use crate::table::ReadMode;
+use crate::table::{MergeRun, ReadMode};
 use crate::version::tree::{OpenTable, RunTables};
 
 /// Bytes of input that make a sub-range worth a thread of its own.
@@ -242,21 +242,17 @@ impl Engine {
         mut survivors: Survivors<'_>,
         outputs: &mut Outputs<'_>,
     ) -> Result<()> {
-        let tiers = inputs.values().map(|tables| {
-            let tiers = tables.iter().map(|t| t.meta.tier());
-            tiers.max().unwrap_or_default()
-        });
-        let tiers: Vec<TierId> = tiers.collect();
-        let fastest = tiers.iter().min().copied().unwrap_or_default();
-        let is_slow: Vec<bool> = tiers.iter().map(|&tier| tier > fastest).collect();
-        let modes = ReadMode::merge_of(&is_slow);
-        let sources = inputs.values().zip(modes).map(|(tables, mode)| {
+        let runs = inputs.values().map(|tables| {
             let overlapping = tables.iter().filter(|t| {
                 t.meta
                     .range
                     .overlaps_bounds(stretch.low.as_deref(), stretch.high.as_deref())
             });
-            let run = RunTables::new(overlapping.cloned().collect());
+            overlapping.cloned().collect()
+        });
+        let runs: Vec<Vec<Arc<OpenTable>>> = runs.collect();
+        let sources = runs.iter().zip(read_modes(&runs)).map(|(tables, mode)| {
+            let run = RunTables::new(tables.clone());
             Source::Run(RunCursor::new(Arc::new(run), mode))
         });
         let mut cursor = MergeCursor::new(sources.collect());
@@ -474,6 +470,25 @@ fn side_by_side<T: Sync, R: Send>(
     let mut results = results.into_inner();
     results.sort_by_key(|(at, _)| *at);
     results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// How a merge reads each of `runs`: as if all of one lay on its slowest tier, with the
+/// bytes that do.
+fn read_modes(runs: &[Vec<Arc<OpenTable>>]) -> Vec<ReadMode> {
+    let slowest = |run: &Vec<Arc<OpenTable>>| run.iter().map(|t| t.meta.tier()).max();
+    let fastest = runs.iter().filter_map(slowest).min();
+    let merged: Vec<MergeRun> = runs
+        .iter()
+        .map(|run| {
+            let tier = slowest(run);
+            let there = run.iter().filter(|t| Some(t.meta.tier()) == tier);
+            MergeRun {
+                is_slow: tier.is_some() && tier > fastest,
+                bytes: there.map(|t| t.meta.size_bytes()).sum(),
+            }
+        })
+        .collect();
+    ReadMode::merge_of(&merged)
 }
 
 /// The tables that do not stay where they are.

@@ -72,32 +72,52 @@ impl ReadMode {
         read_ahead_bytes: READ_AHEAD_BYTES_MERGE,
     };
 
-    /// For each run of a merge, `is_slow` if it lies on a slower tier than others do. They
-    /// share what they read ahead, as the buffers of one merge are bounded together.
-    /// Where each request costs a seek, most is read by one: among 64 runs of a fast tier
-    /// a slow level would else be read in requests of 32 KiB.
-    pub(crate) fn merge_of(is_slow: &[bool]) -> impl Iterator<Item = ReadMode> {
-        let slow = is_slow.iter().filter(|slow| **slow).count();
-        let fast = is_slow.len() - slow;
-        let shares = match (slow, fast) {
+    /// For each run of a merge. They share what they read ahead, as the buffers of one
+    /// merge are bounded together. Where each request costs a seek, most is read by one:
+    /// among 64 runs of a fast tier a slow level would else be read in requests of 32 KiB.
+    /// Requests are fewest, for all runs of a kind together, if each gets as much as the
+    /// root of its bytes: the sum of bytes / share is then least for a given sum of shares.
+    pub(crate) fn merge_of(runs: &[MergeRun]) -> Vec<ReadMode> {
+        let is_slow = |run: &&MergeRun| run.is_slow;
+        let slow = runs.iter().filter(is_slow).count();
+        let shares = match (slow, runs.len() - slow) {
             (0, _) | (_, 0) => [MERGE_READ_BYTES; 2],
             _ => [
                 MERGE_READ_BYTES - MERGE_READ_SLOW_BYTES,
                 MERGE_READ_SLOW_BYTES,
             ],
         };
-        is_slow.iter().map(move |&is_slow| {
-            let (bytes, among) = if is_slow {
-                (shares[1], slow)
-            } else {
-                (shares[0], fast)
-            };
-            let share = bytes / among.max(1);
+        let kinds = [false, true].map(|kind| {
+            let same = runs.iter().filter(|run| run.is_slow == kind);
+            let roots: f64 = same.clone().map(MergeRun::root).sum();
+            let least = same.count() * READ_AHEAD_BYTES_FIRST;
+            let rest = shares[usize::from(kind)].saturating_sub(least);
+            rest as f64 / roots.max(1.0)
+        });
+        let mode = |run: &MergeRun| {
+            let more = (kinds[usize::from(run.is_slow)] * run.root()) as usize;
             ReadMode {
-                read_ahead_bytes: share.clamp(READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MERGE),
+                read_ahead_bytes: (READ_AHEAD_BYTES_FIRST + more).min(READ_AHEAD_BYTES_MERGE),
                 ..ReadMode::MERGE
             }
-        })
+        };
+        runs.iter().map(mode).collect()
+    }
+}
+
+/// What a merge reads of one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MergeRun {
+    /// Whether it lies on a slower tier than others do.
+    pub is_slow: bool,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl MergeRun {
+    /// The root of its bytes, at least 1.
+    fn root(&self) -> f64 {
+        (self.bytes as f64).sqrt().max(1.0)
     }
 }
 

@@ -66,6 +66,7 @@ mod tests;
 
 pub use block::{Block, BlockSlice};
 pub(crate) use block_list::BlockList;
+pub(crate) use cursor::MergeRun;
 pub(crate) use cursor::{
     MERGE_READ_BYTES, MERGE_READ_SLOW_BYTES, READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MAX,
     STREAM_BYTES_MAX,

@@ -33,6 +33,14 @@ unsafe extern "C" {
     pub(super) fn rocksdb_options_set_max_background_jobs(options: *mut Options, number: c_int);
     pub(super) fn rocksdb_options_set_max_bytes_for_level_base(options: *mut Options, bytes: u64);
     pub(super) fn rocksdb_options_set_target_file_size_base(options: *mut Options, bytes: u64);
+    pub(super) fn rocksdb_options_set_soft_pending_compaction_bytes_limit(
+        options: *mut Options,
+        bytes: usize,
+    );
+    pub(super) fn rocksdb_options_set_hard_pending_compaction_bytes_limit(
+        options: *mut Options,
+        bytes: usize,
+    );
     pub(super) fn rocksdb_options_set_use_direct_reads(options: *mut Options, on: u8);
     pub(super) fn rocksdb_options_set_use_direct_io_for_flush_and_compaction(
         options: *mut Options,
