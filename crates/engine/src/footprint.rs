@@ -206,7 +206,8 @@ impl Options {
     }
 
     fn runs_max(&self) -> u64 {
-        self.newest_runs_stop as u64 + LEVELS
+        // Small runs count half: see `step/brake.rs`.
+        2 * self.newest_runs_stop as u64 + LEVELS
     }
 
     fn block_bytes_max(&self) -> u64 {

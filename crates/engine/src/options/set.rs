@@ -222,7 +222,8 @@ impl Options {
     }
 
     /// Runs in a part's newest level at which writes wait; slowdown begins at
-    /// half of it. From one more than [`Options::newest_runs_merge`] to 10000,
+    /// two fifths of it. Twice as many while they hold less than half of what they would
+    /// be merged into. From one more than [`Options::newest_runs_merge`] to 10000,
     /// default 24.
     ///
     /// ```

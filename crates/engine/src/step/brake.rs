@@ -1,7 +1,10 @@
 //! How hard writers must brake, by memory and by runs.
+//!
+//! Runs count by what they hold: see [`counted_runs`].
 
 use crate::engine::{Engine, PartView};
 use crate::sync::atomic::Ordering;
+use crate::version::tree::{RunTables, Tree};
 
 /// The share of the write buffer, in percent, at which writers begin to slow.
 const MEMORY_SLOW_PERCENT: u64 = 60;
@@ -26,14 +29,7 @@ impl Engine {
                 .filter(|m| !m.is_empty())
                 .map(|m| m.size_share() as u64)
                 .sum::<u64>();
-            newest_runs = view
-                .tree
-                .parts
-                .iter()
-                .map(Vec::len)
-                .max()
-                .unwrap_or(0)
-                .max(newest_runs);
+            newest_runs = newest_runs.max(runs_of(&view.tree));
         }
         // What may be added before this is looked at again: half of it unseen,
         // half by writers that are past the brake.
@@ -47,7 +43,7 @@ impl Engine {
         let memory = if full { memory.max(limit) } else { memory };
         let by_memory = brake(memory, self.options.write_buffer_bytes, MEMORY_SLOW_PERCENT);
         let by_runs = brake(
-            newest_runs as u64,
+            newest_runs,
             self.options.newest_runs_stop as u64,
             RUNS_SLOW_PERCENT,
         );
@@ -55,6 +51,28 @@ impl Engine {
         self.counters.brake.store(brake, Ordering::Relaxed);
         brake
     }
+}
+
+/// The runs of the fullest part of `tree`, as they count.
+fn runs_of(tree: &Tree) -> u64 {
+    let bytes = |run: &RunTables| -> u64 { run.tables.iter().map(|t| t.meta.size_bytes()).sum() };
+    let base = tree.levels.iter().find(|runs| !runs.is_empty());
+    let base: u64 = base.map_or(0, |runs| runs.iter().map(|r| bytes(r)).sum());
+    let base = base / tree.parts.len().max(1) as u64;
+    let counted = tree.parts.iter().map(|runs| {
+        let held = runs.iter().map(|r| bytes(r)).sum();
+        counted_runs(runs.len() as u64, held, base)
+    });
+    counted.max().unwrap_or(0)
+}
+
+/// As how many `runs` count that hold `bytes`, above a level whose share of the same keys
+/// is `base_bytes`. Half as many up to half of that, and all from as much on: a merge
+/// rewrites the share, so that with little to merge it costs most for each byte written, and
+/// writers that were stopped for it would only be stopped again sooner.
+fn counted_runs(runs: u64, bytes: u64, base_bytes: u64) -> u64 {
+    let share = bytes as f64 / base_bytes.max(1) as f64;
+    (runs as f64 * share.clamp(0.5, 1.0)).round() as u64
 }
 
 /// Nothing below `slow_percent` of `limit`, stop at the limit, and a cubic rise
@@ -74,6 +92,18 @@ fn brake(value: u64, limit: u64, slow_percent: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_count_half_while_they_hold_less_than_half_of_what_they_are_merged_into() {
+        assert_eq!(counted_runs(0, 0, 0), 0);
+        assert_eq!(counted_runs(24, 1, 0), 24);
+        assert_eq!(counted_runs(24, 100, 100), 24);
+        assert_eq!(counted_runs(24, 1000, 100), 24);
+        assert_eq!(counted_runs(24, 75, 100), 18);
+        assert_eq!(counted_runs(24, 50, 100), 12);
+        assert_eq!(counted_runs(24, 0, 100), 12);
+        assert_eq!(counted_runs(48, 1, u64::MAX), 24);
+    }
 
     #[test]
     fn the_brake_rises_from_nothing_to_stop() {
