@@ -23,6 +23,7 @@
 //! A table that is too young to have a temperature counts as hot as the hottest:
 //! tables start out hot.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use thermocline_model::table::TableMeta;
@@ -114,15 +115,19 @@ struct Solver<'a> {
     /// Tiers by position; behind the first `used` only what overflows goes.
     chain: Vec<usize>,
     used: usize,
-    /// What divides each position from the next, for a `divide` of 1.
+    /// What divides each position from the next, for a `divide` of 1; descending.
     ratios: Vec<f64>,
-    /// By item: its position, if it is on the chain, and the temperatures that it
-    /// may count as.
+    /// By item: its position, if it is on the chain; and its temperature, with the
+    /// highest and the lowest that it may count as. Each of the three descends.
     from: Vec<Option<usize>>,
+    own: Vec<f64>,
     warmest: Vec<f64>,
     coldest: Vec<f64>,
-    /// By position: items in the order in which they have a claim to it.
-    claims: Vec<Vec<usize>>,
+    /// Positions in the order by which an item may claim to be another one.
+    band: usize,
+    /// By position: items in the order in which they have a claim to it; made where
+    /// somebody asks.
+    claims: Vec<OnceCell<Vec<usize>>>,
 }
 
 impl<'a> Solver<'a> {
@@ -143,46 +148,49 @@ impl<'a> Solver<'a> {
             None => Vec::new(),
         };
         let first = steps.first().copied().unwrap_or(1.0);
-        let from: Vec<_> = items
-            .iter()
-            .map(|i| chain[..used].iter().position(|&t| t == i.from))
-            .collect();
+        let positions = 0..problem.prices.len();
+        let positions = positions.map(|tier| chain[..used].iter().position(|&t| t == tier));
+        let positions: Vec<_> = positions.collect();
+        let from = items.iter().map(|i| positions.get(i.from).copied());
+        let own: Vec<f64> = items.iter().map(|i| i.temperature).collect();
         let band = (problem.resistance * items.len() as f64) as usize;
         let margin = 1.0 + problem.resistance;
-        let at = |index: usize| items[index.min(items.len() - 1)].temperature;
-        let indices = 0..items.len();
-        let warmest = indices.clone().map(|i| {
-            let own = items[i].temperature * margin;
-            at(i.saturating_sub(band)).max(own)
-        });
-        let coldest = indices.clone().map(|i| {
-            let own = items[i].temperature / margin;
-            at(i.saturating_add(band)).min(own)
-        });
-        let claims = (0..chain.len()).map(|position| {
-            let mut order: Vec<usize> = indices.clone().collect();
-            order.sort_by_key(|&i| match from[i] {
-                Some(p) if p <= position => i.saturating_sub(band),
-                _ => i,
-            });
-            order
-        });
+        let at = |index: usize| own[index.min(own.len() - 1)];
+        let each = || own.iter().enumerate();
+        let warmest = each().map(|(i, own)| at(i.saturating_sub(band)).max(own * margin));
+        let coldest = each().map(|(i, own)| at(i.saturating_add(band)).min(own / margin));
         Solver {
+            from: from.map(Option::flatten).collect(),
             warmest: warmest.collect(),
             coldest: coldest.collect(),
-            claims: claims.collect(),
+            claims: vec![OnceCell::new(); chain.len()],
             ratios: steps.into_iter().map(|s| s / first).collect(),
+            own,
+            band,
             items,
             problem,
             chain,
             used,
-            from,
         }
     }
 
-    fn position(&self, temperature: f64, divide: f64) -> usize {
-        let colder = |ratio: &&f64| temperature <= divide * **ratio;
-        self.ratios.iter().take_while(colder).count()
+    /// Items in the order in which they have a claim to `position`: those that lie there
+    /// or dearer, as far ahead of their place as the resistance lets them be, and all
+    /// others; two rows, each in order, made one. Of equals the hotter goes first.
+    fn claims(&self, position: usize) -> &[usize] {
+        self.claims[position].get_or_init(|| {
+            let stays = |i: &usize| self.from[*i].is_some_and(|p| p <= position);
+            let (stay, come): (Vec<_>, Vec<_>) = (0..self.items.len()).partition(stays);
+            let mut come = come.into_iter().peekable();
+            let mut claims = Vec::with_capacity(self.items.len());
+            for item in stay {
+                let place = (item.saturating_sub(self.band), item);
+                claims.extend(std::iter::from_fn(|| come.next_if(|i| (*i, *i) < place)));
+                claims.push(item);
+            }
+            claims.extend(come);
+            claims
+        })
     }
 
     fn limit(&self, position: usize) -> u64 {
@@ -192,36 +200,62 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// The positions of all items if `divide` divides the first two.
-    fn assign(&self, divide: f64) -> Vec<usize> {
-        let wanted = |i: usize| {
-            let item = self.position(self.items[i].temperature, divide);
-            self.from[i].map_or(item, |from| {
-                let dear = self.position(self.warmest[i], divide);
-                let cheap = self.position(self.coldest[i], divide);
-                from.clamp(dear, cheap.max(dear))
-            })
-        };
-        let mut to: Vec<usize> = (0..self.items.len()).map(wanted).collect();
+    /// Where each position ends among `temperatures`, which descend, if `divide` divides
+    /// the first two: an item's position is how many end at it or before.
+    fn ends(&self, temperatures: &[f64], divide: f64) -> Vec<usize> {
+        let mut begin = 0;
+        let ends = self.ratios.iter().map(|ratio| {
+            let colder = divide * ratio;
+            let ahead = temperatures[begin..].partition_point(|t| *t > colder);
+            begin += ahead;
+            begin
+        });
+        ends.collect()
+    }
+
+    /// The positions of all items if `divide` divides the first two, into `to`.
+    fn assign(&self, divide: f64, to: &mut Vec<usize>) {
+        let ends = [&self.own, &self.warmest, &self.coldest].map(|t| self.ends(t, divide));
+        let mut at = [0; 3];
+        let mut bytes = vec![0; self.chain.len()];
+        to.clear();
+        to.extend(
+            self.items
+                .iter()
+                .zip(&self.from)
+                .enumerate()
+                .map(|(i, (item, from))| {
+                    for (at, ends) in at.iter_mut().zip(&ends) {
+                        while ends.get(*at).is_some_and(|end| *end <= i) {
+                            *at += 1;
+                        }
+                    }
+                    let [own, dear, cheap] = at;
+                    let wanted = from.map_or(own, |from| from.clamp(dear, cheap.max(dear)));
+                    bytes[wanted] += item.bytes;
+                    wanted
+                }),
+        );
         for position in 0..self.chain.len() - 1 {
             let limit = self.limit(position);
-            let here = to.iter().zip(self.items).filter(|(p, _)| **p == position);
-            let bytes: u64 = here.map(|(_, i)| i.bytes).sum();
-            if bytes <= limit {
+            if bytes[position] <= limit {
                 continue;
             }
             let mut left = limit;
-            for &i in &self.claims[position] {
+            for &i in self.claims(position) {
                 if to[i] != position {
                     continue;
                 }
-                match left.checked_sub(self.items[i].bytes) {
+                let item = self.items[i].bytes;
+                match left.checked_sub(item) {
                     Some(less) => left = less,
-                    None => to[i] += 1,
+                    None => {
+                        to[i] += 1;
+                        bytes[position + 1] += item;
+                    }
                 }
             }
         }
-        to
     }
 
     fn price(&self, position: usize) -> f64 {
@@ -229,44 +263,51 @@ impl<'a> Solver<'a> {
     }
 
     fn cost(&self, to: &[usize]) -> f64 {
+        let prices: Vec<f64> = (0..self.chain.len()).map(|p| self.price(p)).collect();
         let items = self.items.iter().zip(to);
         items
-            .map(|(item, &p)| money::usd_month(item.bytes, self.price(p)))
+            .map(|(item, &p)| money::usd_month(item.bytes, prices[p]))
             .sum()
     }
 
     /// The smallest divide at which the budget holds, and what it gives.
     fn bisect(&self) -> (f64, Vec<usize>) {
-        let all = self.assign(0.0);
+        let mut to = Vec::with_capacity(self.items.len());
+        self.assign(0.0, &mut to);
         let budget = match self.problem.budget_usd_month {
-            Some(budget) if self.cost(&all) > budget => budget,
-            _ => return (0.0, all),
+            Some(budget) if self.cost(&to) > budget => budget,
+            _ => return (0.0, to),
         };
         let divides = self.divides();
         let (mut low, mut high) = (0, divides.len());
-        let mut best = (f64::INFINITY, self.assign(f64::INFINITY));
+        let mut best = None;
         while low < high {
             let middle = (low + high) / 2;
-            let to = self.assign(divides[middle]);
+            self.assign(divides[middle], &mut to);
             if self.cost(&to) <= budget {
                 high = middle;
-                best = (divides[middle], to);
+                let before = best.replace((divides[middle], to));
+                to = before.map_or_else(Vec::new, |(_, to)| to);
             } else {
                 low = middle + 1;
             }
         }
-        best
+        best.unwrap_or_else(|| {
+            self.assign(f64::INFINITY, &mut to);
+            (f64::INFINITY, to)
+        })
     }
 
     /// Every divide at which the assignment may change, ascending.
     fn divides(&self) -> Vec<f64> {
-        let own = self.items.iter().map(|i| i.temperature);
-        let each = own
-            .chain(self.warmest.iter().copied())
-            .chain(self.coldest.iter().copied());
-        let mut divides: Vec<f64> = each
-            .flat_map(|t| self.ratios.iter().map(move |r| t / r * ROUNDING))
-            .collect();
+        let rows = [&self.own, &self.warmest, &self.coldest];
+        let mut divides = Vec::with_capacity(rows.len() * self.own.len() * self.ratios.len());
+        for ratio in &self.ratios {
+            for row in rows {
+                divides.extend(row.iter().rev().map(|t| t / ratio * ROUNDING));
+            }
+        }
+        // Rows that ascend, which this sort finds and merges.
         divides.sort_by(f64::total_cmp);
         divides.dedup();
         divides
@@ -283,7 +324,7 @@ impl<'a> Solver<'a> {
             let bytes: u64 = here.map(|(_, i)| i.bytes).sum();
             let mut room = self.limit(position).saturating_sub(bytes);
             let dearer = self.price(position) - self.price(position + 1);
-            for &i in &self.claims[position] {
+            for &i in self.claims(position) {
                 let bytes = self.items[i].bytes;
                 let cost = money::usd_month(bytes, dearer);
                 if to[i] == position + 1 && bytes <= room && cost <= left {
@@ -296,10 +337,11 @@ impl<'a> Solver<'a> {
     }
 }
 
-/// Where `items`, hottest first, belong. Of items equally hot the earlier goes
-/// first.
+/// Where `items` belong. Of items equally hot the earlier goes first.
+/// Requires: they are given hottest first.
 #[must_use]
 pub fn solve(items: &[Item], problem: &Problem) -> Solution {
+    debug_assert!(items.is_sorted_by(|a, b| a.temperature >= b.temperature));
     if items.is_empty() {
         return Solution {
             to: Vec::new(),
@@ -403,7 +445,7 @@ impl<'a> Organisation<'a> {
         let hottest = view.heat.values().filter_map(|h| h.temperature);
         let hottest = hottest.fold(0.0, f64::max);
         let young = if hottest > 0.0 { hottest } else { 1.0 };
-        let mut tables: Vec<_> = view
+        let tables: Vec<_> = view
             .version
             .keyspaces
             .values()
@@ -422,7 +464,14 @@ impl<'a> Organisation<'a> {
                 }
             })
             .collect();
-        tables.sort_by(|a, b| a.order(b));
+        // What is short is sorted, and what is long moved once.
+        let order = tables.iter().map(|t| t.temperature).zip(0..);
+        let mut order: Vec<(f64, usize)> = order.collect();
+        order.sort_unstable_by(|(a_temperature, a), (b_temperature, b)| {
+            let warm = b_temperature.total_cmp(a_temperature);
+            warm.then_with(|| tables[*a].order(&tables[*b]))
+        });
+        let mut tables: Vec<_> = order.iter().map(|&(_, at)| tables[at].clone()).collect();
         let item = |placed: &Placed<'_>| Item {
             bytes: placed.table.data_bytes(),
             temperature: placed.temperature,
