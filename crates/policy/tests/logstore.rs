@@ -15,7 +15,7 @@ use thermocline_model::table::TableId;
 use thermocline_model::version::Slot;
 use thermocline_model::view::{Optimisations, TableHeat};
 use thermocline_model::{Reason, TierId, check_version};
-use thermocline_policy::heat::{HeatOptions, Histogram};
+use thermocline_policy::heat::{HeatOptions, Histogram, histogram};
 use thermocline_policy::place::ByShape;
 use thermocline_policy::plan::fast_levels::{FastLevels, Share};
 use thermocline_policy::{Placer, Preset, by_name};
@@ -526,10 +526,14 @@ fn a_levels_histogram_finds_the_bucket_of_a_key_the_coldest_and_the_hottest() {
         ids(histogram.coldest().map(|b| b.table.id.0).collect()),
         [3, 1, 2, 4]
     );
+    let hottest = |most: usize| histogram::hottest(&view, keyspace.levels[6].tables(), most);
+    let hottest = |most| ids(hottest(most).iter().map(|b| b.table.id.0).collect());
     assert_eq!(
-        ids(histogram.hottest().map(|b| b.table.id.0).collect()),
-        [2, 1, 3]
+        hottest(8),
+        [2, 1, 3],
+        "what is young is not known to be hot"
     );
+    assert_eq!(hottest(2), [2, 1]);
 }
 
 /// Found by the prover (seed 65 of its metamorphic runs): while the store was written

@@ -19,6 +19,7 @@
 //! *Temperature* here is the faded count of block reads, per MiB and by the seconds
 //! that it stands for: a rate that does not depend on a table's size and age.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -273,6 +274,49 @@ impl LevelBucket<'_> {
     pub fn is_young(&self) -> bool {
         self.heat.temperature.is_none()
     }
+
+    fn by_heat(&self, other: &LevelBucket<'_>) -> Ordering {
+        let of = |bucket: &LevelBucket<'_>| bucket.heat.temperature;
+        by_heat((of(self), self.table), (of(other), other.table))
+    }
+}
+
+/// The order of tables by temperature: coldest first, what is young last; of equals
+/// what is older.
+#[must_use]
+pub fn by_heat(one: (Option<f64>, &TableMeta), other: (Option<f64>, &TableMeta)) -> Ordering {
+    let warm = match (one.0, other.0) {
+        (Some(one), Some(other)) => one.total_cmp(&other),
+        (one, other) => one.is_none().cmp(&other.is_none()),
+    };
+    warm.then_with(|| one.1.seq_max.cmp(&other.1.seq_max))
+        .then_with(|| one.1.id.cmp(&other.1.id))
+}
+
+/// The `most` hottest of `tables`, hottest first, what is young left out. The others
+/// are not put in order.
+#[must_use]
+pub fn hottest<'a>(
+    view: &View<'_>,
+    tables: impl Iterator<Item = &'a Arc<TableMeta>>,
+    most: usize,
+) -> Vec<LevelBucket<'a>> {
+    let heat = |table: &TableMeta| view.heat.get(&table.id);
+    let mut known = Vec::with_capacity(view.heat.len());
+    known.extend(tables.filter_map(|t| Some((heat(t)?.temperature?, t))));
+    let order = |one: &(f64, &'a Arc<TableMeta>), other: &(f64, &'a Arc<TableMeta>)| {
+        by_heat((Some(other.0), other.1), (Some(one.0), one.1))
+    };
+    if most < known.len() {
+        known.select_nth_unstable_by(most, order);
+        known.truncate(most);
+    }
+    known.sort_unstable_by(order);
+    let bucket = |(_, table): (f64, &'a Arc<TableMeta>)| {
+        let heat = heat(table).copied().unwrap_or_default();
+        LevelBucket { table, heat }
+    };
+    known.into_iter().map(bucket).collect()
 }
 
 /// The histogram of a level; see the module.
@@ -296,13 +340,7 @@ impl<'a> Histogram<'a> {
         let mut buckets: Vec<_> = buckets.collect();
         buckets.sort_by(|a, b| a.table.range.start.cmp(&b.table.range.start));
         let mut by_heat: Vec<usize> = (0..buckets.len()).collect();
-        by_heat.sort_by(|&a, &b| {
-            let (a, b) = (&buckets[a], &buckets[b]);
-            (a.is_young().cmp(&b.is_young()))
-                .then(a.temperature().total_cmp(&b.temperature()))
-                .then(a.table.seq_max.cmp(&b.table.seq_max))
-                .then(a.table.id.cmp(&b.table.id))
-        });
+        by_heat.sort_by(|&a, &b| buckets[a].by_heat(&buckets[b]));
         Histogram { buckets, by_heat }
     }
 
@@ -315,12 +353,6 @@ impl<'a> Histogram<'a> {
     /// Coldest first.
     pub fn coldest(&self) -> impl Iterator<Item = &LevelBucket<'a>> {
         self.by_heat.iter().map(|&at| &self.buckets[at])
-    }
-
-    /// Hottest first, what is young left out.
-    pub fn hottest(&self) -> impl Iterator<Item = &LevelBucket<'a>> {
-        let known = self.by_heat.iter().rev().map(|&at| &self.buckets[at]);
-        known.filter(|b| !b.is_young())
     }
 
     /// The bucket that a read of `key` counts in, in a level without overlaps.

@@ -79,13 +79,16 @@ fn holds(view: &View<'_>, bytes: u64) -> bool {
     let asked = used as f64 * view.shape.staging.fast_share;
     let limit = (asked as u64).max(view.shape.first_level_bytes);
     let held = view.tiers.first().map_or(0, |t| t.used_bytes);
-    let first = Fill::of(view).limit[0];
+    let first = Fill::limits(view).limit[0];
     let limit = limit.min(first).max(share.limit_bytes.min(first));
     held.saturating_add(bytes) <= limit
 }
 
 /// Where a table of the last level belongs.
 fn slow_tier(view: &View<'_>, new: &NewTable) -> usize {
+    if view.tiers.len() == 2 {
+        return 1;
+    }
     let fill = Fill::of(view);
     let mut parents = [0u64; TIERS_MAX];
     if let Some(keyspace) = view.version.keyspaces.get(&new.keyspace) {

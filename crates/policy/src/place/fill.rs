@@ -56,6 +56,18 @@ impl Fill {
     /// As `view` shows it.
     #[must_use]
     pub fn of(view: &View<'_>) -> Fill {
+        let mut fill = Fill::limits(view);
+        for keyspace in view.version.keyspaces.values() {
+            for (slot, _, table) in keyspace.tables() {
+                fill.add(view, depth(slot), table);
+            }
+        }
+        fill
+    }
+
+    /// What may lie where, without a look at what does.
+    #[must_use]
+    pub fn limits(view: &View<'_>) -> Fill {
         let tiers = view.tiers.len().clamp(1, TIERS_MAX);
         let mut fill = Fill {
             tiers,
@@ -72,11 +84,6 @@ impl Fill {
             let real = tier.used_bytes.saturating_add(tier.device_free_bytes);
             let share = view.shape.tier_fill_share;
             *limit = limit_bytes(tier, tier.capacity_bytes.min(real), share);
-        }
-        for keyspace in view.version.keyspaces.values() {
-            for (slot, _, table) in keyspace.tables() {
-                fill.add(view, depth(slot), table);
-            }
         }
         fill
     }

@@ -50,8 +50,11 @@ impl Planner for Belong {
         if view.tiers.len() < 2 {
             return None;
         }
+        let tables = tables(view, &Fill::limits(view));
+        if tables.is_empty() {
+            return None;
+        }
         let fill = Fill::of(view);
-        let tables = tables(view, &fill);
         up(view, &fill, &tables)
             .or_else(|| down(view, &fill, &tables))
             .or_else(|| among(view, &fill, &tables))
@@ -59,11 +62,16 @@ impl Planner for Belong {
     }
 }
 
-/// Those with data that no job uses.
+/// Those with data that no job uses, and of two tiers only what lies on the wrong one.
 fn tables<'a>(view: &'a View<'_>, fill: &Fill) -> Vec<Found<'a>> {
     let mut found = Vec::new();
     for keyspace in view.version.keyspaces.values() {
         for (slot, _, table) in keyspace.tables() {
+            let is_fast = is_fast(keyspace, slot);
+            let tier = fill.index(table.tier());
+            if fill.tiers == 2 && is_fast == (tier == 0) {
+                continue;
+            }
             let bytes = table.data_bytes();
             if bytes == 0 || view.busy.contains(&table.id) {
                 continue;
@@ -73,8 +81,8 @@ fn tables<'a>(view: &'a View<'_>, fill: &Fill) -> Vec<Found<'a>> {
             found.push(Found {
                 keyspace: keyspace.id,
                 table,
-                tier: fill.index(table.tier()),
-                is_fast: is_fast(keyspace, slot),
+                tier,
+                is_fast,
                 reads,
                 warmth: reads / bytes as f64,
             });

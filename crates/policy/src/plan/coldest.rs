@@ -85,20 +85,14 @@ impl Planner for Coldest {
 /// The settled tables of `levels` in the order in which they go.
 #[must_use]
 pub fn order<'a>(view: &View<'_>, levels: &FastLevels<'a>, informed: bool) -> Vec<FastTable<'a>> {
-    let settled = levels.tables().filter(|t| levels.is_settled(*t));
-    let mut settled: Vec<_> = settled.collect();
-    if !informed {
-        settled.sort_by_key(|t| (drawn(t.table.id), t.table.id));
-        return settled;
+    let is_settled = |table: &FastTable<'_>| levels.is_settled(*table);
+    if informed {
+        let coldest = levels.coldest_first(view).into_iter().map(|t| t.fast);
+        return coldest.filter(is_settled).collect();
     }
-    let histogram = Histogram::of(view, settled.iter().map(|t| t.table));
-    let mut ordered = Vec::with_capacity(settled.len());
-    settled.sort_by_key(|t| t.table.id);
-    for bucket in histogram.coldest() {
-        let at = settled.binary_search_by_key(&bucket.table.id, |t| t.table.id);
-        ordered.extend(at.ok().map(|at| settled[at]));
-    }
-    ordered
+    let mut settled: Vec<_> = levels.tables().filter(is_settled).collect();
+    settled.sort_by_key(|t| (drawn(t.table.id), t.table.id));
+    settled
 }
 
 /// A number without meaning, always the same for a table.
@@ -294,8 +288,11 @@ fn temperature(view: &View<'_>, table: TableId) -> f64 {
 /// Makes one run of a last level that has several.
 fn one_run(view: &View<'_>, levels: &FastLevels<'_>) -> Option<Merge> {
     let last = levels.keyspace.levels.get(levels.last)?;
+    if last.runs.len() < 2 {
+        return None;
+    }
     let tables: Vec<_> = last.tables().collect();
-    if last.runs.len() < 2 || !is_free(view, levels.keyspace, &tables) {
+    if !is_free(view, levels.keyspace, &tables) {
         return None;
     }
     merge_runs(view, levels.keyspace, levels.last)

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use thermocline_model::job::{Merge, Reason};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{TableId, TableMeta};
-use thermocline_model::version::{Keyspace, Run, Slot};
+use thermocline_model::version::{Keyspace, Level, Run, Slot};
 use thermocline_model::view::View;
 
+use crate::heat::histogram::by_heat;
 use crate::place::fill::Fill;
 use crate::plan::balance::spare_bytes;
 use crate::plan::targets::BOTTOM;
@@ -72,22 +73,29 @@ impl Share {
             limit_bytes: u64::MAX,
         };
         for keyspace in view.version.keyspaces.values() {
-            for (slot, _, table) in keyspace.tables() {
-                let bytes = table.size_bytes();
+            for slot in keyspace.slots() {
+                let level = keyspace.level(slot);
+                let is_fast = is_fast(keyspace, slot);
+                let bytes = level.map_or(0, Level::size_bytes);
                 share.total_bytes += bytes;
-                let is_busy = !view.busy.is_empty() && view.busy.contains(&table.id);
-                if is_fast(keyspace, slot) {
-                    share.fast_bytes += bytes;
-                    share.busy_bytes += if is_busy { bytes } else { 0 };
-                } else if is_busy && rises(view, keyspace, table) {
-                    share.coming_bytes += bytes;
+                share.fast_bytes += if is_fast { bytes } else { 0 };
+                if view.busy.is_empty() {
+                    continue;
+                }
+                let tables = level.into_iter().flat_map(|l| l.tables());
+                for table in tables.filter(|t| view.busy.contains(&t.id)) {
+                    if is_fast {
+                        share.busy_bytes += table.size_bytes();
+                    } else if rises(view, keyspace, table) {
+                        share.coming_bytes += table.size_bytes();
+                    }
                 }
             }
         }
         let asked = share.total_bytes as f64 * view.shape.staging.fast_share;
         share.limit_bytes = (asked as u64).max(view.shape.first_level_bytes);
         if view.tiers.len() > 1 {
-            let fill = Fill::of(view);
+            let fill = Fill::limits(view);
             let held = fill.limit[0].saturating_sub(spare_bytes(view, &fill)[0]);
             share.limit_bytes = share.limit_bytes.min(held);
         }
@@ -120,6 +128,15 @@ pub struct FastTable<'a> {
     pub run: usize,
 }
 
+/// The same with what is known of its heat.
+#[derive(Clone, Copy, Debug)]
+pub struct WarmTable<'a> {
+    /// The table.
+    pub fast: FastTable<'a>,
+    /// Its temperature; `None` where it is too young to have one.
+    pub temperature: Option<f64>,
+}
+
 /// The fast levels of a keyspace, the newest levels left out.
 #[derive(Clone, Debug)]
 pub struct FastLevels<'a> {
@@ -149,6 +166,23 @@ impl<'a> FastLevels<'a> {
     pub fn tables(&self) -> impl Iterator<Item = FastTable<'a>> {
         let runs = self.runs.iter().enumerate();
         runs.flat_map(|(run, (_, r))| r.tables.iter().map(move |table| FastTable { table, run }))
+    }
+
+    /// Its tables in the order of their heat, as a [`crate::heat::Histogram`] has them:
+    /// coldest first, what is young last.
+    #[must_use]
+    pub fn coldest_first(&self, view: &View<'_>) -> Vec<WarmTable<'a>> {
+        let warm = |fast: FastTable<'a>| {
+            let heat = view.heat.get(&fast.table.id);
+            let temperature = heat.and_then(|h| h.temperature);
+            WarmTable { fast, temperature }
+        };
+        let mut tables: Vec<_> = self.tables().map(warm).collect();
+        tables.sort_unstable_by(|a, b| {
+            let (one, other) = (a.fast.table, b.fast.table);
+            by_heat((a.temperature, one), (b.temperature, other))
+        });
+        tables
     }
 
     /// Runs of L1.

@@ -21,6 +21,7 @@
 //! for that; it is for what is written next. A table that is hot enough takes it all the
 //! same, and then the merge down of as much, which it brings forward, is part of the cost.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use thermocline_model::job::{Job, Merge, Reason};
@@ -30,11 +31,10 @@ use thermocline_model::view::View;
 
 use crate::Planner;
 use crate::cost::compaction::{Device, SEEKS, reads_s, reverse_s};
-use crate::heat::Histogram;
-use crate::heat::histogram::LevelBucket;
-use crate::plan::coldest::{Descent, ROOM_SHARE, order};
+use crate::heat::histogram::{self, LevelBucket};
+use crate::plan::coldest::{Descent, ROOM_SHARE};
 use crate::plan::fast_levels::{
-    FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
+    FIRST, FastLevels, FastTable, Share, WarmTable, bytes_of, is_free, merge, newest_waits,
 };
 
 /// The share of L1 that a table must be read more often than.
@@ -72,9 +72,10 @@ impl Planner for Reverse {
         }
         let keyspaces = view.version.keyspaces.values();
         let all = keyspaces.filter(|k| !newest_waits(view, k, on.deferred));
-        let all: Vec<FastLevels<'_>> = all.map(|k| FastLevels::of(k)).collect();
-        let mut hottest: Vec<(&FastLevels<'_>, LevelBucket<'_>)> = Vec::new();
-        for levels in &all {
+        let all: Vec<Rivals<'_>> = all.map(|k| Rivals::of(FastLevels::of(k))).collect();
+        let mut hottest: Vec<(&Rivals<'_>, LevelBucket<'_>)> = Vec::new();
+        for rivals in &all {
+            let levels = &rivals.levels;
             let Some(last) = levels.keyspace.levels.get(levels.last) else {
                 continue;
             };
@@ -82,37 +83,69 @@ impl Planner for Reverse {
                 continue;
             }
             let slow = last.tables().filter(|t| t.tier() > TierId(0));
-            let histogram = Histogram::of(view, slow);
-            let most = histogram.hottest().take(CANDIDATES_MAX);
-            hottest.extend(most.map(|b| (levels, *b)));
+            let most = histogram::hottest(view, slow, CANDIDATES_MAX);
+            hottest.extend(most.into_iter().map(|bucket| (rivals, bucket)));
         }
         hottest.sort_by(|a, b| b.1.temperature().total_cmp(&a.1.temperature()));
         let devices = Device::of(view.tiers);
         hottest.truncate(CANDIDATES_MAX);
         let merge = hottest
             .into_iter()
-            .find_map(|(levels, hot)| up(view, &share, levels, &all, &hot, &devices));
+            .find_map(|(rivals, hot)| up(view, &share, rivals, &all, &hot, &devices));
         merge.map(Job::Merge)
     }
 }
 
-/// The coldest of what may go down to make room.
-struct Yielding<'a, 'b> {
-    levels: &'b FastLevels<'a>,
-    tables: Vec<FastTable<'a>>,
-    /// Block reads per byte of the first of them.
-    reads_per_byte: f64,
+/// The fast levels of a keyspace, which what may be raised is compared with.
+struct Rivals<'a> {
+    levels: FastLevels<'a>,
+    /// Its tables, coldest first; put in order when the first is compared with them.
+    coldest: OnceCell<Vec<WarmTable<'a>>>,
+}
+
+impl<'a> Rivals<'a> {
+    fn of(levels: FastLevels<'a>) -> Rivals<'a> {
+        let coldest = OnceCell::new();
+        Rivals { levels, coldest }
+    }
+
+    fn coldest(&self, view: &View<'_>) -> &[WarmTable<'a>] {
+        let coldest = || self.levels.coldest_first(view);
+        self.coldest.get_or_init(coldest)
+    }
+
+    /// Condition 1.
+    fn let_pass(&self, view: &View<'_>, hot: &LevelBucket<'_>) -> bool {
+        let coldest = self.coldest(view);
+        let count = (coldest.len() as f64 * LEAST_SHARE).ceil().max(1.0) as usize;
+        let least = coldest.get(count - 1);
+        least.is_none_or(|l| l.temperature.unwrap_or(0.0) < hot.temperature())
+    }
+
+    /// The settled tables that are colder than `hot`, coldest first.
+    fn yielding(
+        &self,
+        view: &View<'_>,
+        hot: &LevelBucket<'_>,
+    ) -> impl Iterator<Item = FastTable<'a>> {
+        let is_colder = |t: &&WarmTable<'_>| t.temperature.is_some_and(|t| t < hot.temperature());
+        let colder = self.coldest(view).iter().take_while(is_colder);
+        colder.map(|t| t.fast).filter(|t| {
+            // What it goes together with comes along.
+            !t.table.range.overlaps(&hot.table.range) && self.levels.is_settled(*t)
+        })
+    }
 }
 
 fn up(
     view: &View<'_>,
     share: &Share,
-    levels: &FastLevels<'_>,
-    all: &[FastLevels<'_>],
+    rivals: &Rivals<'_>,
+    all: &[Rivals<'_>],
     hot: &LevelBucket<'_>,
     devices: &[Device],
 ) -> Option<Merge> {
-    let table = hot.table;
+    let (levels, table) = (&rivals.levels, hot.table);
     let reads = hot.heat.block_reads as f64;
     if reads == 0.0 {
         return None;
@@ -169,33 +202,35 @@ fn up(
     if has_room && grown <= unclaimed {
         return rises(spared(reads));
     }
-    if !beats_least(view, levels, hot) {
+    if !rivals.let_pass(view, hot) {
         return None;
     }
-    let yielding = yielding(view, all, hot);
+    let coldest = coldest(view, all, hot);
     let wins = |equal: f64, down: f64| {
         let by_more_than_chance = reads - equal > DEVIATIONS * (reads + equal).sqrt();
         let gained = spared(reads - equal);
         (by_more_than_chance && gained > cost + down).then_some(gained)
     };
     if has_room {
-        let Some(yielding) = yielding else {
+        let Some((coldest, reads_per_byte)) = coldest else {
             return rises(wins(0.0, 0.0)?);
         };
-        let equal = yielding.reads_per_byte * table.size_bytes() as f64;
+        let equal = reads_per_byte * table.size_bytes() as f64;
         // The room is for what is written: as much goes down again as comes up.
-        let descent = Descent::take(view, yielding.levels, yielding.tables, risen);
+        let yielding = coldest.yielding(view, hot);
+        let descent = Descent::take(view, &coldest.levels, yielding, risen);
         return rises(wins(equal, descent.cost_s(devices))?);
     }
     if share.busy_bytes > 0 {
         // What is under way may be making room.
         return None;
     }
-    let yielding = yielding?;
+    let (coldest, _) = coldest?;
     // Sizes change a little with the tier.
     let slack = risen / SLACK_DIVISOR + 1;
     let bytes = grown.saturating_sub(share.limit_bytes) + slack;
-    let descent = Descent::take(view, yielding.levels, yielding.tables, bytes);
+    let yielding = coldest.yielding(view, hot);
+    let descent = Descent::take(view, &coldest.levels, yielding, bytes);
     if descent.bytes() < bytes {
         // It would not make room enough, and come up again itself.
         return None;
@@ -206,7 +241,7 @@ fn up(
     let reason = reason
         .with("displaced_block_reads", displaced)
         .with("descent_cost_s", down);
-    descent.merge(view, yielding.levels, reason)
+    descent.merge(view, &coldest.levels, reason)
 }
 
 /// Of the block reads of a table, the share that was made since it was written where it
@@ -234,44 +269,22 @@ fn risen_bytes(table: &TableMeta) -> u64 {
         .saturating_add(SMALL_PARTS_BYTES)
 }
 
-/// Condition 1.
-fn beats_least(view: &View<'_>, levels: &FastLevels<'_>, hot: &LevelBucket<'_>) -> bool {
-    let histogram = Histogram::of(view, levels.tables().map(|t| t.table));
-    let least = histogram.least(LEAST_SHARE);
-    least.is_none_or(|l| l.temperature() < hot.temperature())
-}
-
-/// The settled tables that are colder than `hot`; of all keyspaces the one with the
-/// coldest.
-fn yielding<'a, 'b>(
+/// Of all keyspaces the one with the coldest table that yields to `hot`, and the block
+/// reads of that table per byte.
+fn coldest<'a, 'b>(
     view: &View<'_>,
-    all: &'b [FastLevels<'a>],
+    all: &'b [Rivals<'a>],
     hot: &LevelBucket<'_>,
-) -> Option<Yielding<'a, 'b>> {
-    let heat = |t: &FastTable<'_>| view.heat.get(&t.table.id).copied().unwrap_or_default();
-    let mut best: Option<Yielding<'a, 'b>> = None;
-    for levels in all {
-        let mut tables = order(view, levels, true);
-        tables.retain(|t| {
-            let temperature = heat(t).temperature;
-            temperature.is_some_and(|t| t < hot.temperature())
-                // What it goes together with comes along.
-                && !t.table.range.overlaps(&hot.table.range)
-        });
-        let Some(first) = tables.first() else {
+) -> Option<(&'b Rivals<'a>, f64)> {
+    let mut best: Option<(&Rivals<'a>, f64)> = None;
+    for rivals in all {
+        let Some(first) = rivals.yielding(view, hot).next() else {
             continue;
         };
-        let reads = heat(first).block_reads as f64;
-        let reads_per_byte = reads / first.table.size_bytes().max(1) as f64;
-        if best
-            .as_ref()
-            .is_none_or(|b| reads_per_byte < b.reads_per_byte)
-        {
-            best = Some(Yielding {
-                levels,
-                tables,
-                reads_per_byte,
-            });
+        let reads = view.heat.get(&first.table.id).map_or(0, |h| h.block_reads);
+        let reads_per_byte = reads as f64 / first.table.size_bytes().max(1) as f64;
+        if best.is_none_or(|(_, least)| reads_per_byte < least) {
+            best = Some((rivals, reads_per_byte));
         }
     }
     best

@@ -63,7 +63,7 @@ impl Planner for Staging {
         if !on.staging {
             return None;
         }
-        let share = Share::of(view);
+        let mut share = None;
         let keyspaces = view.version.keyspaces.values();
         let merge = keyspaces.into_iter().find_map(|keyspace| {
             let levels = FastLevels::of(keyspace);
@@ -71,7 +71,7 @@ impl Planner for Staging {
                 return None;
             }
             runs(view, &levels)
-                .or_else(|| space(view, &levels, &share))
+                .or_else(|| space(view, &levels, share.get_or_insert_with(|| Share::of(view))))
                 .or_else(|| reads(view, &levels))
         });
         merge.map(Job::Merge)
