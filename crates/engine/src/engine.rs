@@ -8,7 +8,7 @@
 //! `commit` while they wait for flushes, so no job may wait for `commit` before
 //! it has ended. Reads take none of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ pub(crate) struct Versions {
     /// None when the store is open read-only.
     pub(crate) manifest: Option<Manifest>,
     pub(crate) current: Arc<Version>,
-    pub(crate) tables: HashMap<TableId, Arc<OpenTable>>,
+    pub(crate) tables: BTreeMap<TableId, Arc<OpenTable>>,
 }
 
 /// The state of the write path, under one mutex.

@@ -83,7 +83,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         store_id: found.header.store_id,
         manifest: None,
         current: Arc::new(found.version.clone()),
-        tables: HashMap::new(),
+        tables: BTreeMap::new(),
     };
 
     let arenas = ArenaPool::new(options.write_buffer_bytes as usize);

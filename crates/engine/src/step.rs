@@ -64,8 +64,8 @@ pub(crate) struct Scheduler {
     pub(crate) recutting: BTreeSet<KeyspaceId>,
     /// What was counted of writes, by keyspace.
     pub(crate) counted: BTreeMap<KeyspaceId, Counted>,
-    /// What the heat tracker was told of each table so far.
-    fed: HeatMap,
+    /// What the heat tracker was told of each table so far, by ascending number.
+    fed: Vec<(TableId, TableHeat)>,
     pub(crate) running: usize,
     /// The options of placement by price; the target changes while the store
     /// is open.
@@ -110,7 +110,7 @@ impl Scheduler {
             flushing: BTreeSet::new(),
             recutting: BTreeSet::new(),
             counted: BTreeMap::new(),
-            fed: HeatMap::new(),
+            fed: Vec::new(),
             running: 0,
             cost,
             moves: Moves::default(),
@@ -189,8 +189,7 @@ impl Scene {
 impl Engine {
     /// What policies may see now.
     pub(crate) fn scene(&self, scheduler: &mut Scheduler) -> Scene {
-        let version = Arc::clone(&self.versions.lock().current);
-        let heat = self.sample_heat(scheduler, &version);
+        let (version, heat) = self.sample_heat(scheduler);
         let now_us = self.environment.clock.now_micros();
         let cool_down_us = scheduler.cost.migration_cool_down_us;
         scheduler.moves.follow(now_us, cool_down_us);
@@ -285,41 +284,40 @@ impl Engine {
         }
     }
 
-    /// Hands the uses counted since the last time to the heat tracker, and asks
-    /// it what is hot.
-    fn sample_heat(&self, scheduler: &mut Scheduler, version: &Version) -> HeatMap {
+    /// The version in force, and its heat: hands the uses counted since the last time to
+    /// the heat tracker, and asks it what is hot.
+    fn sample_heat(&self, scheduler: &mut Scheduler) -> (Arc<Version>, HeatMap) {
         let tracker = Arc::clone(&scheduler.preset.heat);
         let versions = self.versions.lock();
-        let mut fed = Vec::with_capacity(scheduler.fed.len());
-        for (&keyspace, k) in &version.keyspaces {
-            for (_, _, table) in k.tables() {
-                let Some(open) = versions.tables.get(&table.id) else {
-                    continue;
-                };
-                let now = open.heat();
-                let before = scheduler.fed.get(&table.id).copied().unwrap_or_default();
-                let delta = TableHeat {
-                    probes: now.probes.saturating_sub(before.probes),
-                    hits: now.hits.saturating_sub(before.hits),
-                    rejects: now.rejects.saturating_sub(before.rejects),
-                    block_reads: now.block_reads.saturating_sub(before.block_reads),
-                    scans: now.scans.saturating_sub(before.scans),
-                    temperature: None,
-                };
-                if delta != TableHeat::default() {
-                    tracker.touch(&Access {
-                        keyspace,
-                        key: &[],
-                        table: table.id,
-                        delta,
-                    });
-                }
-                fed.push((table.id, now));
+        let version = Arc::clone(&versions.current);
+        let mut fed = Vec::with_capacity(versions.tables.len());
+        let mut told = std::mem::take(&mut scheduler.fed).into_iter().peekable();
+        for (&table, open) in &versions.tables {
+            while told.next_if(|(id, _)| *id < table).is_some() {}
+            let before = told.next_if(|(id, _)| *id == table);
+            let before = before.map_or_else(TableHeat::default, |(_, heat)| heat);
+            let now = open.heat();
+            let delta = TableHeat {
+                probes: now.probes.saturating_sub(before.probes),
+                hits: now.hits.saturating_sub(before.hits),
+                rejects: now.rejects.saturating_sub(before.rejects),
+                block_reads: now.block_reads.saturating_sub(before.block_reads),
+                scans: now.scans.saturating_sub(before.scans),
+                temperature: None,
+            };
+            if delta != TableHeat::default() {
+                tracker.touch(&Access {
+                    key: &[],
+                    table,
+                    delta,
+                });
             }
+            fed.push((table, now));
         }
-        // A map is made of all at once in fewer steps than one by one.
-        scheduler.fed = fed.into_iter().collect();
-        tracker.sample(version, self.environment.clock.now_micros())
+        drop(versions);
+        scheduler.fed = fed;
+        let heat = tracker.sample(&version, self.environment.clock.now_micros());
+        (version, heat)
     }
 
     /// Whether nothing was written for a while, or somebody waits for the store

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use thermocline_model::job::{Job, Layout, NewTable};
 use thermocline_model::table::{TableId, TableMeta};
-use thermocline_model::version::{KeyspaceId, Version};
+use thermocline_model::version::Version;
 use thermocline_model::view::{TableHeat, View};
 
 use crate::place::Lower;
@@ -68,8 +68,6 @@ pub trait Placer: Send + Sync {
 /// One use of a table, or several summed up.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Access<'a> {
-    /// In which keyspace.
-    pub keyspace: KeyspaceId,
     /// The key looked up; empty when several uses are summed up.
     pub key: &'a [u8],
     /// The table.

@@ -6,7 +6,7 @@
 //! when the last holder is gone and a commit has said that they are obsolete
 //! (I4).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use thermocline_model::key::Prefix;
@@ -353,7 +353,7 @@ impl Tree {
     pub(crate) fn build(
         keyspace: &Keyspace,
         home: &Arc<TableHome>,
-        known: &mut HashMap<TableId, Arc<OpenTable>>,
+        known: &mut BTreeMap<TableId, Arc<OpenTable>>,
     ) -> Result<Tree> {
         let mut run = |run: &Run| -> Result<Arc<RunTables>> {
             let mut tables = Vec::with_capacity(run.tables.len());

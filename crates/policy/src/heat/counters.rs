@@ -94,11 +94,9 @@ mod tests {
     use super::*;
     use thermocline_model::picture::parse_table;
     use thermocline_model::table::TableId;
-    use thermocline_model::version::KeyspaceId;
 
     fn touch(counters: &Counters, table: u64, probes: u64) {
         counters.touch(&Access {
-            keyspace: KeyspaceId::DEFAULT,
             key: b"",
             table: TableId(table),
             delta: TableHeat {

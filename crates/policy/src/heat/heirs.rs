@@ -7,11 +7,11 @@
 //! keys are. By the children's bytes all would become equally hot, and cold ones
 //! hotter than tables that are read.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::table::TableMeta;
 
+use super::known::Known;
 use crate::place::span::{Span, wide};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -24,7 +24,7 @@ pub(super) fn size_mib(table: &TableMeta) -> f64 {
 /// of the child and the first such parent, then given by `give` its share, above 0
 /// and at most 1, of each. `reads` are those of one, in any unit.
 pub(super) fn inherit<T: Copy>(
-    known: &mut BTreeMap<TableId, T>,
+    known: &mut Known<T>,
     parents: &[Arc<TableMeta>],
     children: &[Arc<TableMeta>],
     reads: impl Fn(&T) -> f64,
@@ -43,13 +43,13 @@ pub(super) fn inherit<T: Copy>(
     let wide = wide(&places);
     let mut density = Density::new(children.len());
     for (parent, _) in parents.iter().zip(&wide).filter(|(_, wide)| !**wide) {
-        if let Some(before) = known.get(&parent.id) {
+        if let Some(before) = known.get(parent.id) {
             density.add(&bytes(parent), reads(before));
         }
     }
     let mut heirs = vec![None; children.len()];
     for (parent, wide) in parents.iter().zip(wide) {
-        let Some(&before) = known.get(&parent.id) else {
+        let Some(&before) = known.get(parent.id) else {
             continue;
         };
         let shares = match wide {
@@ -67,8 +67,11 @@ pub(super) fn inherit<T: Copy>(
             }
         }
     }
-    let born = children.iter().zip(heirs);
-    known.extend(born.filter_map(|(child, heir)| Some((child.id, heir?))));
+    for (child, heir) in children.iter().zip(heirs) {
+        if let Some(heir) = heir {
+            known.insert(child.id, heir);
+        }
+    }
 }
 
 /// By child what narrow parents have there.

@@ -29,6 +29,7 @@ use thermocline_model::view::{TableHeat, View};
 
 use super::HeatOptions;
 use super::heirs::{self, size_mib};
+use super::known::Known;
 use super::shards::{Shards, lock};
 use crate::{Access, HeatMap, HeatTracker};
 
@@ -64,7 +65,7 @@ pub struct Histograms {
 
 #[derive(Debug, Default)]
 struct State {
-    buckets: BTreeMap<TableId, Bucket>,
+    buckets: Known<Bucket>,
     /// Temperatures of before the restart, for tables not seen since.
     restored: BTreeMap<TableId, f64>,
     /// When the present epoch began; `None` before the first sample.
@@ -75,8 +76,19 @@ struct State {
 struct Bucket {
     size_mib: f64,
     counts: Counts,
+    /// The counts in whole numbers: most stay what they were from one look to the next.
+    whole: [u64; 5],
     /// Since when it counts, in microseconds since the Unix epoch.
     since_us: u64,
+}
+
+impl Bucket {
+    fn change(&mut self, of: impl Fn(f64, usize) -> f64) {
+        for (at, (count, whole)) in self.counts.iter_mut().zip(&mut self.whole).enumerate() {
+            *count = of(*count, at);
+            *whole = count.round() as u64;
+        }
+    }
 }
 
 impl Histograms {
@@ -93,10 +105,9 @@ impl Histograms {
     /// Takes what readers have added into the buckets.
     fn fetch(&self, state: &mut State) {
         for (table, heat) in self.counted.drain() {
-            if let Some(bucket) = state.buckets.get_mut(&table) {
+            if let Some(bucket) = state.buckets.get_mut(table) {
                 let gained = counts_of(&heat);
-                let pairs = bucket.counts.iter_mut().zip(gained);
-                pairs.for_each(|(count, gained)| *count += gained);
+                bucket.change(|count, at| count + gained[at]);
             }
         }
     }
@@ -114,7 +125,7 @@ impl Histograms {
         for bucket in state.buckets.values_mut() {
             bucket.since_us = bucket.since_us.min(now_us);
             if epochs > 0 {
-                bucket.counts.iter_mut().for_each(|count| *count *= kept);
+                bucket.change(|count, _| count * kept);
             }
         }
     }
@@ -141,25 +152,34 @@ impl Histograms {
         (epochs * self.options.epoch_us.max(1) as f64) as u64
     }
 
-    fn temperature(&self, bucket: &Bucket, now_us: u64) -> Option<f64> {
-        let age_us = now_us.saturating_sub(bucket.since_us);
-        if age_us < self.options.epoch_us {
-            return None;
+    /// Tells temperatures one after another. Many tables are as old as the one before, and
+    /// their counts stand for as long.
+    fn temperatures(&self, now_us: u64) -> impl FnMut(&Bucket) -> Option<f64> {
+        let mut last = (0, self.window_s(0));
+        move |bucket| {
+            let age_us = now_us.saturating_sub(bucket.since_us);
+            if age_us < self.options.epoch_us {
+                return None;
+            }
+            if last.0 != age_us {
+                last = (age_us, self.window_s(age_us));
+            }
+            Some(bucket.counts[BLOCK_READS] / bucket.size_mib / last.1)
         }
-        Some(bucket.counts[BLOCK_READS] / bucket.size_mib / self.window_s(age_us))
     }
 
     fn bucket(&self, table: &TableMeta, restored: Option<f64>, now_us: u64) -> Bucket {
         let mut bucket = Bucket {
             size_mib: size_mib(table),
             counts: Counts::default(),
+            whole: [0; 5],
             since_us: now_us,
         };
         if let Some(temperature) = restored {
             let age_us = self.full_age_us();
             bucket.since_us = now_us.saturating_sub(age_us);
             let reads = temperature * bucket.size_mib * self.window_s(now_us - bucket.since_us);
-            bucket.counts[BLOCK_READS] = reads;
+            bucket.change(|count, at| if at == BLOCK_READS { reads } else { count });
         }
         bucket
     }
@@ -178,6 +198,7 @@ impl HeatTracker for Histograms {
         let born = |child: &TableMeta, before: Bucket| Bucket {
             size_mib: size_mib(child),
             counts: Counts::default(),
+            whole: [0; 5],
             since_us: before.since_us,
         };
         heirs::inherit(
@@ -188,8 +209,7 @@ impl HeatTracker for Histograms {
             born,
             |heir, before, share| {
                 heir.since_us = heir.since_us.min(before.since_us);
-                let pairs = heir.counts.iter_mut().zip(before.counts);
-                pairs.for_each(|(count, had)| *count += had * share);
+                heir.change(|count, at| count + before.counts[at] * share);
             },
         );
     }
@@ -202,31 +222,25 @@ impl HeatTracker for Histograms {
     fn sample(&self, version: &Version, now_us: u64) -> HeatMap {
         let mut state = lock(&self.state);
         let state = &mut *state;
-        let kept = version.tables().map(|table| {
-            let known = state.buckets.get(&table.id).copied();
-            let bucket = known.unwrap_or_else(|| {
-                let restored = state.restored.get(&table.id).copied();
-                self.bucket(table, restored, now_us)
-            });
-            (table.id, bucket)
+        let restored = std::mem::take(&mut state.restored);
+        state.buckets.follow(version, |table| {
+            self.bucket(table, restored.get(&table.id).copied(), now_us)
         });
-        state.buckets = kept.collect();
-        state.restored.clear();
         // What was counted before the epoch ended fades with it.
         self.fetch(state);
         self.fade(state, now_us);
-        let heat = state.buckets.iter().map(|(&table, bucket)| {
-            let [probes, hits, rejects, block_reads, scans] =
-                bucket.counts.map(|count| count.round() as u64);
+        let mut temperature = self.temperatures(now_us);
+        let heat = state.buckets.iter().map(|(table, bucket)| {
+            let [probes, hits, rejects, block_reads, scans] = bucket.whole;
             let heat = TableHeat {
                 probes,
                 hits,
                 rejects,
                 block_reads,
                 scans,
-                temperature: self.temperature(bucket, now_us),
+                temperature: temperature(bucket),
             };
-            (table, heat)
+            (*table, heat)
         });
         heat.collect()
     }
@@ -236,10 +250,10 @@ impl HeatTracker for Histograms {
         // Nobody may have asked for them since the restart.
         let restored = state.restored.iter().map(|(&t, &value)| (t, value));
         let mut saved: BTreeMap<_, _> = restored.collect();
-        let now_us = state.epoch_us.unwrap_or(0);
-        for (&table, bucket) in &state.buckets {
-            if let Some(temperature) = self.temperature(bucket, now_us) {
-                saved.insert(table, temperature);
+        let mut temperature = self.temperatures(state.epoch_us.unwrap_or(0));
+        for (table, bucket) in state.buckets.iter() {
+            if let Some(temperature) = temperature(bucket) {
+                saved.insert(*table, temperature);
             }
         }
         saved.into_iter().collect()
@@ -379,7 +393,6 @@ mod tests {
     use super::*;
     use crate::Access;
     use thermocline_model::picture;
-    use thermocline_model::version::KeyspaceId;
 
     const SECOND: u64 = 1_000_000;
     const START: u64 = 1 << 40;
@@ -393,7 +406,6 @@ mod tests {
 
     fn read(tracker: &Histograms, table: u64, hits: u64, failed: u64) {
         tracker.touch(&Access {
-            keyspace: KeyspaceId::DEFAULT,
             key: b"",
             table: TableId(table),
             delta: TableHeat {

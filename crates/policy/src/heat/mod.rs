@@ -3,6 +3,7 @@
 pub mod counters;
 mod heirs;
 pub mod histogram;
+mod known;
 mod shards;
 pub mod temperature;
 

@@ -28,6 +28,7 @@ use thermocline_model::view::TableHeat;
 
 use super::HeatOptions;
 use super::heirs::{self, size_mib};
+use super::known::Known;
 use super::shards::{Shards, lock};
 use crate::{Access, HeatMap, HeatTracker};
 
@@ -44,7 +45,7 @@ pub struct Temperature {
 
 #[derive(Debug, Default)]
 struct State {
-    tables: BTreeMap<TableId, Warmth>,
+    tables: Known<Warmth>,
     /// Temperatures of before the restart, for tables not seen since.
     restored: BTreeMap<TableId, f64>,
     /// When the present epoch began; `None` before the first sample.
@@ -76,7 +77,7 @@ impl Temperature {
     /// Fetches and resets the counts.
     fn fetch(&self, state: &mut State) {
         for (table, heat) in self.counted.drain() {
-            if let Some(warmth) = state.tables.get_mut(&table) {
+            if let Some(warmth) = state.tables.get_mut(table) {
                 warmth.pending += heat.block_reads as f64;
             }
         }
@@ -160,29 +161,21 @@ impl HeatTracker for Temperature {
         let mut state = lock(&self.state);
         let state = &mut *state;
         self.reckon(state, now_us);
-        let kept = version.tables().map(|table| {
-            let known = state.tables.get(&table.id).copied();
-            let warmth = known.unwrap_or_else(|| Warmth {
-                size_mib: size_mib(table),
-                value: state.restored.get(&table.id).copied(),
-                pending: 0.0,
-                since_us: now_us,
-            });
-            (table.id, warmth)
+        let restored = std::mem::take(&mut state.restored);
+        state.tables.follow(version, |table| Warmth {
+            size_mib: size_mib(table),
+            value: restored.get(&table.id).copied(),
+            pending: 0.0,
+            since_us: now_us,
         });
-        // A map is made of all at once in fewer steps than one by one.
-        let kept: BTreeMap<_, _> = kept.collect();
-        let heat = kept.iter().map(|(&table, warmth)| {
+        let heat = state.tables.iter().map(|(table, warmth)| {
             let heat = TableHeat {
                 temperature: warmth.value,
                 ..TableHeat::default()
             };
-            (table, heat)
+            (*table, heat)
         });
-        let heat = heat.collect();
-        state.tables = kept;
-        state.restored.clear();
-        heat
+        heat.collect()
     }
 
     fn save(&self) -> Vec<(TableId, f64)> {
@@ -190,7 +183,7 @@ impl HeatTracker for Temperature {
         let known = state
             .tables
             .iter()
-            .filter_map(|(&t, w)| Some((t, w.value?)));
+            .filter_map(|(t, w)| Some((*t, w.value?)));
         // Nobody may have asked for them since the restart.
         let restored = state.restored.iter().map(|(&t, &value)| (t, value));
         let mut saved: BTreeMap<_, _> = restored.collect();
@@ -210,7 +203,6 @@ impl HeatTracker for Temperature {
 mod tests {
     use super::*;
     use thermocline_model::picture;
-    use thermocline_model::version::KeyspaceId;
 
     const SECOND: u64 = 1_000_000;
     const START: u64 = 1 << 40;
@@ -224,7 +216,6 @@ mod tests {
 
     fn read(tracker: &Temperature, table: u64, block_reads: u64) {
         tracker.touch(&Access {
-            keyspace: KeyspaceId::DEFAULT,
             key: b"",
             table: TableId(table),
             delta: TableHeat {

@@ -1,6 +1,6 @@
 //! Open tables, runs and trees, over a store in a directory.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -319,7 +319,7 @@ fn a_tree_takes_over_the_tables_that_stay_and_opens_those_that_changed() {
     let directory = tempfile::tempdir().unwrap();
     let home = home(directory.path(), 0);
     let before = keyspace("cuts m | L0.0: #9[a..b] / #8[a..c] | L0.1: #7[m..n] | L1: #3[a..z]");
-    let mut known = HashMap::new();
+    let mut known = BTreeMap::new();
     let tree = Tree::build(&before, &home, &mut known).unwrap();
     let ids = |tree: &Tree| tree.tables().map(|t| t.meta.id.0).collect::<Vec<_>>();
     assert_eq!(ids(&tree), [9, 8, 7, 3]);
@@ -349,7 +349,7 @@ fn the_runs_for_a_key_are_those_of_its_part_and_then_the_levels() {
     let directory = tempfile::tempdir().unwrap();
     let home = home(directory.path(), 0);
     let text = "cuts m | L0.0: #9[a..b] / #8[a..c] | L0.1: #7[m..n] | L1: #3[a..z] | L2: #2[a..z]";
-    let tree = Tree::build(&keyspace(text), &home, &mut HashMap::new()).unwrap();
+    let tree = Tree::build(&keyspace(text), &home, &mut BTreeMap::new()).unwrap();
     let ids = |part| {
         let runs = tree.runs_for(part, 0);
         runs.map(|r| r.tables[0].meta.id.0).collect::<Vec<_>>()
