@@ -36,6 +36,7 @@ use crate::place::Placing;
 use crate::version::tree::OpenTable;
 
 mod brake;
+pub(crate) use brake::pay;
 
 /// How long an idle thread waits before it looks again.
 const IDLE_WAIT: Duration = Duration::from_millis(500);

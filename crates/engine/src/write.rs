@@ -12,7 +12,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use thermocline_model::key::{Kind, Prefix, SeqNo};
 use thermocline_model::version::KeyspaceId;
@@ -280,16 +279,10 @@ impl Engine {
         }
         if brake != u64::MAX && brake > 0 {
             // Nanoseconds per byte, paid in sleeps long enough to be accurate.
-            let debt = self
-                .counters
-                .brake_debt_ns
-                .fetch_add(brake * bytes as u64, Ordering::Relaxed);
-            const SLEEP_NS: u64 = 1_000_000;
-            if debt >= SLEEP_NS {
-                self.counters
-                    .brake_debt_ns
-                    .fetch_sub(debt.min(10 * SLEEP_NS), Ordering::Relaxed);
-                clock.sleep(Duration::from_nanos(debt.min(10 * SLEEP_NS)));
+            let debt = &self.counters.brake_debt_ns;
+            debt.fetch_add(brake * bytes as u64, Ordering::Relaxed);
+            if let Some(paid) = crate::step::pay(debt) {
+                clock.sleep(paid);
             }
             self.counters.slowdowns.add(1);
         }

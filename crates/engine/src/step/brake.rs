@@ -2,8 +2,10 @@
 //!
 //! Runs count by what they hold: see [`counted_runs`].
 
+use std::time::Duration;
+
 use crate::engine::{Engine, PartView};
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::{RunTables, Tree};
 
 /// The share of the write buffer, in percent, at which writers begin to slow.
@@ -89,6 +91,17 @@ fn brake(value: u64, limit: u64, slow_percent: u64) -> u64 {
     1 + (share.powi(3) * BRAKE_NS_PER_BYTE_MAX as f64) as u64
 }
 
+/// Takes off `debt_ns` what a writer is to sleep now. What one pays no other pays: were it
+/// taken off twice, the debt would fall below nothing, which is the largest there is, and
+/// every writer would sleep at every write.
+pub(crate) fn pay(debt_ns: &AtomicU64) -> Option<Duration> {
+    const SLEEP_NS: u64 = 1_000_000;
+    let order = Ordering::Relaxed;
+    let paid = |debt: u64| (debt >= SLEEP_NS).then(|| debt.min(10 * SLEEP_NS));
+    let before = debt_ns.fetch_update(order, order, |debt| Some(debt - paid(debt)?));
+    Some(Duration::from_nanos(paid(before.ok()?)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +126,28 @@ mod tests {
         assert_eq!(&steps[..3], &[0, 0, 0]);
         assert!(steps.is_sorted());
         assert_eq!(&steps[7..], &[u64::MAX, u64::MAX]);
+    }
+
+    /// Several writers once took the same debt off, each by itself. It fell below nothing,
+    /// and from then on whoever had to brake slept ten milliseconds for every write.
+    #[test]
+    fn a_debt_is_paid_once_whoever_pays_it() {
+        let debt_ns = AtomicU64::new(0);
+        let (mut owed, paid) = (0, AtomicU64::new(0));
+        for round in 1..=200 {
+            owed += round * 100_000;
+            debt_ns.fetch_add(round * 100_000, Ordering::Relaxed);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        if let Some(sleep) = pay(&debt_ns) {
+                            paid.fetch_add(sleep.as_nanos() as u64, Ordering::Relaxed);
+                        }
+                    });
+                }
+            });
+            let left = debt_ns.load(Ordering::Relaxed);
+            assert_eq!(left + paid.load(Ordering::Relaxed), owed);
+        }
     }
 }
