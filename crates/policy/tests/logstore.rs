@@ -13,7 +13,7 @@ use thermocline_model::job::{Job, Merge, NewTable};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 use thermocline_model::version::Slot;
-use thermocline_model::view::{Optimisations, TableHeat};
+use thermocline_model::view::{Optimisations, PartLoad, TableHeat};
 use thermocline_model::{Reason, TierId, check_version};
 use thermocline_policy::heat::{HeatOptions, Histogram, histogram};
 use thermocline_policy::place::ByShape;
@@ -46,6 +46,33 @@ fn number(reason: &Reason, name: &str) -> f64 {
 
 const FOUR: &str =
     "L0.0: #9[a..z] / #8[a..z] / #7[a..z] / #6[a..z] | L7: #1[a..z]{size=40M,tier=1}";
+
+/// Found on an emulated disk that seeks: flushes for which a merge had left no room went to the
+/// slow tier, and merging them there took three times as long as waiting would have.
+#[test]
+fn a_flush_waits_for_room_while_a_job_may_make_some() {
+    let mut world = world(FOUR);
+    let flush = |world: &World| matches!(world.plan(&mut logstore()), Some(Job::Flush(_)));
+    let load = PartLoad {
+        sealed: 1,
+        sealed_bytes: 8 * M,
+        ..PartLoad::default()
+    };
+    world.memtables.insert((KEYSPACE, 0), load);
+    assert!(flush(&world), "there is room");
+    world.tiers[0].device_free_bytes = 7 * M;
+    assert!(flush(&world), "nobody makes room");
+    world.busy.insert(TableId(6));
+    assert!(!flush(&world), "table 6 may go");
+    world.tiers[0].device_free_bytes = 8 * M;
+    assert!(flush(&world), "there is room again");
+    world.tiers[0].device_free_bytes = 7 * M;
+    world.busy = [TableId(1)].into();
+    assert!(flush(&world), "table 1 takes no room there");
+    world.tiers.truncate(1);
+    world.busy.insert(TableId(6));
+    assert!(flush(&world), "there is but one tier");
+}
 
 #[test]
 fn deferred_newest_runs_are_passed_on_as_they_are() {

@@ -16,12 +16,17 @@
 //! Before all of these come memtables of an older generation: when cuts move, those that
 //! were there stay in memory until every part that they reach into was flushed.
 //!
+//! With `logstore` a flush for which the first tier has no room waits while a job reads tables of
+//! it, most of which make room: on the slow tier each flush would be one more run to seek
+//! in, and come up again. When no such job is under way it goes where there is room.
+//!
 //! Where folding the memtables does as well as flushing them, they are folded
 //! ([`fold`]).
 
 use std::collections::BTreeMap;
 
 use thermocline_model::job::{Flush, Job, Reason};
+use thermocline_model::tier::TierId;
 use thermocline_model::version::KeyspaceId;
 use thermocline_model::view::{PartLoad, View};
 
@@ -33,6 +38,41 @@ use crate::Planner;
 pub struct FlushSealed {
     /// When the last flush was planned; 0 before the first.
     planned_us: u64,
+    /// Whether flushes wait for room on the first tier; see the module.
+    waits_for_room: bool,
+}
+
+impl FlushSealed {
+    /// One whose flushes wait for room on the first tier.
+    #[must_use]
+    pub fn on_first_tier() -> FlushSealed {
+        FlushSealed {
+            waits_for_room: true,
+            ..FlushSealed::default()
+        }
+    }
+}
+
+/// Whether the first tier has no room for `flush`, but a job under way may make some.
+fn may_get_room(view: &View<'_>, flush: &Flush) -> bool {
+    let [first, _, ..] = view.tiers else {
+        return false;
+    };
+    let load = view.memtables.get(&(flush.keyspace, flush.part));
+    let bytes = load.map_or(0, |load| match flush.active {
+        true => load.sealed_bytes + load.active_bytes,
+        false => load.sealed_bytes,
+    });
+    // Placement asks for room for a whole table.
+    let needed = bytes.max(view.shape.table_bytes);
+    if first.room_bytes() >= needed || view.busy.is_empty() {
+        return false;
+    }
+    let mut keyspaces = view.version.keyspaces.values();
+    keyspaces.any(|keyspace| {
+        let mut tables = keyspace.tables();
+        tables.any(|(.., t)| t.tier() == TierId(0) && view.busy.contains(&t.id))
+    })
 }
 
 /// Writers that took longer than this, in microseconds, to fill a flush's worth of
@@ -49,6 +89,9 @@ impl Planner for FlushSealed {
             .or(sealed)
             .or_else(|| oldest_segment(view))
             .or_else(|| largest(view))?;
+        if self.waits_for_room && may_get_room(view, &flush) {
+            return None;
+        }
         self.planned_us = view.now_us;
         Some(match fold::instead_of(view, &flush) {
             Some(fold) => Job::Fold(fold),

@@ -47,7 +47,7 @@ fn preset(name: &'static str, heat: &HeatOptions, optimised: bool) -> Preset {
     planners.push(Box::new(Belong));
     Preset {
         name,
-        flush: Box::new(FlushSealed::default()),
+        flush: Box::new(FlushSealed::on_first_tier()),
         recut: None,
         planners,
         placer: Arc::new(ByShape),
