@@ -97,9 +97,15 @@ fn brake(value: u64, limit: u64, slow_percent: u64) -> u64 {
 pub(crate) fn pay(debt_ns: &AtomicU64) -> Option<Duration> {
     const SLEEP_NS: u64 = 1_000_000;
     let order = Ordering::Relaxed;
-    let paid = |debt: u64| (debt >= SLEEP_NS).then(|| debt.min(10 * SLEEP_NS));
-    let before = debt_ns.fetch_update(order, order, |debt| Some(debt - paid(debt)?));
-    Some(Duration::from_nanos(paid(before.ok()?)?))
+    let mut debt = debt_ns.load(order);
+    while debt >= SLEEP_NS {
+        let paid = debt.min(10 * SLEEP_NS);
+        match debt_ns.compare_exchange(debt, debt - paid, order, order) {
+            Ok(_) => return Some(Duration::from_nanos(paid)),
+            Err(other) => debt = other,
+        }
+    }
+    None
 }
 
 #[cfg(test)]
