@@ -171,7 +171,9 @@ mod tests {
         let watch = PeakWatch::of_directory(directory.path());
         let file = directory.path().join("file");
         fs::write(&file, vec![1; 1 << 20]).unwrap();
-        thread::sleep(4 * WATCH_STEP);
+        while watch.peak_bytes.load(Ordering::Relaxed) < 1 << 20 {
+            thread::yield_now();
+        }
         fs::remove_file(file).unwrap();
         assert!(watch.peak_bytes() >= 1 << 20);
     }
