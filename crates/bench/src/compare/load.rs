@@ -22,7 +22,7 @@ const WRITE_BUFFER_BYTES_MAX: u64 = 64 << 20;
 const TABLE_BYTES: [u64; 2] = [1 << 20, 32 << 20];
 
 /// A table is this part of the fast tier, between those.
-const TABLES_OF_FAST_TIER: u64 = 16;
+const TABLES_OF_FAST_TIER: u64 = 64;
 
 /// Workloads on one store.
 #[derive(Debug)]

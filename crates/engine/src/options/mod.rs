@@ -409,7 +409,7 @@ impl Options {
     /// Data bytes of a full table.
     pub(crate) fn table_size(&self) -> u64 {
         let capacities = self.tiers.iter().filter_map(|t| t.capacity_bytes);
-        let auto = capacities.min().map_or(32 * MIB, |smallest| smallest / 16);
+        let auto = capacities.min().map_or(32 * MIB, |smallest| smallest / 64);
         self.table_bytes.unwrap_or(auto.clamp(MIB, 32 * MIB))
     }
 

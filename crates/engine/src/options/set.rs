@@ -179,7 +179,7 @@ impl Options {
     }
 
     /// Data bytes at which a merge starts a new table: the grain of placement.
-    /// Default: a sixteenth of the smallest tier's capacity, from 1 to 32 MiB;
+    /// Default: a sixty-fourth of the smallest tier's capacity, from 1 to 32 MiB;
     /// 32 MiB where no tier has one. From 4 KiB to 1 TiB.
     ///
     /// ```
