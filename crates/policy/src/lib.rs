@@ -26,7 +26,7 @@ pub mod pressure;
 pub mod why;
 
 pub use forecast::forecast;
-pub use plan::knapsack::Ranking;
+pub use plan::organisation::Ranking;
 pub use preset::{Preset, PresetEntry, by_name, presets};
 pub use pressure::{Pressure, pressure};
 pub use why::Explanation;

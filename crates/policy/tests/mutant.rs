@@ -17,7 +17,7 @@ use thermocline_model::version::Slot;
 use thermocline_model::view::TableHeat;
 use thermocline_policy::cost::Budget;
 use thermocline_policy::place::{ByHeat, Fill};
-use thermocline_policy::plan::knapsack::Organisation;
+use thermocline_policy::plan::organisation::Organisation;
 use thermocline_policy::{Placer, Preset};
 
 const LARGE: u64 = 1 << 40;

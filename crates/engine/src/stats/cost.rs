@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use thermocline_model::view::View;
 use thermocline_policy::place::Fill;
-use thermocline_policy::plan::knapsack;
+use thermocline_policy::plan::organisation;
 
 use super::human_bytes;
 use crate::engine::Engine;
@@ -48,7 +48,7 @@ pub struct CostStats {
 impl CostStats {
     pub(crate) fn of(engine: &Engine, view: &View<'_>) -> CostStats {
         let fill = Fill::of(view);
-        let budget = knapsack::budget(view, &fill);
+        let budget = organisation::budget(view, &fill);
         let counters = &engine.counters;
         CostStats {
             target_usd_gb_month: view.cost.target_usd_gb_month,

@@ -21,7 +21,7 @@ use thermocline_model::view::View;
 
 use crate::place::fill::Fill;
 use crate::place::span::{Span, wide};
-use crate::plan::knapsack::{Ranking, target};
+use crate::plan::organisation::{Ranking, target};
 use crate::why::{Explanation, by_heat};
 use crate::{Placer, cost::money::Budget};
 

@@ -24,8 +24,8 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::{Devices, money};
 use crate::place::fill::Fill;
-use crate::plan::knapsack::{Organisation, Placed};
 use crate::plan::leveled::URGENT_SCORE;
+use crate::plan::organisation::{Organisation, Placed};
 use crate::pressure;
 
 /// Of what may lie on the first tier, the largest share that is kept spare.

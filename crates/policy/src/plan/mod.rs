@@ -11,6 +11,7 @@ pub mod knapsack;
 pub mod leveled;
 pub mod migrate;
 pub mod newest;
+pub mod organisation;
 pub mod ranges;
 pub mod reverse;
 pub mod staging;

@@ -5,7 +5,7 @@ use thermocline_model::view::View;
 
 use super::Explanation;
 use super::by_level::next_merge;
-use crate::plan::knapsack::{Organisation, target};
+use crate::plan::organisation::{Organisation, target};
 use crate::plan::targets::Targets;
 
 /// Explains the place of `table`; `None` when no keyspace has it.
