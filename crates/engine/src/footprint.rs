@@ -86,6 +86,10 @@ const BLOCK_ENTRY_BYTES: u64 = 64;
 /// doubling, then encoded, then read back.
 const METADATA_COPIES: u64 = 5;
 
+/// Of the memtables that a flush takes, the share that the filter of its tables may
+/// need while it is made: 13 bits for an entry, which takes 52 bytes or more there.
+const FLUSH_FILTER_SHARE: u64 = 32;
+
 /// Memory of the process for the bytes that jobs ask for: their buffers come and go in
 /// many threads, and an allocator keeps some of each.
 const ALLOCATOR_COPIES: u64 = 2;
@@ -125,7 +129,9 @@ impl Options {
     ///   more than 16; three times that where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
     ///   times the metadata of one table, reckoned with keys of 64 bytes and
     ///   entries of no less; all that twice, for the allocator. One job without background threads or with one of
-    ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges.
+    ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges. And where
+    ///   that is more than what a merge reads ahead, a thirty-second of
+    ///   `write_buffer_bytes`, for the filter of a flush.
     /// - lookup index: a sixteenth of `write_buffer_bytes`, unless it is off.
     /// - everything else: 4 MiB.
     ///
@@ -151,7 +157,8 @@ impl Options {
             memtables: self.write_buffer_bytes.max(half + parts * memtable),
             block_cache: self.block_cache_bytes,
             table_metadata: self.pinned_meta_bytes,
-            jobs: ALLOCATOR_COPIES * self.jobs_max() * self.job_bytes_max(),
+            jobs: ALLOCATOR_COPIES * self.jobs_max() * self.job_bytes_max()
+                + self.flush_filter_bytes(),
             lookup_index: self.lookup_bytes(),
             other: OTHER_BYTES,
         }
@@ -180,8 +187,19 @@ impl Options {
         self.write_buffer_bytes / 32
     }
 
-    /// The most memory that one job takes, in bytes.
+    /// The most memory that one job takes, in bytes, but for
+    /// [`Options::flush_filter_bytes`].
     pub(crate) fn job_bytes_max(&self) -> u64 {
+        let buffers = 2 * crate::store::WRITE_BUFFER_BYTES as u64;
+        let block = self.tiers.iter().map(|t| t.block_size() as u64).min();
+        let table = self.table_size();
+        let list = table / block.unwrap_or(4096).max(1) * (BLOCK_ENTRY_BYTES + 2 * KEY_BYTES);
+        let filters = table / KEY_BYTES * u64::from(self.filter_bits_per_key) / 8;
+        self.merge_read_bytes() + buffers + JOB_FIXED_BYTES + METADATA_COPIES * (list + filters)
+    }
+
+    /// What a merge holds of its inputs at most, in bytes.
+    fn merge_read_bytes(&self) -> u64 {
         let runs = self.runs_max();
         let copies = match self.reader_count() {
             0 => 1,
@@ -190,13 +208,14 @@ impl Options {
         let fast = MERGE_READ_BYTES - MERGE_READ_SLOW_BYTES;
         let least = runs * READ_AHEAD_BYTES_FIRST as u64;
         let ahead = copies * (MERGE_READ_SLOW_BYTES as u64 + least.max(fast as u64));
-        let blocks = runs * 2 * self.block_bytes_max();
-        let buffers = 2 * crate::store::WRITE_BUFFER_BYTES as u64;
-        let block = self.tiers.iter().map(|t| t.block_size() as u64).min();
-        let table = self.table_size();
-        let list = table / block.unwrap_or(4096).max(1) * (BLOCK_ENTRY_BYTES + 2 * KEY_BYTES);
-        let filters = table / KEY_BYTES * u64::from(self.filter_bits_per_key) / 8;
-        ahead + blocks + buffers + JOB_FIXED_BYTES + METADATA_COPIES * (list + filters)
+        ahead + runs * 2 * self.block_bytes_max()
+    }
+
+    /// What the filter of a flush may take beyond that, in bytes: a flush, of which there
+    /// is one at a time, reads no tables.
+    fn flush_filter_bytes(&self) -> u64 {
+        let filter = self.write_buffer_bytes / FLUSH_FILTER_SHARE;
+        filter.saturating_sub(self.merge_read_bytes())
     }
 
     /// The most jobs, or stretches of a merge, that run at a time.
@@ -265,6 +284,11 @@ mod tests {
         assert_eq!(max.total(), options.memory_bytes_max());
         let one = options.clone().background_threads(0).memory_max(1).jobs;
         assert_eq!(max.jobs, 2 * one);
-        assert_eq!(options.background_threads(4).memory_max(1).jobs, 10 * one);
+        let many = options.clone().background_threads(4).memory_max(1).jobs;
+        assert_eq!(many, 10 * one);
+        // A large flush has a larger filter than a merge reads ahead, and only one does.
+        let large = options.clone().write_buffer_bytes(1 << 30).memory_max(1);
+        let filter = large.jobs - max.jobs;
+        assert_eq!(filter, (32 << 20) - options.merge_read_bytes());
     }
 }

@@ -28,7 +28,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::RunTables;
 
-/// Memtables and filters that a read of a part may have to ask, from which on the index is
+/// Memtables and newest runs that a read of a part may have to ask, from which on the index is
 /// used: with 8 it gains nothing, with 16 something, with 64 much (docs/papers/nova.md).
 pub(crate) const PLACES_MIN: usize = 12;
 
@@ -91,8 +91,7 @@ impl Indexing {
             LookupIndex::Auto => {
                 // What has no stamp is never passed over, whatever the index knows.
                 let runs = runs.iter().take_while(|run| run.stamp > 0);
-                let filters = runs.map(|run| run.filters().max(1));
-                2 + part.sealed.len() + filters.sum::<usize>() >= PLACES_MIN
+                2 + part.sealed.len() + runs.count() >= PLACES_MIN
                     && self.turns.lock().next_is_known(self.used())
             }
         };

@@ -574,7 +574,7 @@ impl Engine {
         let mut loaded: Vec<_> = versions
             .tables
             .values()
-            .filter(|t| t.pinned_bytes() > 0 || !t.filters().is_empty())
+            .filter(|t| t.pinned_bytes() > 0 || t.filter().is_some())
             .cloned()
             .collect();
         if loaded.is_empty() {
@@ -593,7 +593,7 @@ impl Engine {
             if let Ok(unloaded) = OpenTable::new(Arc::clone(&table.meta), &self.home, Some(&table))
             {
                 // A filter stands for all tables of a flush: it goes with the last.
-                let unloaded = unloaded.with_filters(Vec::new());
+                let unloaded = unloaded.with_filter(None);
                 excess = excess.saturating_sub(table.pinned_bytes());
                 versions.tables.insert(table.meta.id, Arc::new(unloaded));
             }
@@ -644,11 +644,11 @@ impl Engine {
         }
     }
 
-    /// Block lists and filters of tables in memory, and filters of the memtables
-    /// that tables were made of, in bytes.
+    /// Block lists and filters of tables in memory, and filters of the flushes
+    /// that tables were made by, in bytes.
     fn metadata_bytes(&self, versions: &Versions) -> u64 {
         let mut filters = BTreeMap::new();
-        for filter in versions.tables.values().flat_map(|t| t.filters()) {
+        for filter in versions.tables.values().filter_map(|t| t.filter()) {
             filters.insert(Arc::as_ptr(filter), filter.bytes() as u64);
         }
         self.home.context.pinned_bytes() + filters.values().sum::<u64>()

@@ -274,6 +274,38 @@ fn memory_stays_within_the_promise_with_tiny_and_with_large_entries() {
 }
 
 #[test]
+fn the_tables_of_a_flush_keep_one_filter_and_that_as_large_as_their_keys_ask_for() {
+    const KEYS: u64 = 1_000;
+    let _turn = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let options = small(Options::at(directory.path()))
+        .background_threads(0)
+        .write_buffer_bytes(8 << 20);
+    let key = |n: u64| format!("{n:016}");
+    let metadata = |db: &Db| {
+        (0..KEYS).for_each(|n| assert!(db.get(key(n).as_bytes()).unwrap().is_some()));
+        db.stats().memory.used.table_metadata
+    };
+    let db = Db::open(options.clone()).unwrap();
+    for n in 0..3 * KEYS {
+        db.put(key(n % KEYS).as_bytes(), &[7; 1_000]).unwrap();
+    }
+    // Several memtables, each with a filter for entries of 100 bytes.
+    db.flush().unwrap();
+    let stats = db.stats();
+    assert_eq!((stats.flushes, db.tables().len()), (1, 1));
+    let with = metadata(&db);
+    drop(db);
+    // Filters of flushes are not kept over a restart: the rest is what it was.
+    let filter = with - metadata(&Db::open(options).unwrap());
+    let asked = KEYS * 12 / 8;
+    assert!(
+        (asked..=2 * asked + 128).contains(&filter),
+        "{filter} bytes"
+    );
+}
+
+#[test]
 fn memory_stays_within_the_promise_with_many_parts_tiers_and_compression() {
     let _turn = alone();
     let tiers = |o: Options| {

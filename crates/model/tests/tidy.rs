@@ -60,7 +60,7 @@ const FOLDER_ARROWS: &[(&str, &[&str])] = &[
     ("log", &["store"]),
     ("cache", &["table"]),
     ("table", &["store", "cache"]),
-    // Of `memory` the filters, which stand before the tables made of memtables.
+    // Of `memory` the filters, which stand before the tables of a flush.
     // Of `log` the note that a clean close leaves there.
     ("version", &["store", "log", "table", "cache", "memory"]),
     (

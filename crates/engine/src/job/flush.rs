@@ -18,7 +18,9 @@ use super::survive::Survivors;
 use super::{COMMIT_WAIT, Done};
 use crate::engine::{Engine, LiveMemtable, Space, lowest_stamp};
 use crate::error::Result;
+use crate::memory::FilterBuilder;
 use crate::merge::MergeCursor;
+use crate::table::key_hash;
 
 /// Memory of memtables from when they leave the view until the flush lets go of
 /// them: it must not be filled a second time meanwhile.
@@ -155,6 +157,8 @@ impl Engine {
         let kept_cover = survivors.cover_to_write(&cover);
         let mut outputs = Outputs::new(Host::Job(self), target, kept_cover);
         let sources = sealed.iter().map(|m| m.source(low, high)).collect();
+        let entries: u64 = sealed.iter().map(|m| m.table.entries()).sum();
+        let mut filter = FilterBuilder::new(entries as usize);
         let mut merged = MergeCursor::new(sources);
         merged.seek_first()?;
         while merged.valid() {
@@ -164,6 +168,7 @@ impl Engine {
                     outputs.cut(key)?;
                 }
                 outputs.add(key, merged.seq(), merged.kind(), merged.value())?;
+                filter.add(outputs.last_hash().unwrap_or_else(|| key_hash(key)));
             }
             merged.next()?;
         }
@@ -198,9 +203,8 @@ impl Engine {
                 tiny: tiny.tiny(),
             });
         }
-        let filters: Option<Vec<_>> = sealed.iter().map(|m| m.table.filter()).collect();
-        let opened =
-            self.open_flushed(&tables, &filters.unwrap_or_default(), lowest_stamp(sealed))?;
+        let filter = Arc::new(filter.finish());
+        let opened = self.open_flushed(&tables, Some(filter), lowest_stamp(sealed))?;
         // Entries of other memtables may be older than those that are about to
         // become durable here; a power failure must not leave a gap (I9).
         self.persist_log(last.max(need.restated_upto))?;

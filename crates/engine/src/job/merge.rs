@@ -416,20 +416,20 @@ impl Engine {
     /// Opens new tables before a version names them: what cannot be opened
     /// must not be committed.
     pub(crate) fn open_outputs(&self, tables: &[Arc<TableMeta>]) -> Result<Vec<Arc<OpenTable>>> {
-        self.open_flushed(tables, &[], 0)
+        self.open_flushed(tables, None, 0)
     }
 
-    /// As [`Engine::open_outputs`]; every key of the tables is in one of
-    /// `filters`, if there are any, and in the lookup index with `stamp` or a higher one.
+    /// As [`Engine::open_outputs`]; every key of the tables is in `filter`, if there
+    /// is one, and in the lookup index with `stamp` or a higher one.
     pub(crate) fn open_flushed(
         &self,
         tables: &[Arc<TableMeta>],
-        filters: &[Arc<Filter>],
+        filter: Option<Arc<Filter>>,
         stamp: u64,
     ) -> Result<Vec<Arc<OpenTable>>> {
         let open = |meta: &Arc<TableMeta>| -> Result<Arc<OpenTable>> {
             let open = OpenTable::new(Arc::clone(meta), &self.home, None)?;
-            let open = open.with_filters(filters.to_vec()).with_stamp(stamp);
+            let open = open.with_filter(filter.clone()).with_stamp(stamp);
             open.table()?;
             Ok(Arc::new(open))
         };

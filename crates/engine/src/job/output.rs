@@ -146,6 +146,12 @@ impl<'a> Outputs<'a> {
         }
     }
 
+    /// See [`TableWriter::last_hash`].
+    #[inline]
+    pub(crate) fn last_hash(&self) -> Option<u64> {
+        self.current.as_ref().and_then(|c| c.writer.last_hash())
+    }
+
     /// See [`TableWriter::keep_warm`]. For the entry added last.
     #[inline]
     pub(crate) fn keep_warm(&mut self) {

@@ -40,7 +40,7 @@ pub struct MemtableOptions {
 /// Entries in memory.
 pub struct Memtable {
     list: Arc<SkipList>,
-    filter: Option<Arc<Filter>>,
+    filter: Option<Filter>,
     has_range_deletes: AtomicBool,
     capacity_bytes: usize,
     cover: ArcSwap<Cover>,
@@ -59,7 +59,7 @@ impl Memtable {
         let arena_bytes = capacity + capacity / 8 + (256 << 10);
         Memtable {
             list: Arc::new(SkipList::new(arena_bytes, options.prefix, options.pool)),
-            filter: options.filter.then(|| Arc::new(Filter::new(capacity))),
+            filter: options.filter.then(|| Filter::new(capacity)),
             has_range_deletes: AtomicBool::new(false),
             capacity_bytes: capacity,
             cover: ArcSwap::from_pointee(Cover::default()),
@@ -225,13 +225,6 @@ impl Memtable {
     #[must_use]
     pub fn cursor(&self) -> MemtableCursor {
         MemtableCursor(ListCursor::new(Arc::clone(&self.list)))
-    }
-
-    /// The filter, if it keeps one. It outlives the memtable, so that the table
-    /// made of it can be passed over as cheaply.
-    #[must_use]
-    pub fn filter(&self) -> Option<Arc<Filter>> {
-        self.filter.clone()
     }
 
     #[inline]

@@ -32,6 +32,7 @@ mod tiny;
 
 pub use arena::ArenaPool;
 pub use filter::Filter;
+pub(crate) use filter::FilterBuilder;
 pub use lookup::Lookup;
 pub use memtable::{Memtable, MemtableCursor, MemtableOptions};
 pub use skiplist::{Hit, MemValue};

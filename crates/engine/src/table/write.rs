@@ -236,6 +236,12 @@ impl TableWriter {
         Ok(())
     }
 
+    /// The [`key_hash`](filter::key_hash) of the key added last, if filters asked for it.
+    #[inline]
+    pub(crate) fn last_hash(&self) -> Option<u64> {
+        self.hashes.last().copied()
+    }
+
     /// Whether an entry fits the block that is being made. A large entry gets a
     /// block of its own.
     #[inline]

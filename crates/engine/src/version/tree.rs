@@ -110,10 +110,10 @@ pub(crate) struct OpenTable {
     pub(crate) meta: Arc<TableMeta>,
     /// What was counted before this object stood for the table.
     past: TableHeat,
-    /// Filters of the memtables it was made of, as long as it lies in a newest
-    /// level: asking them is cheaper than searching the table's block list.
-    filters: Vec<Arc<Filter>>,
-    /// The lowest stamp of those memtables; 0 if the lookup index does not know them.
+    /// The filter of the flush it was made by, over the keys of all its tables: asking
+    /// that is cheaper than searching the table's block list.
+    filter: Option<Arc<Filter>>,
+    /// The lowest stamp of the memtables of that flush; 0 if the lookup index does not know them.
     stamp: u64,
     home: Arc<TableHome>,
     objects: Vec<Arc<Object>>,
@@ -143,11 +143,10 @@ impl OpenTable {
             });
         }
         let past = previous.map_or_else(TableHeat::default, OpenTable::heat);
-        let filters = previous.map_or_else(Vec::new, |p| p.filters.clone());
         Ok(OpenTable {
             meta,
             past,
-            filters,
+            filter: previous.and_then(|p| p.filter.clone()),
             stamp: previous.map_or(0, |p| p.stamp),
             home: Arc::clone(home),
             objects,
@@ -155,28 +154,28 @@ impl OpenTable {
         })
     }
 
-    /// Remembers the filters of the memtables that it was made of.
-    pub(crate) fn with_filters(mut self, filters: Vec<Arc<Filter>>) -> OpenTable {
-        self.filters = filters;
+    /// Remembers the filter of the flush that it was made by, or forgets it.
+    pub(crate) fn with_filter(mut self, filter: Option<Arc<Filter>>) -> OpenTable {
+        self.filter = filter;
         self
     }
 
-    /// Remembers the lowest stamp of those memtables.
+    /// Remembers the lowest stamp of the memtables that were flushed.
     pub(crate) fn with_stamp(mut self, stamp: u64) -> OpenTable {
         self.stamp = stamp;
         self
     }
 
-    /// See [`OpenTable::with_filters`].
-    pub(crate) fn filters(&self) -> &[Arc<Filter>] {
-        &self.filters
+    /// See [`OpenTable::with_filter`].
+    pub(crate) fn filter(&self) -> Option<&Arc<Filter>> {
+        self.filter.as_ref()
     }
 
     /// Whether a key with this hash is surely not in the table. May say no
     /// either way.
     #[inline]
     pub(crate) fn surely_lacks(&self, hash: u64) -> bool {
-        !self.filters.is_empty() && !self.filters.iter().any(|f| f.may_contain(hash))
+        self.filter.as_ref().is_some_and(|f| !f.may_contain(hash))
     }
 
     /// The table, opened and its metadata read on first use.
@@ -279,11 +278,6 @@ impl RunTables {
             has_range_deletes,
             stamp: stamp.unwrap_or(0),
         }
-    }
-
-    /// Filters of memtables that a read asks before it looks into a table.
-    pub(crate) fn filters(&self) -> usize {
-        self.tables.first().map_or(0, |t| t.filters.len())
     }
 
     /// The one table that may hold `key`.

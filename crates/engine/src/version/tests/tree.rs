@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thermocline_model::cover::{Cover, RangeDelete};
-use thermocline_model::key::{Kind, Prefix, SeqNo};
+use thermocline_model::key::{Kind, SeqNo};
 use thermocline_model::picture;
 use thermocline_model::table::{ObjectId, TableId, TableMeta};
 use thermocline_model::tier::TierId;
@@ -13,7 +13,7 @@ use thermocline_model::version::{Keyspace, KeyspaceId};
 use thermocline_model::view::TableHeat;
 
 use crate::cache::BlockCache;
-use crate::memory::{ArenaPool, Filter, Memtable, MemtableOptions};
+use crate::memory::{Filter, FilterBuilder};
 use crate::store::{Environment, LocalStore, LocalStoreOptions, ObjectKind, ObjectName};
 use crate::table::{ReadMode, Table, TableContext, TableWriter, TableWriterOptions, key_hash};
 use crate::version::tree::{Graveyard, Object, OpenTable, RunTables, TableHome, Tree};
@@ -121,33 +121,25 @@ fn a_retired_table_keeps_the_objects_of_the_one_that_replaces_it() {
     assert_eq!(dead(&home.graveyard), expected);
 }
 
-fn filter_of(hash: u64) -> Arc<Filter> {
-    let memtable = Memtable::new(MemtableOptions {
-        capacity_bytes: 1 << 16,
-        prefix: Prefix::default(),
-        filter: true,
-        pool: ArenaPool::new(2),
-    });
-    memtable.insert(b"key", hash, SeqNo(1), Kind::Put, b"value");
-    memtable.filter().unwrap()
+fn filter_of(hashes: &[u64]) -> Arc<Filter> {
+    let mut builder = FilterBuilder::new(100);
+    hashes.iter().for_each(|hash| builder.add(*hash));
+    Arc::new(builder.finish())
 }
 
 #[test]
-fn a_key_is_surely_absent_only_where_every_filter_says_so() {
+fn a_key_is_surely_absent_only_where_the_filter_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let home = home(directory.path(), 0);
     let meta = keyspace("L1: #1[a..c]").levels[0].runs[0].tables[0].clone();
     let [one, other, absent] = ["one", "other", "absent"].map(|k| key_hash(k.as_bytes()));
-    let filters = vec![filter_of(one), filter_of(other)];
-    assert!(filters.iter().all(|f| !f.may_contain(absent)));
-    assert!(!filters[0].may_contain(other) && !filters[1].may_contain(one));
+    let filter = filter_of(&[one, other]);
+    assert!(!filter.may_contain(absent));
     let without = open(&home, &meta, None);
     assert!(!without.surely_lacks(absent));
-    let with = open(&home, &meta, None).with_filters(filters.clone());
-    assert_eq!(with.filters().len(), 2);
-    let mut pairs = with.filters().iter().zip(&filters);
-    assert!(pairs.all(|(a, b)| Arc::ptr_eq(a, b)));
-    assert!(without.filters().is_empty());
+    let with = open(&home, &meta, None).with_filter(Some(Arc::clone(&filter)));
+    assert!(with.filter().is_some_and(|f| Arc::ptr_eq(f, &filter)));
+    assert!(without.filter().is_none());
     assert!(with.surely_lacks(absent));
     assert!(!with.surely_lacks(one) && !with.surely_lacks(other));
     // Whoever takes its place knows as much.
