@@ -45,8 +45,8 @@ pub struct MemoryBytes {
     pub jobs: u64,
     /// The lookup index.
     pub lookup_index: u64,
-    /// Everything else: the version, counters, the events of the last jobs. Not
-    /// measured, so 0 as a use.
+    /// Everything else: what is known of heat, the version, counters, the events of
+    /// the last jobs. As a use only the first of these, the rest is not measured.
     pub other: u64,
 }
 

@@ -591,14 +591,14 @@ impl fmt::Display for Stats {
         let of = |used: u64, max: u64| format!("{} of {}", human_bytes(used), human_bytes(max));
         writeln!(
             f,
-            "memory {}: memtables {}, block cache {}, table metadata {}, jobs {}, lookup index {}, other {}",
+            "memory {}: memtables {}, block cache {}, table metadata {}, jobs {}, lookup index {}, heat and other {}",
             of(used.total(), max.total()),
             of(used.memtables, max.memtables),
             of(used.block_cache, max.block_cache),
             of(used.table_metadata, max.table_metadata),
             of(used.jobs, max.jobs),
             of(used.lookup_index, max.lookup_index),
-            human_bytes(max.other)
+            of(used.other, max.other)
         )?;
         writeln!(
             f,

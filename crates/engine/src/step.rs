@@ -121,6 +121,12 @@ impl Scheduler {
         }
     }
 
+    /// Memory of what is known of heat, in bytes.
+    fn heat_bytes(&self) -> u64 {
+        let fed = self.fed.capacity() * size_of::<(TableId, TableHeat)>();
+        fed as u64 + self.preset.heat.memory_bytes()
+    }
+
     /// For how long no job is planned, because one has just failed.
     pub(crate) fn backoff_us(&self, now_us: u64) -> u64 {
         match self.not_before_us.saturating_sub(now_us) {
@@ -633,14 +639,17 @@ impl Engine {
 
     /// Memory held now, by kind.
     pub(crate) fn memory_used(&self) -> MemoryBytes {
-        let running = self.scheduler.lock().running as u64;
+        let (running, heat) = {
+            let scheduler = self.scheduler.lock();
+            (scheduler.running as u64, scheduler.heat_bytes())
+        };
         MemoryBytes {
             memtables: self.memtable_resident_bytes() + self.arenas.idle_bytes() as u64,
             block_cache: self.home.context.cache.stats().resident_bytes,
             table_metadata: self.metadata_bytes(&self.versions.lock()),
             jobs: running * self.options.job_bytes_max(),
             lookup_index: self.lookup.stats().bytes,
-            other: 0,
+            other: heat,
         }
     }
 

@@ -13,6 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use thermocline::{Compression, Db, Options, Tier};
+use thermocline_model::picture;
+use thermocline_model::view::TableHeat;
+use thermocline_policy::heat::{Counters, HeatOptions, Histograms, Temperature};
+use thermocline_policy::{Access, HeatTracker};
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -271,6 +275,102 @@ fn memory_stays_within_the_promise_with_tiny_and_with_large_entries() {
         |o| small(o).background_threads(1),
         entries(2_000, 64, 20_000),
     );
+}
+
+/// What is kept of heat in a store with a preset, and what planning takes beside that
+/// for a moment, in bytes for each of its tables, which are all read.
+fn heat_and_planning(preset: &str) -> (f64, f64) {
+    const TABLES: u64 = 500;
+    let directory = tempfile::tempdir().unwrap();
+    let tier =
+        |name: &str, price| Tier::new(name, directory.path().join(name)).price_usd_gb_month(price);
+    let options = Options::new()
+        .tier(tier("fast", 0.5))
+        .tier(tier("slow", 0.05))
+        .preset(preset)
+        .table_bytes(64 << 10)
+        .background_threads(0);
+    let options = match preset {
+        "mutant" => options.cost_target_usd_per_gb_month(0.5),
+        _ => options,
+    };
+    let db = Db::open(options).unwrap();
+    let mut load = db.bulk_load().unwrap();
+    let keys = (0..TABLES * 64).map(|n| format!("{n:016}"));
+    for key in keys.clone() {
+        load.add(key.as_bytes(), &[7; 1_000]).unwrap();
+    }
+    load.finish().unwrap();
+    let mut peak = 0;
+    for _ in 0..3 {
+        for key in keys.clone() {
+            assert!(db.get(key.as_bytes()).unwrap().is_some());
+        }
+        db.settle().unwrap();
+        let before = LIVE.load(Ordering::Relaxed);
+        PEAK.store(before, Ordering::Relaxed);
+        assert!(!db.step().unwrap(), "nothing but planning");
+        peak = peak.max(PEAK.load(Ordering::Relaxed) - before);
+    }
+    let tables = db.tables().len() as f64;
+    let kept = db.stats().memory.used.other as f64 / tables;
+    let planning = peak as f64 / tables;
+    println!("{preset}: {tables} tables, {kept:.0} bytes of heat each, planning {planning:.0}");
+    assert!(kept >= 64.0, "all tables are known");
+    (kept, planning)
+}
+
+#[test]
+fn heat_and_planning_take_some_hundred_bytes_a_table() {
+    let _turn = alone();
+    let (least, planned) = heat_and_planning("leveled");
+    for preset in ["mutant", "logstore"] {
+        let (kept, planning) = heat_and_planning(preset);
+        assert!(kept + planning < 1_000.0, "{preset}: {kept} and {planning}");
+        // Of a table of 2 MiB, metadata alone is some 24 KiB.
+        let more = kept + planning - least - planned;
+        assert!(
+            more < 0.017 * 24_576.0,
+            "{preset}: {more} bytes a table more"
+        );
+    }
+}
+
+#[test]
+fn what_is_said_of_heat_is_what_the_allocator_gave_for_it() {
+    let _turn = alone();
+    let pictures = (1..=1_000u32).map(|n| format!("#{n}[{n:04}..{n:04}]"));
+    let version = picture::parse(&format!("L7: {}", pictures.collect::<Vec<_>>().join(" ")));
+    let version = version.unwrap();
+    let options = HeatOptions::default();
+    let trackers: [&dyn Fn() -> Box<dyn HeatTracker>; 3] = [
+        &|| Box::new(Counters::default()),
+        &|| Box::new(Temperature::new(options)),
+        &|| Box::new(Histograms::new(options)),
+    ];
+    for (at, tracker) in trackers.iter().enumerate() {
+        let before = LIVE.load(Ordering::Relaxed);
+        let tracker = tracker();
+        for second in 1..5 {
+            for table in version.tables().skip(second) {
+                let delta = TableHeat {
+                    block_reads: 5,
+                    ..TableHeat::default()
+                };
+                tracker.touch(&Access {
+                    key: &[],
+                    table: table.id,
+                    delta,
+                });
+            }
+            let said = tracker.memory_bytes();
+            let given = (LIVE.load(Ordering::Relaxed) - before) as u64;
+            // The tracker itself, and what its lists are in.
+            let range = given.saturating_sub(2_048)..=given;
+            assert!(range.contains(&said), "{at}: {said} of {given}");
+            drop(tracker.sample(&version, second as u64 * 10_000_000));
+        }
+    }
 }
 
 #[test]

@@ -88,6 +88,8 @@ pub trait HeatTracker: Send + Sync {
     /// The heat of the tables of `version` at `now_us`, microseconds since the
     /// Unix epoch. What is not in the version may be forgotten.
     fn sample(&self, version: &Version, now_us: u64) -> HeatMap;
+    /// Memory of what is known, in bytes.
+    fn memory_bytes(&self) -> u64;
     /// The temperatures that are worth keeping over a restart.
     fn save(&self) -> Vec<(TableId, f64)> {
         Vec::new()

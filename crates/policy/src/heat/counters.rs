@@ -62,6 +62,10 @@ impl HeatTracker for Counters {
         false
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.shards.memory_bytes()
+    }
+
     fn sample(&self, _version: &Version, now_us: u64) -> HeatMap {
         let halvings = {
             let mut halved_us = lock(&self.halved_us);

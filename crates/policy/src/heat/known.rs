@@ -54,6 +54,12 @@ impl<T> Known<T> {
         self.tables.iter_mut().map(|known| &mut known.1)
     }
 
+    /// Memory of the list, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let tables = self.tables.capacity() * size_of::<(TableId, T)>();
+        (tables + self.version.capacity() * size_of::<TableId>()) as u64
+    }
+
     /// Ensures: it is known of the tables of `version` and of no others; of one that was
     /// not, what `born` makes.
     pub(super) fn follow(&mut self, version: &Version, mut born: impl FnMut(&TableMeta) -> T) {

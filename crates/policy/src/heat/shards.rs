@@ -61,6 +61,20 @@ impl Shards {
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
         self.shards.iter().map(lock)
     }
+
+    /// Memory of the counts, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.each().map(|shard| table_bytes(&shard)).sum()
+    }
+}
+
+/// What a shard takes: places, of which an eighth is kept free, and a byte for each.
+fn table_bytes(shard: &Shard) -> u64 {
+    let places = match shard.capacity() {
+        0 => return 0,
+        capacity => (capacity * 8).div_ceil(7).next_power_of_two(),
+    };
+    (places * (size_of::<(TableId, TableHeat)>() + 1)) as u64
 }
 
 #[cfg(test)]

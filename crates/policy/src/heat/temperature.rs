@@ -178,6 +178,12 @@ impl HeatTracker for Temperature {
         heat.collect()
     }
 
+    fn memory_bytes(&self) -> u64 {
+        let state = lock(&self.state);
+        let restored = state.restored.len() * size_of::<(TableId, f64)>();
+        state.tables.memory_bytes() + restored as u64 + self.counted.memory_bytes()
+    }
+
     fn save(&self) -> Vec<(TableId, f64)> {
         let state = lock(&self.state);
         let known = state
