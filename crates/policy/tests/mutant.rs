@@ -120,6 +120,29 @@ fn a_table_hardly_hotter_stays_where_it_is() {
 }
 
 #[test]
+fn a_table_hotter_by_chance_stays_where_it_is() {
+    // 50 reads a second and 60: in five seconds 250 and 300, which is three standard
+    // deviations of neither; in ten and more it is.
+    let decided = |age_s: u64, resistance: f64| {
+        let mut world = four(0.29, [9.0, 5.0, 6.0, 1.0]);
+        world.cost.migration_resistance = resistance;
+        world.now_us = age_s * 1_000_000;
+        decide(&world)
+    };
+    assert_eq!(decided(5, 0.05), "rest");
+    assert_eq!(decided(9, 0.05), "rest");
+    assert_eq!(decided(10, 0.05), "yields-to-hotter: move 2 to 1");
+    assert_eq!(decided(100_000, 0.05), "yields-to-hotter: move 2 to 1");
+    // A clock that went back tells nothing, and without resistance nothing is asked.
+    assert_eq!(decided(0, 0.05), "yields-to-hotter: move 2 to 1");
+    assert_eq!(decided(5, 0.0), "yields-to-hotter: move 2 to 1");
+    // What takes no other's place is asked nothing either.
+    let mut world = four(0.45, [9.0, 5.0, 1.0, 2.0]);
+    world.now_us = 1_000_000;
+    assert_eq!(decide(&world), "hotter: move 4 to 0");
+}
+
+#[test]
 fn nothing_moves_twice_within_the_cool_down_nor_beside_another() {
     let mut world = four(0.2, [9.0, 5.0, 2.0, 1.0]);
     world.cost.migration_cool_down_us = 1000;

@@ -11,6 +11,12 @@
 //! time as it takes them, together with the demotion that makes room for it. The paper
 //! weighs no such thing, so by default nothing is asked.
 //!
+//! A temperature is a rate estimated from so many reads, and rates that are alike differ by
+//! chance. So no table makes room for one that is not hotter by [`DEVIATIONS`] standard
+//! deviations: on a device of sixty reads a second, under uniform reads, tables would
+//! change places for ever, and the moves take the device from its readers. Not asked
+//! where the resistance is 0.
+//!
 //! Nothing is moved while merges are urgent, while a move is under way, sooner than
 //! the bound on moved bytes allows, or twice within the cool-down. While the store is
 //! written to, moves to the first tier leave a spare there for what the newest
@@ -30,6 +36,12 @@ use crate::pressure;
 
 /// Of what may lie on the first tier, the largest share that is kept spare.
 const SPARE_SHARE_MAX: f64 = 0.25;
+
+/// Standard deviations by which a table must be hotter than the one that makes room for it.
+const DEVIATIONS: f64 = 3.0;
+
+/// Seconds of reads that a temperature remembers, with the paper's cooling coefficient.
+const MEMORY_S: f64 = 1000.0;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -108,8 +120,9 @@ impl<'a> Migration<'a> {
             return pays.then(|| self.relocate(promotion, "hotter"));
         }
         let demotion = self.demotions().next()?;
-        let pays = self.pays_back(promotion, Some(demotion));
-        pays.then(|| self.relocate(demotion, "yields-to-hotter"))
+        let moves = self.is_hotter_beyond_chance(promotion, demotion)
+            && self.pays_back(promotion, Some(demotion));
+        moves.then(|| self.relocate(demotion, "yields-to-hotter"))
     }
 
     /// Whether a promotion, with the demotion that makes room for it, saves as much
@@ -128,6 +141,30 @@ impl<'a> Migration<'a> {
             saved -= self.latency_change_us(placed) / 1e6;
         }
         saved * (within_us as f64 / 1e6) >= seconds
+    }
+
+    /// Whether `hot` is hotter than `cold` by more than chance makes of rates that are alike.
+    fn is_hotter_beyond_chance(&self, hot: &Placed<'_>, cold: &Placed<'_>) -> bool {
+        let asked = self.organisation.problem.resistance > 0.0;
+        // What nothing is known of belongs where new tables do, by rule and not by count.
+        if !asked || !hot.is_known || !cold.is_known {
+            return true;
+        }
+        let by = hot.temperature - cold.temperature;
+        by * by > DEVIATIONS * DEVIATIONS * (self.variance(hot) + self.variance(cold))
+    }
+
+    /// The variance of a table's temperature, if reads come by chance (Poisson's law):
+    /// that of their number, by MiB and second.
+    fn variance(&self, placed: &Placed<'_>) -> f64 {
+        let age_us = self.view.now_us.saturating_sub(placed.table.created_us);
+        let age_s = match age_us as f64 / 1e6 {
+            // The clock went back.
+            0.0 => MEMORY_S,
+            age_s => age_s.min(MEMORY_S),
+        };
+        let mib = placed.table.data_bytes() as f64 / f64::from(1 << 20);
+        placed.temperature / (mib * age_s)
     }
 
     /// Microseconds by which all reads of a second get slower.
