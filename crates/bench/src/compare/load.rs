@@ -23,6 +23,9 @@ const TABLE_BYTES: [u64; 2] = [1 << 20, 32 << 20];
 
 /// A table is this part of the fast tier, between those.
 const TABLES_OF_FAST_TIER: u64 = 64;
+/// Tables are no smaller, unless the fast tier would have fewer than the next many.
+const TABLE_SEEK_BYTES: u64 = 4 << 20;
+const TABLES_LEAST: u64 = 16;
 
 /// Workloads on one store.
 #[derive(Debug)]
@@ -149,7 +152,8 @@ impl Planned {
         };
         let fast = load.fast_bytes.first().copied().unwrap_or(0);
         let [least, most] = TABLE_BYTES;
-        let table = records((fast / TABLES_OF_FAST_TIER).clamp(least, most));
+        let table = (fast / TABLES_OF_FAST_TIER).max(TABLE_SEEK_BYTES.min(fast / TABLES_LEAST));
+        let table = records(table.clamp(least, most));
         let by_table = self.in_key_order && contender.layout == Layout::Tiers;
         Some(Limit {
             by_record: of(&|weights| shares(weights, &rooms)),

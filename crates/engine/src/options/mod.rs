@@ -409,7 +409,9 @@ impl Options {
     /// Data bytes of a full table.
     pub(crate) fn table_size(&self) -> u64 {
         let capacities = self.tiers.iter().filter_map(|t| t.capacity_bytes);
-        let auto = capacities.min().map_or(32 * MIB, |smallest| smallest / 64);
+        // A disk that seeks takes as long to find 4 MiB as to read them, about.
+        let auto = |smallest: u64| (smallest / 64).max((4 * MIB).min(smallest / 16));
+        let auto = capacities.min().map_or(32 * MIB, auto);
         self.table_bytes.unwrap_or(auto.clamp(MIB, 32 * MIB))
     }
 
@@ -535,6 +537,26 @@ mod tests {
             .durability(Durability::Device)
             .table_bytes(1 << 20);
         assert_eq!(Options::from_toml(&options.to_toml()).unwrap(), options);
+    }
+
+    #[test]
+    fn tables_are_a_sixty_fourth_of_the_smallest_tier_and_no_trifle() {
+        let size = |mib: u64| {
+            let tier = Tier::new("a", "/a").capacity_bytes(mib << 20);
+            let options = Options::new().tier(tier).tier(Tier::new("b", "/b"));
+            options.table_size()
+        };
+        let expected = [
+            (8, 1 << 20),
+            (48, 3 << 20),
+            (124, 4 << 20),
+            (320, 5 << 20),
+            (1 << 20, 32 << 20),
+        ];
+        for (mib, bytes) in expected {
+            assert_eq!(size(mib), bytes, "{mib} MiB");
+        }
+        assert_eq!(Options::at("/x").table_size(), 32 << 20);
     }
 
     #[test]

@@ -179,7 +179,8 @@ impl Options {
     }
 
     /// Data bytes at which a merge starts a new table: the grain of placement.
-    /// Default: a sixty-fourth of the smallest tier's capacity, from 1 to 32 MiB;
+    /// Default: a sixty-fourth of the smallest tier's capacity, from 4 to 32 MiB, or a
+    /// sixteenth where that is less than 4, but at least 1 MiB;
     /// 32 MiB where no tier has one. From 4 KiB to 1 TiB.
     ///
     /// ```
