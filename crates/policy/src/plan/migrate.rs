@@ -12,7 +12,7 @@
 //! weighs no such thing, so by default nothing is asked.
 //!
 //! A temperature is a rate estimated from so many reads, and rates that are alike differ by
-//! chance. So no table makes room for one that is not hotter by [`DEVIATIONS`] standard
+//! chance. So no table makes room for one that is not hotter by three standard
 //! deviations: on a device of sixty reads a second, under uniform reads, tables would
 //! change places for ever, and the moves take the device from its readers. Not asked
 //! where the resistance is 0.
