@@ -59,7 +59,8 @@ impl Options {
 
     /// Of all tables, the share by which one must be out of its place in the order
     /// of temperatures before it is moved; from 0 to 1. Default 0.05. Raise it
-    /// where tables go to and fro.
+    /// where tables go to and fro. Above 0, a table makes room for another only if that
+    /// is hotter by more than chance, too.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

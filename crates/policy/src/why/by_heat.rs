@@ -63,7 +63,8 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
             "a relocation to tier {to}, once it has cooled down from the last one"
         )),
         Some(to) => Some(format!(
-            "a relocation to tier {to}, where its temperature belongs"
+            "a relocation to tier {to}, where its temperature belongs; if it changes places with \
+             another table, once their temperatures differ by more than chance"
         )),
         None => {
             let targets = Targets::of(keyspace, view.shape);
