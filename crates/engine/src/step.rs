@@ -23,9 +23,9 @@ use thermocline_model::version::{KeyspaceId, Slot, Version};
 use thermocline_model::view::{
     CostOptions, FewKeys, KeyspaceWrites, PartLoad, ShapeOptions, TableHeat, View,
 };
+use thermocline_policy::Preset;
 use thermocline_policy::cost::estimate;
 use thermocline_policy::plan::flush::{memory_bytes, memory_bytes_max};
-use thermocline_policy::{Access, HeatMap, Preset};
 
 use crate::engine::{Engine, LiveMemtable, PartView, Versions};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,6 +36,7 @@ use crate::place::Placing;
 use crate::version::tree::OpenTable;
 
 mod brake;
+mod heat;
 pub(crate) use brake::pay;
 
 /// How long an idle thread waits before it looks again.
@@ -119,12 +120,6 @@ impl Scheduler {
             placing: None,
             not_before_us: 0,
         }
-    }
-
-    /// Memory of what is known of heat, in bytes.
-    fn heat_bytes(&self) -> u64 {
-        let fed = self.fed.capacity() * size_of::<(TableId, TableHeat)>();
-        fed as u64 + self.preset.heat.memory_bytes()
     }
 
     /// For how long no job is planned, because one has just failed.
@@ -289,42 +284,6 @@ impl Engine {
                 load.active_few = self.few_keys(part.takers(), false);
             }
         }
-    }
-
-    /// The version in force, and its heat: hands the uses counted since the last time to
-    /// the heat tracker, and asks it what is hot.
-    fn sample_heat(&self, scheduler: &mut Scheduler) -> (Arc<Version>, HeatMap) {
-        let tracker = Arc::clone(&scheduler.preset.heat);
-        let versions = self.versions.lock();
-        let version = Arc::clone(&versions.current);
-        let mut fed = Vec::with_capacity(versions.tables.len());
-        let mut told = std::mem::take(&mut scheduler.fed).into_iter().peekable();
-        for (&table, open) in &versions.tables {
-            while told.next_if(|(id, _)| *id < table).is_some() {}
-            let before = told.next_if(|(id, _)| *id == table);
-            let before = before.map_or_else(TableHeat::default, |(_, heat)| heat);
-            let now = open.heat();
-            let delta = TableHeat {
-                probes: now.probes.saturating_sub(before.probes),
-                hits: now.hits.saturating_sub(before.hits),
-                rejects: now.rejects.saturating_sub(before.rejects),
-                block_reads: now.block_reads.saturating_sub(before.block_reads),
-                scans: now.scans.saturating_sub(before.scans),
-                temperature: None,
-            };
-            if delta != TableHeat::default() {
-                tracker.touch(&Access {
-                    key: &[],
-                    table,
-                    delta,
-                });
-            }
-            fed.push((table, now));
-        }
-        drop(versions);
-        scheduler.fed = fed;
-        let heat = tracker.sample(&version, self.environment.clock.now_micros());
-        (version, heat)
     }
 
     /// Whether nothing was written for a while, or somebody waits for the store
