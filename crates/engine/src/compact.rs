@@ -142,7 +142,7 @@ impl Engine {
 
     /// Whether some part holds enough sealed memtables to be flushed soon.
     fn has_flushable(&self) -> bool {
-        let limit = self.options.shape().flush_bytes;
+        let limit = self.shape().flush_bytes;
         self.spaces.load().values().any(|space| {
             space
                 .view

@@ -21,6 +21,7 @@ use thermocline_model::version::{KeyspaceId, Part, Tiny, Version};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
+use crate::lend::Lent;
 use crate::log::{LocalLog, LogSyncer};
 use crate::lookup::Indexing;
 use crate::memory::{ArenaPool, TinyCounts};
@@ -120,6 +121,7 @@ pub(crate) struct Engine {
     pub(crate) home: Arc<TableHome>,
     pub(crate) arenas: Arc<ArenaPool>,
     pub(crate) lookup: Indexing,
+    pub(crate) lent: Lent,
     /// Memory of memtables that are in no view any more and that a flush still
     /// holds, in bytes.
     pub(crate) leaving_bytes: AtomicUsize,

@@ -118,7 +118,9 @@ impl Options {
     /// The most memory that the engine holds with these options and `parts` parts
     /// in all keyspaces together, by kind:
     ///
-    /// - memtables: `write_buffer_bytes`. With so many parts that their active
+    /// - memtables: `write_buffer_bytes`, and what the block cache lends and then has less
+    ///   ([`Options::write_buffer_grows`]; what is lent now is in
+    ///   [`MemoryStats::max`](crate::MemoryStats::max)). With so many parts that their active
     ///   memtables alone take more than half of it: half of it, and for each part
     ///   an eighth more than `memtable_bytes`, and 256 KiB.
     /// - block cache: `block_cache_bytes`.
@@ -131,7 +133,7 @@ impl Options {
     ///   entries of no less; all that twice, for the allocator. One job without background threads or with one of
     ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges. And where
     ///   that is more than what a merge reads ahead, a thirty-second of
-    ///   `write_buffer_bytes`, for the filter of a flush.
+    ///   what memtables may have at most, for the filter of a flush.
     /// - lookup index: a sixteenth of `write_buffer_bytes`, unless it is off.
     /// - everything else: 4 MiB.
     ///
@@ -214,7 +216,8 @@ impl Options {
     /// What the filter of a flush may take beyond that, in bytes: a flush, of which there
     /// is one at a time, reads no tables.
     fn flush_filter_bytes(&self) -> u64 {
-        let filter = self.write_buffer_bytes / FLUSH_FILTER_SHARE;
+        let memtables = self.write_buffer_bytes + self.lendable_bytes();
+        let filter = memtables / FLUSH_FILTER_SHARE;
         filter.saturating_sub(self.merge_read_bytes())
     }
 

@@ -14,6 +14,7 @@ use thermocline_model::table::TableId;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::events::Event;
+use crate::lend::LOOK_MICROS;
 use crate::store::{Environment, OpenHow, read_exact_at, swap_file};
 
 /// The name of the heat file in the first tier's directory.
@@ -36,6 +37,7 @@ pub(crate) struct Tended {
     epoch_us: u64,
     saved_us: u64,
     recorded_us: u64,
+    lent_us: u64,
 }
 
 /// Whether `period_us` has passed since `last_us`, or the clock has gone back.
@@ -144,14 +146,21 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 impl Engine {
-    /// Sees to what is due: several times a second the record of events, once an
+    /// Sees to what is due: several times a second the record of events and what the
+    /// block cache lends, once an
     /// epoch what somebody asks for from outside, once a minute the heat file.
     pub(crate) fn tend(&self) {
         let now_us = self.environment.clock.now_micros();
-        let record = {
+        let (record, lend) = {
             let tended = &mut self.scheduler.lock().tended;
-            is_due(&mut tended.recorded_us, now_us, RECORD_MICROS)
+            (
+                is_due(&mut tended.recorded_us, now_us, RECORD_MICROS),
+                is_due(&mut tended.lent_us, now_us, LOOK_MICROS),
+            )
         };
+        if lend {
+            self.lend_memory();
+        }
         if record {
             self.record_events();
         }

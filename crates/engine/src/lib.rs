@@ -37,6 +37,7 @@ mod footprint;
 mod heat;
 mod job;
 mod keyspace;
+mod lend;
 mod lock;
 pub mod log;
 mod lookup;

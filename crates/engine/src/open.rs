@@ -28,6 +28,7 @@ use crate::cache::BlockCache;
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
+use crate::lend::Lent;
 use crate::lock::{lock, lock_if_there};
 use crate::log::{self, LocalLog, LogOptions, ReplayReport};
 use crate::lookup::Indexing;
@@ -95,6 +96,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         home,
         arenas,
         lookup: Indexing::new(&options, Arc::clone(&environment.clock)),
+        lent: Lent::default(),
         leaving_bytes: AtomicUsize::new(0),
         brake_turn: Mutex::new(()),
         commit: Mutex::new(Commit {

@@ -148,7 +148,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         keyspaces,
         memory: MemoryStats {
             used: engine.memory_used(),
-            max: engine.options.memory_max(parts),
+            max: engine.memory_max(parts),
         },
         memtable_bytes,
         memtables,

@@ -300,7 +300,8 @@ pub struct Stats {
 pub struct MemoryStats {
     /// Held now.
     pub used: MemoryBytes,
-    /// Held at most, by [`crate::Options::memory_max`] with the parts that there are.
+    /// Held at most, by [`crate::Options::memory_max`] with the parts that there are and what
+    /// the block cache lends to memtables.
     pub max: MemoryBytes,
 }
 

@@ -241,7 +241,7 @@ impl Engine {
             heat,
             memtables,
             log_bytes: self.log_bytes.load(Ordering::Relaxed),
-            shape: self.options.shape(),
+            shape: self.shape(),
             cost: scheduler.cost.clone(),
             moves: scheduler.moves.clone(),
             now_us,
@@ -270,7 +270,7 @@ impl Engine {
     /// Counts the keys of the memtables that take writes, if these may have to be
     /// flushed soon: when memory or log are short.
     fn look_at_active(&self, memtables: &mut BTreeMap<(KeyspaceId, u32), PartLoad>) {
-        let (options, shape) = (&self.options, self.options.shape());
+        let (options, shape) = (&self.options, self.shape());
         let is_short = memory_bytes(memtables) >= memory_bytes_max(shape.flush_bytes)
             || self.log_bytes.load(Ordering::Relaxed) > options.log_bytes_max;
         if options.folds_below() == 0 || !is_short {
@@ -609,6 +609,16 @@ impl Engine {
             jobs: running * self.options.job_bytes_max(),
             lookup_index: self.lookup.stats().bytes,
             other: heat,
+        }
+    }
+
+    /// The most memory that may be held now, by kind.
+    pub(crate) fn memory_max(&self, parts: u64) -> MemoryBytes {
+        let (max, lent) = (self.options.memory_max(parts), self.lent_bytes());
+        MemoryBytes {
+            memtables: max.memtables + lent,
+            block_cache: max.block_cache.saturating_sub(lent),
+            ..max
         }
     }
 

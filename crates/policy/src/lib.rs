@@ -18,6 +18,7 @@ use crate::place::Lower;
 pub mod cost;
 pub mod forecast;
 pub mod heat;
+pub mod lending;
 pub mod lookup;
 pub mod place;
 pub mod plan;

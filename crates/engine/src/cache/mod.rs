@@ -74,6 +74,9 @@ const HEAP_SHARE: u64 = 8;
 /// How often room is made for one block before it stays outside.
 const ROUNDS_MAX: usize = 4;
 
+/// How often, for each part of the slots, room is made for what is lent.
+const ROUNDS_LENT_MAX: usize = 512;
+
 /// A block, roughly, to guess how many there will be.
 const BLOCK_BYTES_GUESS: u64 = 4096;
 
@@ -145,6 +148,16 @@ impl Lifecycle<Key, Arc<Block>> for Reuse {
     }
 }
 
+/// Of a capacity, the bytes for blocks that are inside.
+fn content_of(capacity_bytes: u64) -> u64 {
+    capacity_bytes - capacity_bytes / GHOST_SHARE
+}
+
+/// What the books may weigh where blocks may take so many bytes.
+fn weight_of(content_bytes: u64) -> u64 {
+    content_bytes - content_bytes / SPARE_SHARE
+}
+
 /// What an allocator hands out where `bytes` are asked for: most have four sizes
 /// between one power of two and the next.
 pub(crate) fn allocation_bytes(bytes: usize) -> usize {
@@ -186,6 +199,8 @@ pub struct BlockCache {
     /// The largest block that is kept.
     block_bytes_max: u64,
     capacity_bytes: u64,
+    /// Of these, bytes that are lent; see [`BlockCache::lend`].
+    lent_bytes: AtomicU64,
     counters: Counters<2>,
     /// The most blocks that were inside when some were forgotten: the books keep
     /// the places of all of them.
@@ -203,11 +218,11 @@ impl BlockCache {
         // Rounded down: the cache rounds up, which would make shards too small.
         let shards = 1usize << shards.ilog2();
         let guess = usize::try_from(capacity_bytes / BLOCK_BYTES_GUESS).unwrap_or(usize::MAX);
-        let content_bytes = capacity_bytes - capacity_bytes / GHOST_SHARE;
+        let content_bytes = content_of(capacity_bytes);
         let options = OptionsBuilder::new()
             .shards(shards)
             .estimated_items_capacity(guess.max(64))
-            .weight_capacity(content_bytes - content_bytes / SPARE_SHARE)
+            .weight_capacity(weight_of(content_bytes))
             .build();
         let buffers = Arc::new(Buffers::new(capacity_bytes));
         let blocks = match options {
@@ -229,6 +244,7 @@ impl BlockCache {
             budget,
             block_bytes_max: content_bytes / shards as u64 / 2,
             capacity_bytes,
+            lent_bytes: AtomicU64::new(0),
             counters: Counters::default(),
             blocks_most: AtomicU64::new(0),
         }
@@ -378,8 +394,42 @@ impl BlockCache {
                 false => self.budget.used_bytes() + empty_places_bytes,
             },
             mapped_bytes: self.slots.iter().map(|s| s.resident_bytes()).sum(),
-            capacity_bytes: self.capacity_bytes,
+            capacity_bytes: self.capacity_bytes - self.lent_bytes.load(Ordering::Relaxed),
         }
+    }
+
+    /// Does with `bytes` less than its capacity from now on, and lets go of blocks until it
+    /// does; 0 gives it all back. Says how many bytes it really does without: fewer where
+    /// readers hold blocks. Never more than three quarters of its capacity. Requires: one call at a time.
+    pub fn lend(&self, bytes: u64) -> u64 {
+        let Some(blocks) = &self.blocks else {
+            return 0;
+        };
+        let before = self.lent_bytes.load(Ordering::Relaxed);
+        let bytes = bytes.min(self.capacity_bytes / 4 * 3);
+        if bytes == before {
+            return bytes;
+        }
+        // The books keep the places of blocks that go.
+        let places = blocks.len() as u64;
+        self.blocks_most.fetch_max(places, Ordering::Relaxed);
+        let places_bytes = bytes / BLOCK_BYTES_GUESS * OVERHEAD_BYTES as u64;
+        let content_bytes = content_of(self.capacity_bytes).saturating_sub(bytes + places_bytes);
+        self.budget.allow(content_bytes);
+        blocks.set_capacity(weight_of(content_bytes));
+        // What the slots and the heap take beside what the books weigh.
+        let mut rounds = self.slots.len() * ROUNDS_LENT_MAX;
+        while self.budget.used_bytes() > content_bytes && rounds > 0 {
+            rounds -= 1;
+            let slots = &self.slots[rounds % self.slots.len()];
+            for key in slots.most_idle() {
+                drop(blocks.remove(&key));
+            }
+        }
+        let short = self.budget.used_bytes().saturating_sub(content_bytes);
+        let lent = bytes.saturating_sub(short).max(before.min(bytes));
+        self.lent_bytes.store(lent, Ordering::Relaxed);
+        lent
     }
 
     /// Lets go of every block.

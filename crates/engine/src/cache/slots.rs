@@ -73,7 +73,7 @@ const LARGE_FROM_BYTES: usize = 32 << 20;
 /// The bytes that the whole cache may take, and takes.
 #[derive(Debug)]
 pub(super) struct Budget {
-    max_bytes: u64,
+    max_bytes: AtomicU64,
     used_bytes: AtomicU64,
     /// Of these, bytes of blocks on the heap.
     heap_bytes: AtomicU64,
@@ -82,10 +82,15 @@ pub(super) struct Budget {
 impl Budget {
     pub(super) fn new(max_bytes: u64) -> Budget {
         Budget {
-            max_bytes,
+            max_bytes: AtomicU64::new(max_bytes),
             used_bytes: AtomicU64::new(0),
             heap_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// Allows another number of bytes from now on. What is taken stays taken.
+    pub(super) fn allow(&self, max_bytes: u64) {
+        self.max_bytes.store(max_bytes, Ordering::Relaxed);
     }
 
     /// Bytes taken: chunks that hold or held something, and what else was charged.
@@ -102,7 +107,7 @@ impl Budget {
     fn charge(&self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let before = self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before + bytes <= self.max_bytes;
+        let fits = before + bytes <= self.max_bytes.load(Ordering::Relaxed);
         if !fits {
             self.credit(bytes as usize);
         }

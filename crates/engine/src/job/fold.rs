@@ -89,7 +89,7 @@ impl Engine {
         };
         // The memtable to be counts before it is there, so that writers leave it room.
         leaving.count_bytes(2 * batch.size_bytes());
-        if self.memtable_resident_bytes() > self.options.write_buffer_bytes {
+        if self.memtable_resident_bytes() > self.write_buffer_bytes() {
             return Ok(None);
         }
         let folded = LiveMemtable::folded(batch.size_bytes(), prefix_of(&sealed[0]));

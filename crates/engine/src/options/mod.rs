@@ -104,6 +104,7 @@ pub struct Options {
     pub(crate) write_buffer_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memtable_bytes: Option<u64>,
+    pub(crate) write_buffer_grows: bool,
     pub(crate) block_cache_bytes: u64,
     pub(crate) pinned_meta_bytes: u64,
     pub(crate) filter_bits_per_key: u32,
@@ -173,6 +174,7 @@ impl Default for Options {
         Options {
             write_buffer_bytes: 64 * MIB,
             memtable_bytes: None,
+            write_buffer_grows: true,
             block_cache_bytes: 128 * MIB,
             pinned_meta_bytes: 1024 * MIB,
             filter_bits_per_key: 10,

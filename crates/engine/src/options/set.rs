@@ -7,7 +7,8 @@ use super::{Durability, Options};
 
 impl Options {
     /// Bytes of all memtables together, emptied ones that are kept for later
-    /// included; writes wait for a flush beyond it. From 64 KiB to 1 TiB, default
+    /// included; writes wait for a flush beyond it. More while the block cache lends some
+    /// ([`Options::write_buffer_grows`]). From 64 KiB to 1 TiB, default
     /// 64 MiB.
     ///
     /// ```
@@ -44,8 +45,30 @@ impl Options {
         self
     }
 
+    /// Whether memtables have memory of the block cache, beyond `write_buffer_bytes`, while
+    /// hardly any blocks are asked for: up to three quarters of the cache, three
+    /// times the write buffer, and half of `log_bytes_max` with it. Makes fewer and larger runs, so
+    /// that merges are fewer; both together take no more memory than they were given. All is lent
+    /// where nobody reads, nothing where a quarter of the operations ask for a block
+    /// ([`thermocline_policy::lending`]). Default true.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Db::open(Options::at(directory.path()).write_buffer_grows(false))?;
+    /// db.put(b"key", b"value")?;
+    /// assert_eq!(db.stats().memory.max.memtables, 64 << 20); // Now and always.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn write_buffer_grows(mut self, grows: bool) -> Options {
+        self.write_buffer_grows = grows;
+        self
+    }
+
     /// Bytes of the block cache, with all that it takes to find and to replace
-    /// blocks, an eighth for what the allocator adds included; 0 switches it off. At
+    /// blocks, an eighth for what the allocator adds included; 0 switches it off. Less while
+    /// memtables have some of it ([`Options::write_buffer_grows`]). At
     /// most 1 TiB, default 128 MiB.
     ///
     /// ```

@@ -36,14 +36,14 @@ impl Engine {
         // What may be added before this is looked at again: half of it unseen,
         // half by writers that are past the brake.
         let resident = self.memtable_resident_bytes() + 2 * self.options.memory_step_bytes();
-        let limit = self.options.write_buffer_bytes;
+        let limit = self.write_buffer_bytes();
         self.arenas
             .shrink_to(limit.saturating_sub(resident) as usize);
         // Below half of the limit nothing may be worth a flush, so nothing would
         // ever let writers go on (see the planner of flushes).
         let full = resident >= limit && memory >= limit / 2;
         let memory = if full { memory.max(limit) } else { memory };
-        let by_memory = brake(memory, self.options.write_buffer_bytes, MEMORY_SLOW_PERCENT);
+        let by_memory = brake(memory, limit, MEMORY_SLOW_PERCENT);
         let by_runs = brake(
             newest_runs,
             self.options.newest_runs_stop as u64,

@@ -1,0 +1,129 @@
+//! Memory of the block cache that memtables have while hardly anybody reads.
+//!
+//! How much that should be is policy ([`thermocline_policy::lending`]). Here it changes
+//! hands, and what both take together never exceeds what the options say: the cache lets
+//! go of blocks before memtables may have their memory, and has it back only once
+//! memtables have less.
+//!
+//! What is lent makes the *write buffer in force* larger, by which flushes are planned and writers
+//! are stopped. It grows at once. It shrinks by a little at a time, so that writers
+//! are not stopped for as long as it takes to flush all that there may be too much of.
+
+use thermocline_model::view::ShapeOptions;
+use thermocline_policy::lending::{LENT_BUFFERS_MAX, LENT_SHARE_MAX, Lending, MemoryUse};
+
+use crate::engine::Engine;
+use crate::options::Options;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// How often it is looked at, in microseconds.
+pub(crate) const LOOK_MICROS: u64 = 100_000;
+
+/// Of all that may be lent, the share by which the write buffer shrinks with each look.
+const SHRINK_SHARE: u64 = 16;
+
+/// What is lent now.
+#[derive(Debug, Default)]
+pub(crate) struct Lent {
+    /// Bytes that the cache does without.
+    given: AtomicU64,
+    /// Of these, bytes that memtables may fill.
+    allowed: AtomicU64,
+    lending: Mutex<Lending>,
+}
+
+impl Options {
+    /// The most that the block cache lends to memtables, in bytes.
+    pub(crate) fn lendable_bytes(&self) -> u64 {
+        if !self.write_buffer_grows {
+            return 0;
+        }
+        let spare = (self.block_cache_bytes as f64 * LENT_SHARE_MAX) as u64;
+        // A log that is full makes small flushes, whatever memory there is.
+        let logged = (self.log_bytes_max / 2).saturating_sub(self.write_buffer_bytes);
+        let borrowed = self.write_buffer_bytes.saturating_mul(LENT_BUFFERS_MAX);
+        spare.min(logged).min(borrowed)
+    }
+}
+
+impl Engine {
+    /// Bytes that memtables may take now.
+    pub(crate) fn write_buffer_bytes(&self) -> u64 {
+        self.options.write_buffer_bytes + self.lent.allowed.load(Ordering::Acquire)
+    }
+
+    /// Bytes that memtables may have beyond the options and the block cache has less.
+    pub(crate) fn lent_bytes(&self) -> u64 {
+        self.lent.given.load(Ordering::Acquire)
+    }
+
+    /// The shape that the options ask for, with the write buffer in force.
+    pub(crate) fn shape(&self) -> ShapeOptions {
+        ShapeOptions {
+            flush_bytes: self.write_buffer_bytes() / 4,
+            ..self.options.shape()
+        }
+    }
+
+    /// Sees to it that the block cache lends what it should.
+    pub(crate) fn lend_memory(&self) {
+        let lendable = self.options.lendable_bytes();
+        if lendable == 0 || self.options.read_only {
+            return;
+        }
+        let Some(mut lending) = self.lent.lending.try_lock() else {
+            return;
+        };
+        let cache = &self.home.context.cache;
+        let used = {
+            let cache = cache.stats();
+            MemoryUse {
+                writes: self.counters.writes.get(),
+                block_reads: cache.hits + cache.misses,
+            }
+        };
+        let share = lending.share(used, self.environment.clock.now_micros());
+        let wanted = (lendable as f64 * share) as u64;
+        let allowed = self.lent.allowed.load(Ordering::Acquire);
+        let given = self.lent.given.load(Ordering::Acquire);
+        if wanted >= allowed {
+            let given = match wanted > given {
+                true => cache.lend(wanted),
+                false => given,
+            };
+            self.lent.given.store(given, Ordering::Release);
+            let order = Ordering::Release;
+            self.lent.allowed.store(wanted.min(given), order);
+        } else {
+            let least = allowed.saturating_sub(lendable / SHRINK_SHARE);
+            let order = Ordering::Release;
+            self.lent.allowed.store(wanted.max(least), order);
+        }
+        self.take_back();
+        drop(lending);
+        if wanted < allowed {
+            self.update_brake();
+        }
+    }
+
+    /// Gives the cache back what memtables neither have nor may have. Requires: the
+    /// caller's turn.
+    fn take_back(&self) {
+        let allowed = self.lent.allowed.load(Ordering::Acquire);
+        let given = self.lent.given.load(Ordering::Acquire);
+        if allowed >= given {
+            return;
+        }
+        // As `update_brake` does: what may be added unseen counts as there.
+        let held = self.memtable_resident_bytes() + self.arenas.idle_bytes() as u64;
+        let held = held + 2 * self.options.memory_step_bytes();
+        let needed = held.saturating_sub(self.options.write_buffer_bytes);
+        let keep = allowed.max(needed.min(given));
+        if keep < given {
+            // Before the cache takes it.
+            self.lent.given.store(keep, Ordering::Release);
+            self.home.context.cache.lend(keep);
+        }
+    }
+}
