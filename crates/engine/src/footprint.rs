@@ -280,7 +280,8 @@ mod tests {
 
     #[test]
     fn the_promise_is_the_sum_of_the_options_and_of_the_jobs() {
-        let options = Options::at("/x").block_cache_bytes(1 << 30);
+        let growing = Options::at("/x").block_cache_bytes(1 << 30);
+        let options = growing.clone().write_buffer_grows(false);
         let max = options.memory_max(1);
         assert_eq!(max.memtables, 64 << 20);
         assert_eq!(max.block_cache, 1 << 30);
@@ -293,5 +294,16 @@ mod tests {
         let large = options.clone().write_buffer_bytes(1 << 30).memory_max(1);
         let filter = large.jobs - max.jobs;
         assert_eq!(filter, (32 << 20) - options.merge_read_bytes());
+        // What memtables borrow is the cache's, but a flush of it is larger.
+        assert_eq!(growing.lendable_bytes(), 192 << 20);
+        let grown = growing.memory_max(1);
+        assert_eq!(
+            grown.jobs - max.jobs,
+            (8 << 20) - options.merge_read_bytes().min(8 << 20)
+        );
+        assert_eq!(
+            grown.memtables + grown.block_cache,
+            max.memtables + max.block_cache
+        );
     }
 }

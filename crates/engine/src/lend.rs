@@ -107,6 +107,23 @@ impl Engine {
         }
     }
 
+    /// Lends what a recovery found in the log beyond what memtables have of their own: they
+    /// had it before. The cache is empty, so that it can.
+    pub(crate) fn lend_to_replayed(&self) {
+        let needed = self.borrowed_bytes().min(self.options.lendable_bytes());
+        let given = self.home.context.cache.lend(needed);
+        self.lent.given.store(given, Ordering::Release);
+        self.lent.allowed.store(given, Ordering::Release);
+    }
+
+    /// Bytes that memtables hold beyond what the options give them. As `update_brake` does it,
+    /// what may be added unseen counts as there.
+    fn borrowed_bytes(&self) -> u64 {
+        let held = self.memtable_resident_bytes() + self.arenas.idle_bytes() as u64;
+        let held = held + 2 * self.options.memory_step_bytes();
+        held.saturating_sub(self.options.write_buffer_bytes)
+    }
+
     /// Gives the cache back what memtables neither have nor may have. Requires: the
     /// caller's turn.
     fn take_back(&self) {
@@ -115,11 +132,7 @@ impl Engine {
         if allowed >= given {
             return;
         }
-        // As `update_brake` does: what may be added unseen counts as there.
-        let held = self.memtable_resident_bytes() + self.arenas.idle_bytes() as u64;
-        let held = held + 2 * self.options.memory_step_bytes();
-        let needed = held.saturating_sub(self.options.write_buffer_bytes);
-        let keep = allowed.max(needed.min(given));
+        let keep = allowed.max(self.borrowed_bytes().min(given));
         if keep < given {
             // Before the cache takes it.
             self.lent.given.store(keep, Ordering::Release);

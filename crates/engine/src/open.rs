@@ -130,6 +130,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     engine.build_spaces()?;
     engine.load_heat();
     let replayed = engine.replay_log()?;
+    engine.lend_to_replayed();
     if !engine.options.read_only {
         engine.begin_generation(found)?;
         let (environment, directory) = (&engine.environment, engine.options.event_directory());

@@ -267,6 +267,43 @@ fn memory_stays_within_the_promise_with_the_smallest_blocks() {
     );
 }
 
+/// Bytes beyond what the options give memtables that the block cache lends them now.
+fn lent(db: &Db) -> u64 {
+    db.stats().memory.max.memtables - (4 << 20)
+}
+
+#[test]
+fn memory_stays_within_the_promise_while_the_block_cache_lends_and_takes_back() {
+    let _turn = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let options = small(Options::at(directory.path()));
+    let mut watch = Watch::new();
+    let db = Db::open(options.background_threads(2).block_cache_bytes(16 << 20)).unwrap();
+    let most = db.stats().memory.max.total();
+    let mut load = entries(20_000, 16, 100);
+    // The cache is full first.
+    load.put_all(&db, &mut watch, "load");
+    db.flush().unwrap();
+    let read = |watch: &mut Watch| {
+        for number in 0..20_000 {
+            drop(db.get(&entries(0, 16, 0).key(number)).unwrap());
+            if number % 500 == 0 {
+                watch.look(&db, 0, "read");
+            }
+        }
+    };
+    read(&mut watch);
+    while lent(&db) < 12 << 20 {
+        load.put_all(&db, &mut watch, "write only");
+        assert_eq!(db.stats().memory.max.total(), most);
+    }
+    load.put_all(&db, &mut watch, "write with what was lent");
+    while lent(&db) > 0 {
+        read(&mut watch);
+        assert_eq!(db.stats().memory.max.total(), most);
+    }
+}
+
 #[test]
 fn memory_stays_within_the_promise_with_tiny_and_with_large_entries() {
     let _turn = alone();

@@ -201,6 +201,8 @@ pub struct BlockCache {
     capacity_bytes: u64,
     /// Of these, bytes that are lent; see [`BlockCache::lend`].
     lent_bytes: AtomicU64,
+    /// Blocks that were inside when nothing was lent last.
+    blocks_before: AtomicU64,
     counters: Counters<2>,
     /// The most blocks that were inside when some were forgotten: the books keep
     /// the places of all of them.
@@ -245,6 +247,7 @@ impl BlockCache {
             block_bytes_max: content_bytes / shards as u64 / 2,
             capacity_bytes,
             lent_bytes: AtomicU64::new(0),
+            blocks_before: AtomicU64::new(0),
             counters: Counters::default(),
             blocks_most: AtomicU64::new(0),
         }
@@ -410,10 +413,14 @@ impl BlockCache {
         if bytes == before {
             return bytes;
         }
-        // The books keep the places of blocks that go.
-        let places = blocks.len() as u64;
-        self.blocks_most.fetch_max(places, Ordering::Relaxed);
-        let places_bytes = bytes / BLOCK_BYTES_GUESS * OVERHEAD_BYTES as u64;
+        // The books keep the places of blocks that go: so many of those that were there.
+        if before == 0 {
+            let places = blocks.len() as u64;
+            self.blocks_before.store(places, Ordering::Relaxed);
+        }
+        let places = self.blocks_before.load(Ordering::Relaxed) as f64;
+        let gone = bytes as f64 / self.capacity_bytes as f64;
+        let places_bytes = (places * gone) as u64 * OVERHEAD_BYTES as u64;
         let content_bytes = content_of(self.capacity_bytes).saturating_sub(bytes + places_bytes);
         self.budget.allow(content_bytes);
         blocks.set_capacity(weight_of(content_bytes));

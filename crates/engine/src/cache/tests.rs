@@ -105,6 +105,56 @@ fn blocks_that_readers_hold_stay_as_they_are_and_within_the_bound() {
 }
 
 #[test]
+fn what_is_lent_is_not_there_until_it_is_given_back() {
+    for (capacity_bytes, bytes) in [(1 << 20, 700), (8 << 20, 4000), (140 << 20, 16_000)] {
+        let cache = BlockCache::new(capacity_bytes);
+        let mut next = 0;
+        let mut fill = || {
+            for _ in 0..capacity_bytes / bytes * 2 {
+                put_and_use(&cache, next, bytes as usize);
+                next += 1;
+                let stats = cache.stats();
+                assert!(stats.resident_bytes <= stats.capacity_bytes, "{stats:?}");
+            }
+            cache.stats().resident_bytes
+        };
+        let full = fill();
+        for part in [3, 6, 1, 0, 7] {
+            let asked = capacity_bytes / 8 * part;
+            let mut lent = cache.lend(asked);
+            for _ in 0..64 {
+                lent = cache.lend(asked);
+            }
+            // Never more than three quarters.
+            assert_eq!(lent, asked.min(capacity_bytes / 4 * 3));
+            let stats = cache.stats();
+            assert_eq!(stats.capacity_bytes, capacity_bytes - lent);
+            assert!(stats.resident_bytes <= stats.capacity_bytes, "{stats:?}");
+            let used = fill();
+            assert!(used >= (full - lent) / 3, "{used} of {full} less {lent}");
+        }
+    }
+    assert_eq!(BlockCache::new(0).lend(1 << 20), 0);
+}
+
+#[test]
+fn what_readers_hold_is_not_lent() {
+    let capacity_bytes = 4 << 20;
+    let cache = BlockCache::new(capacity_bytes);
+    let held: Vec<Arc<Block>> = (0..4000).map(|n| put(&cache, n, 4000)).collect();
+    let most = capacity_bytes / 4 * 3;
+    let lent = cache.lend(most);
+    assert!(lent < most, "{lent}");
+    assert!(cache.stats().resident_bytes <= capacity_bytes - lent);
+    for (number, block) in held.iter().enumerate() {
+        assert!(is_of(block, number as u32));
+    }
+    drop(held);
+    assert_eq!(cache.lend(most), most);
+    assert!(cache.stats().resident_bytes <= capacity_bytes - most);
+}
+
+#[test]
 fn a_block_too_large_for_the_cache_is_given_back_and_not_kept() {
     let cache = BlockCache::new(4 << 20);
     let small = put(&cache, 1, 4000);
