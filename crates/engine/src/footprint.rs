@@ -17,7 +17,8 @@
 
 use serde::Serialize;
 
-use crate::options::Options;
+use crate::options::{Options, Tier};
+use crate::store::SCRATCH_BYTES_MAX;
 use crate::table::{
     MERGE_READ_BYTES, MERGE_READ_SLOW_BYTES, READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MAX,
     STREAM_BYTES_MAX,
@@ -46,7 +47,7 @@ pub struct MemoryBytes {
     /// The lookup index.
     pub lookup_index: u64,
     /// Everything else: what is known of heat, the version, counters, the events of
-    /// the last jobs. As a use only the first of these, the rest is not measured.
+    /// the last jobs, what large reads land in. As a use only the first of these, the rest is not measured.
     pub other: u64,
 }
 
@@ -135,7 +136,8 @@ impl Options {
     ///   that is more than what a merge reads ahead, a thirty-second of
     ///   what memtables may have at most, for the filter of a flush.
     /// - lookup index: a sixteenth of `write_buffer_bytes`, unless it is off.
-    /// - everything else: 4 MiB.
+    /// - everything else: 4 MiB, and 8 MiB of huge pages that large reads land in, where a
+    ///   tier has `direct_io`.
     ///
     /// Larger keys and values add what a handful of them take. See the module
     /// for what is left out: memory that the caller holds on to.
@@ -162,7 +164,7 @@ impl Options {
             jobs: ALLOCATOR_COPIES * self.jobs_max() * self.job_bytes_max()
                 + self.flush_filter_bytes(),
             lookup_index: self.lookup_bytes(),
-            other: OTHER_BYTES,
+            other: OTHER_BYTES + self.scratch_bytes(),
         }
     }
 
@@ -182,6 +184,14 @@ impl Options {
             _ => STREAM_BUFFERS * STREAM_BYTES_MAX as u64,
         };
         self.runs_max() * (ahead + 2 * self.block_bytes_max())
+    }
+
+    /// What large reads past the page cache land in, for all stores of the process.
+    fn scratch_bytes(&self) -> u64 {
+        match self.tiers.iter().any(Tier::is_direct) {
+            true => SCRATCH_BYTES_MAX,
+            false => 0,
+        }
     }
 
     /// Bytes by which memtables may grow before the memory is looked at again.
@@ -270,7 +280,7 @@ mod tests {
         let mut runs = vec![run(false, 1 << 20); 64];
         runs.push(run(true, 200 << 20));
         let last = |runs: &[MergeRun]| ReadMode::merge_of(runs).last().unwrap().read_ahead_bytes;
-        assert_eq!(last(&runs), 1 << 20);
+        assert_eq!(last(&runs), (1280 << 10) - (8 << 10));
         // And nearly so beside small runs that lie on its tier as well.
         runs.truncate(10);
         runs.iter_mut().for_each(|run| run.is_slow = true);

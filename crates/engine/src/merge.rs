@@ -32,6 +32,8 @@ pub(crate) struct RunCursor {
     /// The table that `cursor` is of.
     index: usize,
     cursor: Option<TableCursor>,
+    /// In a merge, a cursor of the next table, which has asked for its first blocks.
+    next: Option<TableCursor>,
 }
 
 impl RunCursor {
@@ -41,12 +43,17 @@ impl RunCursor {
             mode,
             index: 0,
             cursor: None,
+            next: None,
         }
     }
 
     fn enter(&mut self, index: usize) -> Result<&mut TableCursor> {
         if self.index != index || self.cursor.is_none() {
-            self.cursor = Some(self.run.tables[index].table()?.cursor(self.mode));
+            let next = self.next.take().filter(|_| index == self.index + 1);
+            self.cursor = match next {
+                Some(cursor) => Some(cursor),
+                None => Some(self.run.tables[index].table()?.cursor(self.mode)),
+            };
             self.index = index;
         }
         // Cannot fail: set right above.
@@ -88,7 +95,7 @@ impl RunCursor {
         }
     }
 
-    fn valid(&self) -> bool {
+    pub(crate) fn valid(&self) -> bool {
         self.cursor.as_ref().is_some_and(TableCursor::valid)
     }
 
@@ -129,7 +136,7 @@ impl RunCursor {
         self.skip_empty_backward()
     }
 
-    fn seek_first(&mut self) -> Result<()> {
+    pub(crate) fn seek_first(&mut self) -> Result<()> {
         if self.run.tables.is_empty() {
             return Ok(());
         }
@@ -146,14 +153,39 @@ impl RunCursor {
     }
 
     #[inline]
-    fn next(&mut self) -> Result<()> {
+    pub(crate) fn next(&mut self) -> Result<()> {
         if let Some(cursor) = &mut self.cursor {
             cursor.next()?;
             if cursor.valid() {
+                if cursor.takes_leave() {
+                    self.announce_next();
+                }
                 return Ok(());
             }
         }
         self.skip_empty_forward()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn key(&self) -> &[u8] {
+        self.cursor.as_ref().map_or(&[], TableCursor::key)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_asked_for_next(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Asks for the first blocks of the next table while the last ones of this one are on their
+    /// way, as a merge will need them. What fails here fails there again, and is reported there.
+    #[cold]
+    fn announce_next(&mut self) {
+        let next = self.run.tables.get(self.index + 1);
+        if let Some(Ok(table)) = next.map(|next| next.table()) {
+            let mut cursor = table.cursor(self.mode);
+            cursor.announce_end(false);
+            self.next = Some(cursor);
+        }
     }
 
     #[inline]

@@ -33,6 +33,10 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
         "crates/engine/src/store/mapped.rs",
         "memory map, SIGBUS handler",
     ),
+    (
+        "crates/engine/src/store/scratch.rs",
+        "huge pages for large reads",
+    ),
     ("crates/sim/tests/corruption.rs", "an allocator that counts"),
     ("crates/engine/tests/memory.rs", "an allocator that counts"),
     ("crates/bench/src/engine/leveldb.rs", "calls into LevelDB"),

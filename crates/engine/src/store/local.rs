@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::object::{ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
+use super::scratch::Scratch;
 use super::{
     Advice, Environment, File, FileSystem, IoBudget, OpenHow, TIER_FILE_NAME, read_exact_at,
     write_all_at,
@@ -28,7 +29,10 @@ pub(crate) const WRITE_BUFFER_BYTES: usize = 512 << 10;
 
 /// Largest read past the cache in one call, and so the most that a reading
 /// thread keeps as scratch.
-const DIRECT_READ_BYTES_MAX: usize = 1 << 20;
+const DIRECT_READ_BYTES_MAX: usize = 1280 << 10;
+
+/// Reads past the cache that are larger land in huge pages, where there is one.
+const SMALL_READ_BYTES_MAX: usize = 256 << 10;
 
 /// A store in one directory.
 #[derive(Debug)]
@@ -471,7 +475,7 @@ impl LocalReader {
 }
 
 thread_local! {
-    /// Where direct reads land; grows to the largest read of the thread.
+    /// Where small direct reads land; grows to the largest of the thread.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -483,24 +487,45 @@ fn read_direct(
     buffer: &mut [u8],
     offset: u64,
 ) -> io::Result<usize> {
-    SCRATCH.with_borrow_mut(|scratch| {
-        let mut done = 0;
-        while done < buffer.len() {
-            let position = offset + done as u64;
-            let skip = (position % alignment as u64) as usize;
-            let wanted = (buffer.len() - done).min(DIRECT_READ_BYTES_MAX);
-            let length = (skip + wanted).next_multiple_of(alignment);
-            let aligned = aligned(scratch, alignment, length);
-            let read = read_exact_at(file, aligned, position - skip as u64)?;
-            let got = read.saturating_sub(skip).min(wanted);
-            buffer[done..done + got].copy_from_slice(&aligned[skip..skip + got]);
-            done += got;
-            if got < wanted {
-                break;
-            }
+    if buffer.len() > SMALL_READ_BYTES_MAX {
+        let large = Scratch::with(|scratch| {
+            let most = DIRECT_READ_BYTES_MAX.min(scratch.len());
+            read_pieces(file, alignment, buffer, offset, &mut scratch[..most])
+        });
+        if let Some(read) = large {
+            return read;
         }
-        Ok(done)
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        let around = (buffer.len() + alignment).next_multiple_of(alignment);
+        let aligned = aligned(scratch, alignment, around.min(DIRECT_READ_BYTES_MAX));
+        read_pieces(file, alignment, buffer, offset, aligned)
     })
+}
+
+/// The same by way of `scratch`, a piece of whole pages at a time.
+fn read_pieces(
+    file: &dyn File,
+    alignment: usize,
+    buffer: &mut [u8],
+    offset: u64,
+    scratch: &mut [u8],
+) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let position = offset + done as u64;
+        let skip = (position % alignment as u64) as usize;
+        let wanted = (buffer.len() - done).min(scratch.len() - skip);
+        let length = (skip + wanted).next_multiple_of(alignment);
+        let read = read_exact_at(file, &mut scratch[..length], position - skip as u64)?;
+        let got = read.saturating_sub(skip).min(wanted);
+        buffer[done..done + got].copy_from_slice(&scratch[skip..skip + got]);
+        done += got;
+        if got < wanted {
+            break;
+        }
+    }
+    Ok(done)
 }
 
 /// `length` bytes of `scratch` that begin at a multiple of `alignment`.

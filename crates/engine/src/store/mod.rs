@@ -35,6 +35,7 @@ mod mapped;
 mod object;
 mod readers;
 mod real;
+mod scratch;
 
 pub use budget::IoBudget;
 pub use environment::{Clock, Dice, Environment};
@@ -50,6 +51,7 @@ pub use object::{ObjectKind, ObjectName, ObjectReader, ObjectWriter, Store, Stor
 pub(crate) use object::{is_given_id, parse_id};
 pub use readers::{IN_FLIGHT_BYTES_MAX, PendingRead, Readers, WAITING_MAX};
 pub use real::RealFileSystem;
+pub(crate) use scratch::SCRATCH_BYTES_MAX;
 
 use std::path::Path;
 

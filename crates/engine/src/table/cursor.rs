@@ -29,8 +29,10 @@ pub(crate) const READ_AHEAD_BYTES_FIRST: usize = 32 << 10;
 /// Bytes of the largest read of a scan.
 pub(crate) const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes of the largest read of a merge.
-const READ_AHEAD_BYTES_MERGE: usize = 1 << 20;
+/// Bytes of the largest read of a merge: with what a read past the page cache has beyond them, to
+/// begin and end on whole pages, the 1.25 MiB that the kernel makes one request of, where it
+/// does not do so of less.
+const READ_AHEAD_BYTES_MERGE: usize = (1280 << 10) - (8 << 10);
 
 /// Bytes that all sources of one merge may have read ahead together, unless there are so
 /// many that the least of each is more.
@@ -142,6 +144,8 @@ pub struct TableCursor {
     ahead: Option<Ahead>,
     /// A buffer for the next one.
     spare: Vec<u8>,
+    /// Whether a merge has asked for the last span, and the next table has not been told.
+    ends_soon: bool,
 }
 
 /// Bytes of the first read of several blocks.
@@ -176,6 +180,7 @@ impl Table {
             streams,
             ahead: None,
             spare: Vec::new(),
+            ends_soon: false,
         }
     }
 }
@@ -487,7 +492,7 @@ impl TableCursor {
     /// comes after them is asked for first, if `streams`.
     fn read_chunk(&mut self, index: usize, way: Way, streams: bool) -> Result<()> {
         let table = Arc::clone(&self.table);
-        let span = Span::of(table.index(), index, way, self.ahead_bytes);
+        let span = self.span_of(index, way);
         self.grow();
         self.ahead = None;
         if streams {
@@ -518,11 +523,36 @@ impl TableCursor {
         let blocks = self.table.index();
         let next = span.next(blocks, way);
         let reads_cached = self.mode.read_ahead_bytes > 0;
+        self.ends_soon = reads_cached && next.is_none() && way == Way::Forward;
         let Some(next) = next.filter(|&next| reads_cached || !self.table.is_cached(next)) else {
             return;
         };
-        let span = Span::of(blocks, next, way, self.ahead_bytes);
+        let span = self.span_of(next, way);
         self.ahead = Ahead::request(&self.table, span, std::mem::take(&mut self.spare));
+    }
+
+    /// Block `index` and those beside it in the direction of `way` that are read with it. A merge
+    /// reads what is left of a table in equal pieces: else the last one may be small, and costs
+    /// a seek as any other.
+    fn span_of(&self, index: usize, way: Way) -> Span {
+        let blocks = self.table.index();
+        let most = self.ahead_bytes;
+        if self.mode.read_ahead_bytes == 0 || way == Way::Backward {
+            return Span::of(blocks, index, way, most);
+        }
+        let (from, last) = (blocks.place(index), blocks.place(blocks.len() - 1));
+        let end = last.offset + u64::from(last.stored_bytes);
+        let left = end.saturating_sub(from.offset) as usize;
+        let pieces = left.div_ceil(most).max(1);
+        // No block is cut in two, so that each piece may have up to one more.
+        let even = left.div_ceil(pieces) + from.stored_bytes as usize;
+        Span::of(blocks, index, way, even.min(most))
+    }
+
+    /// Whether the last span has just been asked for; true once.
+    #[inline]
+    pub(crate) fn takes_leave(&mut self) -> bool {
+        std::mem::take(&mut self.ends_soon)
     }
 
     /// The next read of several blocks is larger.
@@ -572,7 +602,10 @@ impl TableCursor {
             return;
         }
         // A scan may want no more than this one block.
-        let span = Span::of(self.table.index(), index, way, self.mode.read_ahead_bytes);
+        let span = match self.mode.read_ahead_bytes {
+            0 => Span::of(self.table.index(), index, way, 0),
+            _ => self.span_of(index, way),
+        };
         self.ahead = Ahead::request(&self.table, span, std::mem::take(&mut self.spare));
     }
 

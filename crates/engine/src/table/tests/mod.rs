@@ -338,6 +338,55 @@ fn blocks_may_lie_in_any_order_in_any_extent() {
     }
 }
 
+/// Notes the bytes of each read.
+#[derive(Debug, Default)]
+struct Noting(Memory, Mutex<Vec<usize>>);
+
+impl ObjectReader for Noting {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.1.lock().unwrap().push(buffer.len());
+        self.0.read_at(offset, buffer)
+    }
+    fn size_bytes(&self) -> u64 {
+        ObjectReader::size_bytes(&self.0)
+    }
+    fn advise(&self, _: u64, _: u64, _: Advice) {}
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+#[test]
+fn a_merge_reads_a_table_in_as_few_pieces_as_may_be_and_all_of_one_size() {
+    let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 100]);
+    let entries: Vec<Entry> = (0..4000).map(entry).collect();
+    let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
+    for read_ahead_bytes in [40_000, 100_000, 150_000, 1 << 20] {
+        let noting = Arc::new(Noting(stored.data[0].clone(), Mutex::default()));
+        let data = vec![Arc::clone(&noting) as Arc<dyn ObjectReader>];
+        let context = Arc::new(TableContext::new(Arc::new(BlockCache::new(0))));
+        let meta = Arc::new(stored.meta.clone());
+        let table = Arc::new(Table::open(&stored.record, meta, data, context).unwrap());
+        let mut cursor = table.cursor(ReadMode {
+            read_ahead_bytes,
+            ..ReadMode::MERGE
+        });
+        cursor.seek_first().unwrap();
+        while cursor.valid() {
+            cursor.next().unwrap();
+        }
+        let reads = noting.1.lock().unwrap();
+        let all: usize = reads.iter().sum();
+        assert_eq!(all as u64, stored.record.data_bytes());
+        // With blocks of 4 KiB a piece may miss its size by one.
+        let fewest = all.div_ceil(read_ahead_bytes - 5000);
+        assert!(reads.len() <= fewest, "{reads:?}");
+        let (least, most) = (reads.iter().min(), reads.iter().max());
+        let (least, most) = (*least.unwrap(), *most.unwrap());
+        assert!(most <= read_ahead_bytes && least * 2 > most, "{reads:?}");
+    }
+}
+
 #[test]
 fn a_block_copied_raw_reads_like_one_written_anew() {
     let mut dice = Dice(5);

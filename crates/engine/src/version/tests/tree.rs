@@ -14,6 +14,7 @@ use thermocline_model::view::TableHeat;
 
 use crate::cache::BlockCache;
 use crate::memory::{Filter, FilterBuilder};
+use crate::merge::RunCursor;
 use crate::store::{Environment, LocalStore, LocalStoreOptions, ObjectKind, ObjectName};
 use crate::table::{ReadMode, Table, TableContext, TableWriter, TableWriterOptions, key_hash};
 use crate::version::tree::{Graveyard, Object, OpenTable, RunTables, TableHome, Tree};
@@ -24,7 +25,20 @@ fn home(directory: &Path, readers: usize) -> Arc<TableHome> {
 }
 
 fn home_with(directory: &Path, readers: usize, cache_bytes: u64) -> Arc<TableHome> {
-    let options = LocalStoreOptions::default();
+    home_of(
+        directory,
+        readers,
+        cache_bytes,
+        LocalStoreOptions::default(),
+    )
+}
+
+fn home_of(
+    directory: &Path,
+    readers: usize,
+    cache_bytes: u64,
+    options: LocalStoreOptions,
+) -> Arc<TableHome> {
     let store = LocalStore::open(&Environment::real(), directory, options).unwrap();
     let cache = Arc::new(BlockCache::new(cache_bytes));
     let context = TableContext::new(cache).with_readers(readers);
@@ -273,6 +287,43 @@ fn blocks_are_announced_where_there_are_threads_that_read_ahead() {
     assert!(!run(&home(directory.path(), 0), RUN).may_announce());
     assert!(!RunTables::default().may_announce());
     with.context.close_readers();
+}
+
+#[test]
+fn a_merge_asks_for_the_next_table_while_the_last_blocks_of_one_are_on_their_way() {
+    // Not in memory: where the cache is the device there is no way past it.
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let home = home_of(directory.path(), 2, 0, LocalStoreOptions { direct: true });
+    let tables = (0..3u64).map(|id| {
+        let keys: Vec<_> = (0..3000).map(|n| format!("{id}{n:06}")).collect();
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        Arc::new(open(&home, &write(&home, id + 1, &keys, false), None))
+    });
+    let run = Arc::new(RunTables::new(tables.collect()));
+    for read_ahead_bytes in [0, 1 << 12, 1 << 14, 1 << 20] {
+        let mode = ReadMode {
+            read_ahead_bytes,
+            ..ReadMode::MERGE
+        };
+        let mut cursor = RunCursor::new(Arc::clone(&run), mode);
+        let mut merged = 0;
+        let mut asked = 0;
+        cursor.seek_first().unwrap();
+        while cursor.valid() {
+            let (table, row) = (merged / 3000, merged % 3000);
+            assert_eq!(cursor.key(), format!("{table}{row:06}").as_bytes());
+            if cursor.has_asked_for_next() {
+                asked |= 1 << table;
+            }
+            merged += 1;
+            cursor.next().unwrap();
+        }
+        assert_eq!(merged, 9000);
+        // For the second and the third, as a scan never does.
+        let is_merge = read_ahead_bytes > 0;
+        assert_eq!(asked, if is_merge { 0b11 } else { 0 }, "{read_ahead_bytes}");
+    }
+    home.context.close_readers();
 }
 
 #[test]

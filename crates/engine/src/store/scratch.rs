@@ -1,0 +1,138 @@
+//! Memory that large reads past the page cache land in.
+//!
+//! The kernel makes requests of a read, each of so many pieces of memory at most (128 is
+//! usual) that lie in one piece physically. In pages of 4 KiB, a read of 1 MiB is two requests or
+//! three, and a volume that is rented by requests a second counts each. In a huge page
+//! it is one. So such reads land in a few huge pages that the process keeps, for all stores.
+
+use std::ptr::NonNull;
+
+use parking_lot::Mutex;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Bytes of one: a huge page.
+pub(super) const BYTES: usize = 2 << 20;
+
+/// How many there are at most; who finds none does without.
+const COUNT_MAX: usize = 4;
+
+/// Bytes of all of them.
+pub(crate) const SCRATCH_BYTES_MAX: u64 = (COUNT_MAX * BYTES) as u64;
+
+/// Memory for one read at a time, at an address that is a multiple of [`BYTES`].
+pub(super) struct Scratch {
+    mapping: NonNull<u8>,
+    base: NonNull<u8>,
+}
+
+// SAFETY: it owns its mapping, which belongs to no thread.
+unsafe impl Send for Scratch {}
+
+/// Those that nobody uses, and how many there are.
+struct Pool {
+    free: Vec<Scratch>,
+    made: usize,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool {
+    free: Vec::new(),
+    made: 0,
+});
+
+impl Scratch {
+    /// Does `work` with one; `None` where all are in use, or the system has no memory.
+    pub(super) fn with<T>(work: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
+        let mut lent = Lent(Some(Scratch::take()?));
+        lent.0.as_mut().map(|scratch| work(scratch.bytes()))
+    }
+
+    fn take() -> Option<Scratch> {
+        let mut pool = POOL.lock();
+        if let Some(scratch) = pool.free.pop() {
+            return Some(scratch);
+        }
+        if pool.made == COUNT_MAX {
+            return None;
+        }
+        let made = Scratch::map()?;
+        pool.made += 1;
+        Some(made)
+    }
+
+    fn map() -> Option<Scratch> {
+        // SAFETY: a new anonymous mapping at an address of the system's choice touches no
+        // memory that anything else owns.
+        let mapped = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                2 * BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        let mapping = NonNull::new(mapped.ok()?.cast::<u8>())?;
+        let skip = mapping.as_ptr().align_offset(BYTES);
+        // SAFETY: the mapping is twice as long as what is used of it, and `skip` is less
+        // than once that. The advice is a hint: a system without huge pages refuses it, and
+        // nothing is lost.
+        let base = unsafe {
+            let base = mapping.add(skip);
+            let _ = madvise(base.as_ptr().cast(), BYTES, Advice::LinuxHugepage);
+            base
+        };
+        Some(Scratch { mapping, base })
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: `BYTES` bytes from `base` on lie inside the mapping, which is this one's own
+        // and begins as zeros.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), BYTES) }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // SAFETY: the range is exactly what was mapped, and its owner is going. Failing would
+        // leak address space, which a drop cannot report.
+        let _ = unsafe { munmap(self.mapping.as_ptr().cast(), 2 * BYTES) };
+    }
+}
+
+/// One in use; goes back to the others, also when the work panics.
+struct Lent(Option<Scratch>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        POOL.lock().free.extend(self.0.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_only_so_many_and_each_comes_back() {
+        fn nested(depth: usize) -> usize {
+            let deeper = Scratch::with(|bytes| {
+                assert_eq!(bytes.len(), BYTES);
+                assert_eq!(bytes.as_ptr().addr() % BYTES, 0);
+                bytes.fill(depth as u8);
+                let deepest = nested(depth + 1);
+                assert!(bytes.iter().all(|b| *b == depth as u8));
+                deepest
+            });
+            deeper.unwrap_or(depth)
+        }
+        // Other tests may have some for a moment.
+        for _ in 0..3 {
+            assert!(nested(0) <= COUNT_MAX);
+        }
+        let panics = || Scratch::with(|_| panic!("within"));
+        for _ in 0..2 * COUNT_MAX {
+            assert!(std::panic::catch_unwind(panics).is_err() || nested(0) == 0);
+        }
+        let pool = POOL.lock();
+        assert!(pool.made <= COUNT_MAX && pool.free.len() <= pool.made);
+    }
+}
