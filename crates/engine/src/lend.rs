@@ -72,9 +72,7 @@ impl Engine {
         if lendable == 0 || self.options.read_only {
             return;
         }
-        let Some(mut lending) = self.lent.lending.try_lock() else {
-            return;
-        };
+        let mut lending = self.lent.lending.lock();
         let cache = &self.home.context.cache;
         let used = {
             let cache = cache.stats();
@@ -86,20 +84,15 @@ impl Engine {
         let share = lending.share(used, self.environment.clock.now_micros());
         let wanted = (lendable as f64 * share) as u64;
         let allowed = self.lent.allowed.load(Ordering::Acquire);
-        let given = self.lent.given.load(Ordering::Acquire);
-        if wanted >= allowed {
-            let given = match wanted > given {
-                true => cache.lend(wanted),
-                false => given,
-            };
+        if wanted > self.lent_bytes() {
+            let given = cache.lend(wanted);
             self.lent.given.store(given, Ordering::Release);
-            let order = Ordering::Release;
-            self.lent.allowed.store(wanted.min(given), order);
-        } else {
-            let least = allowed.saturating_sub(lendable / SHRINK_SHARE);
-            let order = Ordering::Release;
-            self.lent.allowed.store(wanted.max(least), order);
         }
+        let next = match wanted >= allowed {
+            true => wanted.min(self.lent_bytes()),
+            false => wanted.max(allowed.saturating_sub(lendable / SHRINK_SHARE)),
+        };
+        self.lent.allowed.store(next, Ordering::Release);
         self.take_back();
         drop(lending);
         if wanted < allowed {
@@ -128,7 +121,7 @@ impl Engine {
     /// caller's turn.
     fn take_back(&self) {
         let allowed = self.lent.allowed.load(Ordering::Acquire);
-        let given = self.lent.given.load(Ordering::Acquire);
+        let given = self.lent_bytes();
         if allowed >= given {
             return;
         }
