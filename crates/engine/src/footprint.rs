@@ -139,6 +139,9 @@ impl Options {
     /// - everything else: 4 MiB, and 8 MiB of huge pages that large reads land in, where a
     ///   tier has `direct_io`.
     ///
+    /// A recovery may find more in the log than memtables may have, where the options gave
+    /// them more before, or the block cache lent more: until it is flushed.
+    ///
     /// Larger keys and values add what a handful of them take. See the module
     /// for what is left out: memory that the caller holds on to.
     ///

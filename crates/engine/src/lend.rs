@@ -50,7 +50,12 @@ impl Options {
 impl Engine {
     /// Bytes that memtables may take now.
     pub(crate) fn write_buffer_bytes(&self) -> u64 {
-        self.options.write_buffer_bytes + self.lent.allowed.load(Ordering::Acquire)
+        self.options.write_buffer_bytes + self.borrowable_bytes()
+    }
+
+    /// Of these, bytes of the block cache.
+    pub(crate) fn borrowable_bytes(&self) -> u64 {
+        self.lent.allowed.load(Ordering::Acquire)
     }
 
     /// Bytes that memtables may have beyond the options and the block cache has less.
@@ -83,7 +88,7 @@ impl Engine {
         };
         let share = lending.share(used, self.environment.clock.now_micros());
         let wanted = (lendable as f64 * share) as u64;
-        let allowed = self.lent.allowed.load(Ordering::Acquire);
+        let allowed = self.borrowable_bytes();
         if wanted > self.lent_bytes() {
             let given = cache.lend(wanted);
             self.lent.given.store(given, Ordering::Release);
@@ -112,7 +117,10 @@ impl Engine {
     /// Bytes that memtables hold beyond what the options give them. As `update_brake` does it,
     /// what may be added unseen counts as there.
     fn borrowed_bytes(&self) -> u64 {
-        let held = self.memtable_resident_bytes() + self.arenas.idle_bytes() as u64;
+        // What a memtable takes of the idle memory meanwhile is in one of the two.
+        let idle = self.arenas.idle_bytes();
+        let resident = self.memtable_resident_bytes();
+        let held = resident + idle.max(self.arenas.idle_bytes()) as u64;
         let held = held + 2 * self.options.memory_step_bytes();
         held.saturating_sub(self.options.write_buffer_bytes)
     }
@@ -120,7 +128,7 @@ impl Engine {
     /// Gives the cache back what memtables neither have nor may have. Requires: the
     /// caller's turn.
     fn take_back(&self) {
-        let allowed = self.lent.allowed.load(Ordering::Acquire);
+        let allowed = self.borrowable_bytes();
         let given = self.lent_bytes();
         if allowed >= given {
             return;

@@ -118,7 +118,7 @@ impl RunCursor {
     fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
         let index = self.run.first_not_before(key);
         if index == self.run.tables.len() {
-            self.cursor = None;
+            (self.cursor, self.next) = (None, None);
             self.index = index.saturating_sub(1);
             return Ok(());
         }
@@ -128,7 +128,7 @@ impl RunCursor {
 
     fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
         let Some(index) = self.run.last_from(key) else {
-            self.cursor = None;
+            (self.cursor, self.next) = (None, None);
             self.index = 0;
             return Ok(());
         };
@@ -156,14 +156,22 @@ impl RunCursor {
     pub(crate) fn next(&mut self) -> Result<()> {
         if let Some(cursor) = &mut self.cursor {
             cursor.next()?;
-            if cursor.valid() {
+        }
+        self.arrive()
+    }
+
+    /// After a step forward: goes on to the next table, or asks for it, if it is time for that.
+    #[inline]
+    fn arrive(&mut self) -> Result<()> {
+        match &mut self.cursor {
+            Some(cursor) if cursor.valid() => {
                 if cursor.takes_leave() {
                     self.announce_next();
                 }
-                return Ok(());
+                Ok(())
             }
+            _ => self.skip_empty_forward(),
         }
-        self.skip_empty_forward()
     }
 
     #[cfg(test)]
@@ -363,11 +371,7 @@ impl Source {
                 if let Some(cursor) = &mut c.cursor {
                     cursor.skip_block()?;
                 }
-                if c.valid() {
-                    Ok(())
-                } else {
-                    c.skip_empty_forward()
-                }
+                c.arrive()
             }
         }
     }

@@ -148,6 +148,9 @@ pub struct ShapeOptions {
     pub level_ratio: u64,
     /// Bytes of sealed memtables at which they are flushed.
     pub flush_bytes: u64,
+    /// The same where memtables have no more memory than the options give them: what
+    /// levels are measured by, so that these do not change with what memory is lent.
+    pub usual_flush_bytes: u64,
     /// Log bytes at which the part that holds the oldest segment is flushed.
     pub log_bytes_max: u64,
     /// Memtables with fewer keys than this are folded into one instead of being

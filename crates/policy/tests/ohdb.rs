@@ -172,6 +172,7 @@ fn fill(parts: u64, preset: &mut Preset, bytes: u64) -> Cost {
     world.shape.table_bytes = 8 * M;
     world.shape.first_level_bytes = 10 * M;
     world.shape.flush_bytes = 16 * M;
+    world.shape.usual_flush_bytes = 16 * M;
     let mut dice = Dice(1);
     let mut merges = 0;
     let width = KEYS / parts;
@@ -230,6 +231,7 @@ fn merges_that_run_side_by_side_come_to_rest_within_bounds() {
         let mut world = empty(parts, &[LARGE]);
         // Small, so that levels are used.
         world.shape.flush_bytes = M;
+        world.shape.usual_flush_bytes = M;
         world.shape.first_level_bytes = 4 * M;
         let mut preset = ohdb();
         let mut running: Vec<Job> = Vec::new();

@@ -74,9 +74,6 @@ const HEAP_SHARE: u64 = 8;
 /// How often room is made for one block before it stays outside.
 const ROUNDS_MAX: usize = 4;
 
-/// How often, for each part of the slots, room is made for what is lent.
-const ROUNDS_LENT_MAX: usize = 512;
-
 /// A block, roughly, to guess how many there will be.
 const BLOCK_BYTES_GUESS: u64 = 4096;
 
@@ -201,8 +198,6 @@ pub struct BlockCache {
     capacity_bytes: u64,
     /// Of these, bytes that are lent; see [`BlockCache::lend`].
     lent_bytes: AtomicU64,
-    /// Blocks that were inside when nothing was lent last.
-    blocks_before: AtomicU64,
     counters: Counters<2>,
     /// The most blocks that were inside when some were forgotten: the books keep
     /// the places of all of them.
@@ -247,7 +242,6 @@ impl BlockCache {
             block_bytes_max: content_bytes / shards as u64 / 2,
             capacity_bytes,
             lent_bytes: AtomicU64::new(0),
-            blocks_before: AtomicU64::new(0),
             counters: Counters::default(),
             blocks_most: AtomicU64::new(0),
         }
@@ -408,35 +402,44 @@ impl BlockCache {
         let Some(blocks) = &self.blocks else {
             return 0;
         };
-        let before = self.lent_bytes.load(Ordering::Relaxed);
         let bytes = bytes.min(self.capacity_bytes / 4 * 3);
-        if bytes == before {
-            return bytes;
-        }
+        let before = self.lent_bytes.load(Ordering::Relaxed);
         // The books keep the places of blocks that go: so many of those that were there.
-        if before == 0 {
-            let places = blocks.len() as u64;
-            self.blocks_before.store(places, Ordering::Relaxed);
-        }
-        let places = self.blocks_before.load(Ordering::Relaxed) as f64;
+        let places = self.blocks_most.load(Ordering::Relaxed);
+        let places = places.max(blocks.len() as u64);
+        self.blocks_most.store(places, Ordering::Relaxed);
         let gone = bytes as f64 / self.capacity_bytes as f64;
-        let places_bytes = (places * gone) as u64 * OVERHEAD_BYTES as u64;
+        let places_bytes = (places as f64 * gone) as u64 * OVERHEAD_BYTES as u64;
         let content_bytes = content_of(self.capacity_bytes).saturating_sub(bytes + places_bytes);
         self.budget.allow(content_bytes);
-        blocks.set_capacity(weight_of(content_bytes));
-        // What the slots and the heap take beside what the books weigh.
-        let mut rounds = self.slots.len() * ROUNDS_LENT_MAX;
-        while self.budget.used_bytes() > content_bytes && rounds > 0 {
-            rounds -= 1;
-            let slots = &self.slots[rounds % self.slots.len()];
-            for key in slots.most_idle() {
-                drop(blocks.remove(&key));
-            }
+        if self.slots.is_empty() {
+            blocks.set_capacity(weight_of(content_bytes));
         }
-        let short = self.budget.used_bytes().saturating_sub(content_bytes);
+        // Where there are slots the books' own capacity stays as it is: made smaller and larger
+        // again and again, they would forget how to remember what was evicted.
+        let short = self.make_room(blocks, content_bytes);
         let lent = bytes.saturating_sub(short).max(before.min(bytes));
         self.lent_bytes.store(lent, Ordering::Relaxed);
         lent
+    }
+
+    /// Lets go of blocks until what slots and heap take is no more than `content_bytes`. Says
+    /// by how many bytes it is.
+    fn make_room(&self, blocks: &Blocks, content_bytes: u64) -> u64 {
+        let over = || self.budget.used_bytes().saturating_sub(content_bytes);
+        // A chunk that is given up is given back by the next look at its part.
+        let mut idle_looks = 0;
+        for slots in self.slots.iter().cycle() {
+            let before = over();
+            if before == 0 || idle_looks > 2 * self.slots.len() {
+                break;
+            }
+            for key in slots.most_idle() {
+                drop(blocks.remove(&key));
+            }
+            idle_looks = if over() < before { 0 } else { idle_looks + 1 };
+        }
+        over()
     }
 
     /// Lets go of every block.

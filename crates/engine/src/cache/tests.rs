@@ -138,6 +138,25 @@ fn what_is_lent_is_not_there_until_it_is_given_back() {
 }
 
 #[test]
+fn what_the_books_keep_for_blocks_that_go_is_not_lent() {
+    let capacity_bytes = 8 << 20;
+    let cache = BlockCache::new(capacity_bytes);
+    // Something is lent all the time, first of a cache without blocks.
+    assert_eq!(cache.lend(capacity_bytes / 4 * 3), capacity_bytes / 4 * 3);
+    cache.lend(capacity_bytes / 8);
+    for number in 0..20_000 {
+        put_and_use(&cache, number, 700);
+    }
+    cache.forget(TABLE, 1);
+    cache.lend(capacity_bytes / 4 * 3);
+    let stats = cache.stats();
+    assert!(
+        stats.blocks > 0 && stats.resident_bytes <= stats.capacity_bytes,
+        "{stats:?}"
+    );
+}
+
+#[test]
 fn what_readers_hold_is_not_lent() {
     let capacity_bytes = 4 << 20;
     let cache = BlockCache::new(capacity_bytes);

@@ -454,6 +454,7 @@ impl Options {
             first_level_bytes: self.first_level_bytes,
             level_ratio: self.level_ratio,
             flush_bytes: self.write_buffer_bytes / 4,
+            usual_flush_bytes: self.write_buffer_bytes / 4,
             log_bytes_max: self.log_bytes_max,
             fold_keys_max: self.folds_below(),
             tier_fill_share: self.tier_fill_share,

@@ -294,7 +294,8 @@ impl Engine {
         };
         let fresh = parts.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
         let added: u64 = fresh.map(|(part, _)| takers(part)).sum();
-        let bytes_max = self.options.memory_max(new.len() as u64).memtables + self.lent_bytes();
+        let bytes_max =
+            self.options.memory_max(new.len() as u64).memtables + self.borrowable_bytes();
         if self.memtable_resident_bytes() + added > bytes_max {
             // Flushes will make room.
             return Ok(None);

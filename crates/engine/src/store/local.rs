@@ -475,7 +475,8 @@ impl LocalReader {
 }
 
 thread_local! {
-    /// Where small direct reads land; grows to the largest of the thread.
+    /// Where direct reads land that are small, or find no huge page; grows to the largest of
+    /// the former.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -498,8 +499,18 @@ fn read_direct(
     }
     SCRATCH.with_borrow_mut(|scratch| {
         let around = (buffer.len() + alignment).next_multiple_of(alignment);
-        let aligned = aligned(scratch, alignment, around.min(DIRECT_READ_BYTES_MAX));
-        read_pieces(file, alignment, buffer, offset, aligned)
+        let most = around.min(DIRECT_READ_BYTES_MAX);
+        let read = read_pieces(
+            file,
+            alignment,
+            buffer,
+            offset,
+            aligned(scratch, alignment, most),
+        );
+        if most > SMALL_READ_BYTES_MAX + 2 * alignment {
+            *scratch = Vec::new();
+        }
+        read
     })
 }
 
@@ -511,6 +522,7 @@ fn read_pieces(
     offset: u64,
     scratch: &mut [u8],
 ) -> io::Result<usize> {
+    debug_assert!(scratch.len().is_multiple_of(alignment));
     let mut done = 0;
     while done < buffer.len() {
         let position = offset + done as u64;

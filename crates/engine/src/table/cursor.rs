@@ -542,7 +542,10 @@ impl TableCursor {
         }
         let (from, last) = (blocks.place(index), blocks.place(blocks.len() - 1));
         let end = last.offset + u64::from(last.stored_bytes);
-        let left = end.saturating_sub(from.offset) as usize;
+        if last.extent != from.extent || end <= from.offset {
+            return Span::of(blocks, index, way, most);
+        }
+        let left = (end - from.offset) as usize;
         let pieces = left.div_ceil(most).max(1);
         // No block is cut in two, so that each piece may have up to one more.
         let even = left.div_ceil(pieces) + from.stored_bytes as usize;

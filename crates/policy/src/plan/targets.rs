@@ -57,8 +57,8 @@ impl Targets {
     pub fn under_buckets(keyspace: &Keyspace, shape: &ShapeOptions) -> Targets {
         let mut first = shape.first_level_bytes;
         if keyspace.parts.len() > 1 {
-            let full =
-                (shape.newest_runs_merge as u64).saturating_mul(MEMORY_FLUSHES) * shape.flush_bytes;
+            let full = (shape.newest_runs_merge as u64).saturating_mul(MEMORY_FLUSHES)
+                * shape.usual_flush_bytes;
             first = first.max(full.saturating_mul(shape.level_ratio) / BASE_SLACK);
         }
         Targets::above(keyspace, shape, first)

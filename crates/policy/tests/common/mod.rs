@@ -60,6 +60,7 @@ pub fn shape() -> ShapeOptions {
         first_level_bytes: 16 * M,
         level_ratio: 10,
         flush_bytes: 4 * M,
+        usual_flush_bytes: 4 * M,
         log_bytes_max: 64 * M,
         fold_keys_max: 100,
         tier_fill_share: 0.9,
