@@ -141,3 +141,45 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Db;
+
+    /// Memtables full of what they borrowed do not shrink because they may have less.
+    #[test]
+    fn the_cache_has_its_memory_back_when_memtables_have_less_and_not_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::at(directory.path())
+            .write_buffer_bytes(1 << 20)
+            .memtable_bytes(1 << 20)
+            .block_cache_bytes(4 << 20)
+            .background_threads(0);
+        let db = Db::open(options).unwrap();
+        let engine = &db.handle.engine;
+        let (lent, cache) = (&engine.lent, &engine.home.context.cache);
+        let given = cache.lend(engine.options.lendable_bytes());
+        assert_eq!(given, 3 << 20);
+        lent.given.store(given, Ordering::Release);
+        lent.allowed.store(given, Ordering::Release);
+        // Nobody takes a step, so nothing is flushed.
+        for n in 0..2000u32 {
+            db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+        }
+        let borrowed = engine.borrowed_bytes();
+        assert!(borrowed > 1 << 20, "{borrowed}");
+        lent.allowed.store(0, Ordering::Release);
+        engine.take_back();
+        assert_eq!(engine.lent_bytes(), borrowed.min(given));
+        let memory = db.stats().memory;
+        assert!(memory.used.memtables <= memory.max.memtables, "{memory:?}");
+        db.flush().unwrap();
+        engine.arenas.shrink_to(0);
+        engine.take_back();
+        let left = engine.lent_bytes();
+        assert!(left < 256 << 10, "{left}");
+        let cache = cache.stats();
+        assert_eq!(cache.capacity_bytes, (4 << 20) - left);
+    }
+}

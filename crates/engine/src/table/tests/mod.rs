@@ -361,7 +361,13 @@ fn a_merge_reads_a_table_in_as_few_pieces_as_may_be_and_all_of_one_size() {
     let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 100]);
     let entries: Vec<Entry> = (0..4000).map(entry).collect();
     let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
-    for read_ahead_bytes in [40_000, 100_000, 150_000, 1 << 20] {
+    let all = stored.record.data_bytes() as usize;
+    // Not quite a half, a third, a fifth and a ninth of it; and more than all.
+    for read_ahead_bytes in [2, 3, 5, 9]
+        .map(|parts| all / parts - 4200)
+        .into_iter()
+        .chain([2 * all])
+    {
         let noting = Arc::new(Noting(stored.data[0].clone(), Mutex::default()));
         let data = vec![Arc::clone(&noting) as Arc<dyn ObjectReader>];
         let context = Arc::new(TableContext::new(Arc::new(BlockCache::new(0))));
@@ -376,8 +382,7 @@ fn a_merge_reads_a_table_in_as_few_pieces_as_may_be_and_all_of_one_size() {
             cursor.next().unwrap();
         }
         let reads = noting.1.lock().unwrap();
-        let all: usize = reads.iter().sum();
-        assert_eq!(all as u64, stored.record.data_bytes());
+        assert_eq!(reads.iter().sum::<usize>(), all);
         // With blocks of 4 KiB a piece may miss its size by one.
         let fewest = all.div_ceil(read_ahead_bytes - 5000);
         assert!(reads.len() <= fewest, "{reads:?}");
