@@ -279,7 +279,7 @@ mod tests {
                 }
             }
         }
-        // A slow level below many runs is still read a MiB at a time.
+        // A slow level below many runs is still read more than a MiB at a time.
         let mut runs = vec![run(false, 1 << 20); 64];
         runs.push(run(true, 200 << 20));
         let last = |runs: &[MergeRun]| ReadMode::merge_of(runs).last().unwrap().read_ahead_bytes;

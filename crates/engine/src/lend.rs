@@ -13,7 +13,7 @@ use thermocline_model::view::ShapeOptions;
 use thermocline_policy::lending::{LENT_BUFFERS_MAX, LENT_SHARE_MAX, Lending, MemoryUse};
 
 use crate::engine::Engine;
-use crate::options::Options;
+use crate::options::{Options, flush_bytes_of};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,7 +66,7 @@ impl Engine {
     /// The shape that the options ask for, with the write buffer in force.
     pub(crate) fn shape(&self) -> ShapeOptions {
         ShapeOptions {
-            flush_bytes: self.write_buffer_bytes() / 4,
+            flush_bytes: flush_bytes_of(self.write_buffer_bytes()),
             ..self.options.shape()
         }
     }

@@ -34,7 +34,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
         "memory map, SIGBUS handler",
     ),
     (
-        "crates/engine/src/store/scratch.rs",
+        "crates/engine/src/store/direct.rs",
         "huge pages for large reads",
     ),
     ("crates/sim/tests/corruption.rs", "an allocator that counts"),

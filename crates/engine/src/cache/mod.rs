@@ -412,11 +412,11 @@ impl BlockCache {
         let places_bytes = (places as f64 * gone) as u64 * OVERHEAD_BYTES as u64;
         let content_bytes = content_of(self.capacity_bytes).saturating_sub(bytes + places_bytes);
         self.budget.allow(content_bytes);
+        // Where there are slots the books' own capacity stays as it is: made smaller and larger
+        // again and again, they would forget how to remember what was evicted.
         if self.slots.is_empty() {
             blocks.set_capacity(weight_of(content_bytes));
         }
-        // Where there are slots the books' own capacity stays as it is: made smaller and larger
-        // again and again, they would forget how to remember what was evicted.
         let short = self.make_room(blocks, content_bytes);
         let lent = bytes.saturating_sub(short).max(before.min(bytes));
         self.lent_bytes.store(lent, Ordering::Relaxed);

@@ -453,8 +453,8 @@ impl Options {
             newest_runs_merge: self.newest_runs_merge,
             first_level_bytes: self.first_level_bytes,
             level_ratio: self.level_ratio,
-            flush_bytes: self.write_buffer_bytes / 4,
-            usual_flush_bytes: self.write_buffer_bytes / 4,
+            flush_bytes: flush_bytes_of(self.write_buffer_bytes),
+            usual_flush_bytes: flush_bytes_of(self.write_buffer_bytes),
             log_bytes_max: self.log_bytes_max,
             fold_keys_max: self.folds_below(),
             tier_fill_share: self.tier_fill_share,
@@ -472,6 +472,11 @@ impl Options {
     pub(crate) fn optimisations(&self) -> std::result::Result<Optimisations, &str> {
         Optimisations::without(self.optimisations_off.iter().map(String::as_str))
     }
+}
+
+/// Bytes of sealed memtables that are flushed, of a write buffer.
+pub(crate) fn flush_bytes_of(write_buffer_bytes: u64) -> u64 {
+    write_buffer_bytes / 4
 }
 
 #[cfg(test)]

@@ -1,17 +1,30 @@
-//! Memory that large reads past the page cache land in.
+//! Reads past the page cache, and the memory that they land in.
+//!
+//! Such a read begins and ends on whole pages, and so does the memory that it lands in, from
+//! where the bytes that were asked for are copied.
 //!
 //! The kernel makes requests of a read, each of so many pieces of memory at most (128 is
 //! usual) that lie in one piece physically. In pages of 4 KiB, a read of 1 MiB is two requests or
 //! three, and a volume that is rented by requests a second counts each. In a huge page
-//! it is one. So such reads land in a few huge pages that the process keeps, for all stores.
+//! it is one. So large reads land in a few huge pages that the process keeps, for all stores.
 
+use std::cell::RefCell;
+use std::io;
 use std::ptr::NonNull;
 
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Bytes of one: a huge page.
-pub(super) const BYTES: usize = 2 << 20;
+use super::{File, read_exact_at};
+
+/// The largest read in one call.
+pub(super) const READ_BYTES_MAX: usize = 1280 << 10;
+
+/// Larger reads land in huge pages, where there is one free.
+const SMALL_READ_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of a huge page.
+const BYTES: usize = 2 << 20;
 
 /// How many there are at most; who finds none does without.
 const COUNT_MAX: usize = 4;
@@ -19,8 +32,83 @@ const COUNT_MAX: usize = 4;
 /// Bytes of all of them.
 pub(crate) const SCRATCH_BYTES_MAX: u64 = (COUNT_MAX * BYTES) as u64;
 
-/// Memory for one read at a time, at an address that is a multiple of [`BYTES`].
-pub(super) struct Scratch {
+thread_local! {
+    /// Where direct reads land that are small, or find no huge page; grows to the largest of
+    /// the former.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Reads any range of a file opened past the cache, by reading the aligned
+/// range around it. Returns the bytes of `buffer` that were filled.
+pub(super) fn read_direct(
+    file: &dyn File,
+    alignment: usize,
+    buffer: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
+    if buffer.len() > SMALL_READ_BYTES_MAX {
+        let large = Scratch::with(|scratch| {
+            let most = READ_BYTES_MAX.min(scratch.len());
+            read_pieces(file, alignment, buffer, offset, &mut scratch[..most])
+        });
+        if let Some(read) = large {
+            return read;
+        }
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        let around = (buffer.len() + alignment).next_multiple_of(alignment);
+        let most = around.min(READ_BYTES_MAX);
+        let read = read_pieces(
+            file,
+            alignment,
+            buffer,
+            offset,
+            aligned(scratch, alignment, most),
+        );
+        if most > SMALL_READ_BYTES_MAX + 2 * alignment {
+            *scratch = Vec::new();
+        }
+        read
+    })
+}
+
+/// The same by way of `scratch`, a piece of whole pages at a time.
+fn read_pieces(
+    file: &dyn File,
+    alignment: usize,
+    buffer: &mut [u8],
+    offset: u64,
+    scratch: &mut [u8],
+) -> io::Result<usize> {
+    debug_assert!(scratch.len().is_multiple_of(alignment));
+    let mut done = 0;
+    while done < buffer.len() {
+        let position = offset + done as u64;
+        let skip = (position % alignment as u64) as usize;
+        let wanted = (buffer.len() - done).min(scratch.len() - skip);
+        let length = (skip + wanted).next_multiple_of(alignment);
+        let read = read_exact_at(file, &mut scratch[..length], position - skip as u64)?;
+        let got = read.saturating_sub(skip).min(wanted);
+        buffer[done..done + got].copy_from_slice(&scratch[skip..skip + got]);
+        done += got;
+        if got < wanted {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// `length` bytes of `scratch` that begin at a multiple of `alignment`.
+fn aligned(scratch: &mut Vec<u8>, alignment: usize, length: usize) -> &mut [u8] {
+    if scratch.len() < length + alignment {
+        scratch.resize(length + alignment, 0);
+    }
+    let start = scratch.as_ptr().addr().next_multiple_of(alignment) - scratch.as_ptr().addr();
+    &mut scratch[start..start + length]
+}
+
+/// A huge page for one read at a time, at an address that is a multiple of [`BYTES`].
+struct Scratch {
     mapping: NonNull<u8>,
     base: NonNull<u8>,
 }
@@ -41,7 +129,7 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
 
 impl Scratch {
     /// Does `work` with one; `None` where all are in use, or the system has no memory.
-    pub(super) fn with<T>(work: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
+    fn with<T>(work: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
         let mut lent = Lent(Some(Scratch::take()?));
         lent.0.as_mut().map(|scratch| work(scratch.bytes()))
     }

@@ -10,14 +10,13 @@
 //! counting what was written and deleted; a writer that failed once refuses
 //! everything after (I5).
 
-use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::direct::read_direct;
 use super::object::{ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
-use super::scratch::Scratch;
 use super::{
     Advice, Environment, File, FileSystem, IoBudget, OpenHow, TIER_FILE_NAME, read_exact_at,
     write_all_at,
@@ -26,13 +25,6 @@ use crate::{Error, ErrorKind, Result};
 
 /// What a writer gathers before it writes.
 pub(crate) const WRITE_BUFFER_BYTES: usize = 512 << 10;
-
-/// Largest read past the cache in one call, and so the most that a reading
-/// thread keeps as scratch.
-const DIRECT_READ_BYTES_MAX: usize = 1280 << 10;
-
-/// Reads past the cache that are larger land in huge pages, where there is one.
-const SMALL_READ_BYTES_MAX: usize = 256 << 10;
 
 /// A store in one directory.
 #[derive(Debug)]
@@ -474,84 +466,10 @@ impl LocalReader {
     }
 }
 
-thread_local! {
-    /// Where direct reads land that are small, or find no huge page; grows to the largest of
-    /// the former.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Reads any range of a file opened past the cache, by reading the aligned
-/// range around it. Returns the bytes of `buffer` that were filled.
-fn read_direct(
-    file: &dyn File,
-    alignment: usize,
-    buffer: &mut [u8],
-    offset: u64,
-) -> io::Result<usize> {
-    if buffer.len() > SMALL_READ_BYTES_MAX {
-        let large = Scratch::with(|scratch| {
-            let most = DIRECT_READ_BYTES_MAX.min(scratch.len());
-            read_pieces(file, alignment, buffer, offset, &mut scratch[..most])
-        });
-        if let Some(read) = large {
-            return read;
-        }
-    }
-    SCRATCH.with_borrow_mut(|scratch| {
-        let around = (buffer.len() + alignment).next_multiple_of(alignment);
-        let most = around.min(DIRECT_READ_BYTES_MAX);
-        let read = read_pieces(
-            file,
-            alignment,
-            buffer,
-            offset,
-            aligned(scratch, alignment, most),
-        );
-        if most > SMALL_READ_BYTES_MAX + 2 * alignment {
-            *scratch = Vec::new();
-        }
-        read
-    })
-}
-
-/// The same by way of `scratch`, a piece of whole pages at a time.
-fn read_pieces(
-    file: &dyn File,
-    alignment: usize,
-    buffer: &mut [u8],
-    offset: u64,
-    scratch: &mut [u8],
-) -> io::Result<usize> {
-    debug_assert!(scratch.len().is_multiple_of(alignment));
-    let mut done = 0;
-    while done < buffer.len() {
-        let position = offset + done as u64;
-        let skip = (position % alignment as u64) as usize;
-        let wanted = (buffer.len() - done).min(scratch.len() - skip);
-        let length = (skip + wanted).next_multiple_of(alignment);
-        let read = read_exact_at(file, &mut scratch[..length], position - skip as u64)?;
-        let got = read.saturating_sub(skip).min(wanted);
-        buffer[done..done + got].copy_from_slice(&scratch[skip..skip + got]);
-        done += got;
-        if got < wanted {
-            break;
-        }
-    }
-    Ok(done)
-}
-
-/// `length` bytes of `scratch` that begin at a multiple of `alignment`.
-fn aligned(scratch: &mut Vec<u8>, alignment: usize, length: usize) -> &mut [u8] {
-    if scratch.len() < length + alignment {
-        scratch.resize(length + alignment, 0);
-    }
-    let start = scratch.as_ptr().addr().next_multiple_of(alignment) - scratch.as_ptr().addr();
-    &mut scratch[start..start + length]
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::ObjectKind;
+    use super::super::direct::READ_BYTES_MAX;
     use super::*;
 
     fn data(id: u64) -> ObjectName {
@@ -646,7 +564,7 @@ mod tests {
         // Not in memory: where the cache is the device there is no way past it.
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let store = store(directory.path(), true);
-        let bytes = pattern(2 * DIRECT_READ_BYTES_MAX + 4097);
+        let bytes = pattern(2 * READ_BYTES_MAX + 4097);
         let mut writer = store.create(data(1)).unwrap();
         writer.append(&bytes).unwrap();
         writer.persist().unwrap();

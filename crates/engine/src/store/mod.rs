@@ -26,6 +26,7 @@
 //! ```
 
 mod budget;
+mod direct;
 mod environment;
 mod file_system;
 mod identity;
@@ -35,9 +36,9 @@ mod mapped;
 mod object;
 mod readers;
 mod real;
-mod scratch;
 
 pub use budget::IoBudget;
+pub(crate) use direct::SCRATCH_BYTES_MAX;
 pub use environment::{Clock, Dice, Environment};
 pub use file_system::{
     Access, Advice, Create, DirectoryEntry, File, FileSystem, Lock, Mapped, Metadata, OpenHow,
@@ -51,7 +52,6 @@ pub use object::{ObjectKind, ObjectName, ObjectReader, ObjectWriter, Store, Stor
 pub(crate) use object::{is_given_id, parse_id};
 pub use readers::{IN_FLIGHT_BYTES_MAX, PendingRead, Readers, WAITING_MAX};
 pub use real::RealFileSystem;
-pub(crate) use scratch::SCRATCH_BYTES_MAX;
 
 use std::path::Path;
 

@@ -8,7 +8,7 @@
 //!
 //! Where the operating system does not read ahead, the store's own threads do
 //! ([`crate::store::Readers`]): the span after the present one is on its way
-//! while this one is consumed. An error of such a read is reported when a block
+//! while this one is consumed, and in a merge, after the last one, the first of the run's next table. An error of such a read is reported when a block
 //! of it is needed. A cursor that leaves, or is dropped, lets go of it.
 
 use std::sync::Arc;
