@@ -66,6 +66,16 @@ pub fn spare_bytes(view: &View<'_>, fill: &Fill) -> ByTier {
     spare
 }
 
+/// The same of the first tier for what is about to be written: none while the store
+/// rests.
+#[must_use]
+pub fn spare_for_writes(view: &View<'_>, fill: &Fill) -> u64 {
+    match view.idle {
+        true => 0,
+        false => spare_bytes(view, fill)[0],
+    }
+}
+
 struct Found<'a> {
     keyspace: KeyspaceId,
     table: &'a TableMeta,

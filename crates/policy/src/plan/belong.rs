@@ -23,7 +23,7 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::compaction::{Device, SEEKS, reads_s};
 use crate::place::fill::Fill;
-use crate::plan::balance::spare_bytes;
+use crate::plan::balance::{spare_bytes, spare_for_writes};
 use crate::plan::fast_levels::{Share, is_fast};
 
 /// Standard deviations of a count by which two tables must differ.
@@ -129,7 +129,7 @@ fn up(view: &View<'_>, fill: &Fill, tables: &[Found<'_>]) -> Option<Relocate> {
     let lower = tables.iter().filter(|t| t.is_fast && t.tier > 0);
     let found = hottest(lower)?;
     let share = Share::of(view);
-    let spare = spare_bytes(view, fill)[0];
+    let spare = spare_for_writes(view, fill);
     let bytes = found.table.data_bytes();
     let allowed = share.fast_bytes <= share.limit_bytes;
     let reason = Reason::new("fast-level")

@@ -18,12 +18,13 @@ use std::sync::Arc;
 use thermocline_model::job::{Merge, Reason};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, Level, Run, Slot};
 use thermocline_model::view::View;
 
 use crate::heat::histogram::by_heat;
 use crate::place::fill::Fill;
-use crate::plan::balance::spare_bytes;
+use crate::plan::balance::spare_for_writes;
 use crate::plan::targets::BOTTOM;
 
 /// L1.
@@ -61,8 +62,9 @@ pub struct Share {
 
 impl Share {
     /// The limit is the fast share of all bytes, but at least `first_level_bytes`,
-    /// and no more than the first of several tiers holds besides what flushes and
-    /// merges need meanwhile.
+    /// and no more than the first of several tiers holds besides meta extents of the
+    /// last level and, while the store is written to, what flushes and merges need
+    /// meanwhile.
     #[must_use]
     pub fn of(view: &View<'_>) -> Share {
         let mut share = Share {
@@ -72,6 +74,7 @@ impl Share {
             coming_bytes: 0,
             limit_bytes: u64::MAX,
         };
+        let mut metas_below = 0;
         for keyspace in view.version.keyspaces.values() {
             for slot in keyspace.slots() {
                 let level = keyspace.level(slot);
@@ -79,6 +82,11 @@ impl Share {
                 let bytes = level.map_or(0, Level::size_bytes);
                 share.total_bytes += bytes;
                 share.fast_bytes += if is_fast { bytes } else { 0 };
+                if !is_fast {
+                    let metas = level.into_iter().flat_map(|l| l.tables()).map(|t| &t.meta);
+                    let metas = metas.filter(|m| m.tier == TierId(0));
+                    metas_below += metas.map(|m| m.length).sum::<u64>();
+                }
                 if view.busy.is_empty() {
                     continue;
                 }
@@ -96,7 +104,8 @@ impl Share {
         share.limit_bytes = (asked as u64).max(view.shape.first_level_bytes);
         if view.tiers.len() > 1 {
             let fill = Fill::limits(view);
-            let held = fill.limit[0].saturating_sub(spare_bytes(view, &fill)[0]);
+            let spare = spare_for_writes(view, &fill);
+            let held = fill.limit[0].saturating_sub(spare + metas_below);
             share.limit_bytes = share.limit_bytes.min(held);
         }
         share
