@@ -52,8 +52,8 @@ impl Worker {
     pub(crate) fn start(engine: EngineKind, task: Task, rig: Option<&Rig>) -> Result<Worker> {
         let mut command = Command::new(std::env::current_exe()?);
         if rig.is_some_and(|rig| rig.memory_group.is_some()) {
-            // The allocator gives back at once what is freed, and leaves huge pages
-            // alone: what it would keep counts under a cap.
+            // The allocator gives back at once what is freed, and asks for no huge
+            // pages: what it would keep counts under a cap.
             command.env("MIMALLOC_PURGE_DELAY", "0");
             command.env("MIMALLOC_ALLOW_THP", "0");
         }
@@ -114,6 +114,9 @@ impl Drop for Worker {
 
 /// The worker's side: reads orders from standard input until it ends.
 pub(crate) fn serve() -> Result<()> {
+    // An allocator that is to ask for no huge pages forbids them to the whole process. An
+    // engine that asks for some, for its cache or to read into, has them as it would elsewhere.
+    let _ = rustix::thread::disable_transparent_huge_pages(false);
     let mut lines = std::io::stdin().lock().lines();
     let first = lines.next().ok_or("no settings came")??;
     let hello: Hello = serde_json::from_str(&first)?;

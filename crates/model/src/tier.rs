@@ -72,7 +72,15 @@ impl TierState {
     /// Bytes that placement may still put here.
     #[must_use]
     pub fn room_bytes(&self) -> u64 {
-        let by_capacity = self.capacity_bytes.saturating_sub(self.used_bytes);
+        self.room_beside(0)
+    }
+
+    /// The same, where `replaced` bytes that are here now do not count against the
+    /// capacity: what is put here takes their place. On the device both must have room.
+    #[must_use]
+    pub fn room_beside(&self, replaced: u64) -> u64 {
+        let capacity = self.capacity_bytes.saturating_add(replaced);
+        let by_capacity = capacity.saturating_sub(self.used_bytes);
         by_capacity
             .min(self.device_free_bytes)
             .saturating_sub(self.reserve_bytes)

@@ -28,7 +28,7 @@ fn decide(world: &World) -> String {
 /// wherever their keys were. Fifteen of these overlapped the whole last level, of which
 /// twelve bytes were rewritten for each that went down.
 #[test]
-fn of_the_colder_half_those_go_first_that_rewrite_the_least() {
+fn of_the_colder_half_those_go_first_that_are_worth_it() {
     let text = "L1: #1[100..190]{size=10M} #2[200..900]{size=10M} #3[910..950]{size=10M} \
                 #4[960..990]{size=10M} | \
                 L7: #5[100..150]{size=1M,tier=1} #6[200..500]{size=20M,tier=1} \
@@ -39,19 +39,6 @@ fn of_the_colder_half_those_go_first_that_rewrite_the_least() {
     assert_eq!(decide(&world), "coldest: [5, 1] into L7");
     world.idle = true;
     assert_eq!(decide(&world), "coldest: [7, 6, 2] into L7", "the coldest");
-}
-
-#[test]
-fn what_is_cold_goes_along_with_a_merge_that_rewrites_no_more_for_it() {
-    // 2 and 3 lie over what 1 has the merge rewrite; 3 is hot.
-    let text = "L1: #1[100..400]{size=10M} #2[410..440]{size=10M} #3[450..480]{size=10M} \
-                #4[500..900]{size=10M} | L7: #5[100..490]{size=40M,tier=1}";
-    let mut world = written_to(text, LARGE);
-    read(&mut world, &[(1, 10), (2, 20), (3, 80), (4, 90)]);
-    world.shape.staging.fast_share = 0.49;
-    assert_eq!(decide(&world), "coldest: [5, 2, 1] into L7");
-    world.shape.staging.on.deferred = false;
-    assert_eq!(decide(&world), "coldest: [5, 1] into L7", "table by table");
 }
 
 /// Once: a table's counts go with its keys, so that what came down with what was read

@@ -1,6 +1,9 @@
 //! What flush, merge and bulk load share: writing a stream of entries into
 //! tables on the tiers that the placer names.
 //!
+//! What is written is persisted some tables at a time: a file system records their sizes
+//! and names together, which on a disk that seeks takes as long as for one.
+//!
 //! A table is cut only between two user keys, so the tables of a run never
 //! share one. Range deletes are cut along with the tables. If a tier turns out
 //! to be full the caller starts again with a cheaper one ([`spilling`]).
@@ -18,7 +21,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::PlacedTable;
 use crate::store::{ObjectKind, ObjectName, ObjectWriter, Store};
-use crate::table::{Table, TableCursor, TableWriter, TableWriterOptions};
+use crate::table::{Table, TableCursor, TableWriter, TableWriterOptions, persist_all};
 
 /// Where and how a job writes its tables.
 #[derive(Clone, Debug)]
@@ -49,6 +52,9 @@ pub(crate) fn spilling<T>(engine: &Engine, mut job: impl FnMut(TierId) -> Result
         }
     }
 }
+
+/// Objects that may be written and not yet persisted.
+const UNPERSISTED_MAX: usize = 32;
 
 struct Current {
     writer: TableWriter,
@@ -94,7 +100,9 @@ pub(crate) struct Outputs<'a> {
     /// Where the next table's range deletes begin.
     low: Option<Box<[u8]>>,
     finished: Vec<Arc<TableMeta>>,
-    /// Of these, the ones that lie lower than they belong: the tier that was
+    /// Objects of these that are not persisted yet.
+    unpersisted: Vec<Box<dyn ObjectWriter>>,
+    /// Of all tables, the ones that lie lower than they belong: the tier that was
     /// full, and bytes.
     spilled: Vec<(TierId, u64)>,
     /// Bytes of those that need not be migrated any more.
@@ -114,6 +122,7 @@ impl<'a> Outputs<'a> {
             current: None,
             low: None,
             finished: Vec::new(),
+            unpersisted: Vec::new(),
             spilled: Vec::new(),
             migrated: Vec::new(),
             placed: Vec::new(),
@@ -277,8 +286,8 @@ impl<'a> Outputs<'a> {
         }
         let written = self
             .create(current.meta_tier, current.meta_object, ObjectKind::Meta)
-            .and_then(|meta| current.writer.finish(meta));
-        let written = match written {
+            .and_then(|meta| current.writer.end(meta));
+        let (written, objects) = match written {
             Ok(written) => written,
             Err(e) => {
                 discard(&self.engine);
@@ -311,7 +320,15 @@ impl<'a> Outputs<'a> {
             rule: current.rule.into(),
         });
         self.finished.push(Arc::new(table));
+        self.unpersisted.extend(objects);
+        if self.unpersisted.len() >= UNPERSISTED_MAX {
+            self.persist()?;
+        }
         Ok(())
+    }
+
+    fn persist(&mut self) -> Result<()> {
+        persist_all(std::mem::take(&mut self.unpersisted))
     }
 
     /// Ends the last table and gives all of them. They are durable, but no
@@ -319,6 +336,7 @@ impl<'a> Outputs<'a> {
     /// deleted.
     pub(crate) fn finish(&mut self) -> Result<Vec<Arc<TableMeta>>> {
         self.end(None)?;
+        self.persist()?;
         Ok(self.finished.clone())
     }
 
@@ -343,6 +361,7 @@ impl Drop for Outputs<'_> {
         if self.disarmed {
             return;
         }
+        drop(std::mem::take(&mut self.unpersisted));
         if let Some(current) = self.current.take() {
             drop(current.writer);
             self.engine

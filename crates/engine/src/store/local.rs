@@ -26,6 +26,13 @@ use crate::{Error, ErrorKind, Result};
 /// What a writer gathers before it writes.
 pub(crate) const WRITE_BUFFER_BYTES: usize = 512 << 10;
 
+/// What is written between two requests that it be given to the device. Less, and the file
+/// system would lay the file out in pieces, of which each is a request to read.
+const WRITE_BACK_BYTES: u64 = 8 << 20;
+
+/// A page of the cache, at least.
+const PAGE_BYTES: u64 = 4 << 10;
+
 /// A store in one directory.
 #[derive(Debug)]
 pub struct LocalStore {
@@ -102,6 +109,7 @@ impl Store for LocalStore {
             file,
             buffer: Vec::new(),
             written_bytes: 0,
+            leaving_bytes: 0,
             state: WriterState::Unnamed,
         }))
     }
@@ -285,6 +293,8 @@ struct LocalWriter {
     buffer: Vec<u8>,
     /// Bytes in the file, all of them counted as used.
     written_bytes: u64,
+    /// Of these, bytes that the device is being given.
+    leaving_bytes: u64,
     state: WriterState,
 }
 
@@ -316,6 +326,14 @@ impl ObjectWriter for LocalWriter {
 
     fn size_bytes(&self) -> u64 {
         self.written_bytes + self.buffer.len() as u64
+    }
+
+    fn begin_persist(&mut self) -> Result<()> {
+        self.check()?;
+        self.flush()?;
+        self.buffer = Vec::new();
+        self.write_back(self.written_bytes);
+        Ok(())
     }
 
     fn persist(&mut self) -> Result<()> {
@@ -379,7 +397,24 @@ impl LocalWriter {
         let grown = size_bytes.saturating_sub(self.written_bytes);
         self.shared.used_bytes.fetch_add(grown, Ordering::Relaxed);
         self.written_bytes += grown;
+        let whole_pages = self.written_bytes / PAGE_BYTES * PAGE_BYTES;
+        if whole_pages >= self.leaving_bytes + WRITE_BACK_BYTES {
+            self.write_back(whole_pages);
+        }
         written.map_err(|error| self.poison("write object", error))
+    }
+
+    /// Has the system begin to give the device what was written before `end`: nobody will
+    /// read it from the cache, and the device is busy while more is made, not when all is
+    /// made and waited for. On a tier that is read by way of the cache the system decides, as
+    /// this advice would also empty it.
+    fn write_back(&mut self, end: u64) {
+        let bytes = end.saturating_sub(self.leaving_bytes);
+        if self.shared.options.direct && bytes > 0 {
+            self.file
+                .advise(self.leaving_bytes, bytes, Advice::DontNeed);
+            self.leaving_bytes = end;
+        }
     }
 
     fn poison(&mut self, doing: &str, error: io::Error) -> Error {

@@ -152,6 +152,17 @@ pub trait ObjectWriter: Send {
     /// Bytes appended so far.
     fn size_bytes(&self) -> u64;
 
+    /// Starts what [`ObjectWriter::persist`] will wait for, and gives back the memory that
+    /// appending takes: nothing more is about to be appended. Of several objects begun like
+    /// this and then persisted one after the other, the file system records the sizes and
+    /// places at once, where it else would for each.
+    ///
+    /// # Errors
+    /// As [`ObjectWriter::append`].
+    fn begin_persist(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes durable what was appended: the content, then (the first time) the
     /// name. Only now may anything else name the object (I2).
     ///

@@ -464,17 +464,33 @@ impl TableWriter {
     /// # Errors
     /// `InvalidArgument` when the table is empty; I/O errors of the objects,
     /// which are then deleted.
-    pub fn finish(mut self, mut meta: Box<dyn ObjectWriter>) -> Result<WrittenTable> {
-        let done = self.finish_into(&mut *meta);
-        match &done {
-            Ok(written) if written.data_bytes > 0 => {}
-            Ok(_) => self.data.abandon(),
-            Err(_) => {
+    pub fn finish(self, meta: Box<dyn ObjectWriter>) -> Result<WrittenTable> {
+        let (written, objects) = self.end(meta)?;
+        persist_all(objects)?;
+        Ok(written)
+    }
+
+    /// The same without waiting for the devices: the objects, of which the table may be
+    /// named once all are persisted ([`persist_all`]).
+    ///
+    /// # Errors
+    /// As [`TableWriter::finish`].
+    pub(crate) fn end(
+        mut self,
+        mut meta: Box<dyn ObjectWriter>,
+    ) -> Result<(WrittenTable, Vec<Box<dyn ObjectWriter>>)> {
+        match self.finish_into(&mut *meta) {
+            Ok(written) if written.data_bytes > 0 => Ok((written, vec![self.data, meta])),
+            Ok(written) => {
+                self.data.abandon();
+                Ok((written, vec![meta]))
+            }
+            Err(error) => {
                 self.data.abandon();
                 meta.abandon();
+                Err(error)
             }
         }
-        done
     }
 
     fn finish_into(&mut self, object: &mut dyn ObjectWriter) -> Result<WrittenTable> {
@@ -522,10 +538,10 @@ impl TableWriter {
         };
         let bytes = meta.encode();
         if self.data_bytes > 0 {
-            self.data.persist()?;
+            self.data.begin_persist()?;
         }
         object.append(&bytes)?;
-        object.persist()?;
+        object.begin_persist()?;
         Ok(WrittenTable {
             id: self.id,
             range: meta.range,
@@ -542,6 +558,18 @@ impl TableWriter {
             data_checksum: self.data_checksum,
         })
     }
+}
+
+/// Persists `objects`; deletes all of them if one cannot be.
+///
+/// # Errors
+/// As [`ObjectWriter::persist`].
+pub(crate) fn persist_all(mut objects: Vec<Box<dyn ObjectWriter>>) -> Result<()> {
+    let done = objects.iter_mut().try_for_each(|o| o.persist());
+    if done.is_err() {
+        objects.into_iter().for_each(|o| o.abandon());
+    }
+    done
 }
 
 impl std::fmt::Debug for TableWriter {

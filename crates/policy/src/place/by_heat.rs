@@ -9,7 +9,10 @@
 //!   nothing is known of it, and it may be everything there is.
 //! - Meta extents go to the fastest tier with room.
 //!
-//! Whatever has no room where it belongs goes to the next tier with room.
+//! Whatever has no room where it belongs goes to the next tier with room. Of the capacity,
+//! what a merge reads does not count, as what it writes takes its place; or the hottest
+//! tables, merged on a tier that is full, would be served by a slower one until they were
+//! moved back.
 
 use std::sync::Arc;
 
@@ -19,7 +22,7 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Slot;
 use thermocline_model::view::View;
 
-use crate::place::fill::Fill;
+use crate::place::fill::{Fill, parents, replaced};
 use crate::place::span::{Span, wide};
 use crate::plan::organisation::{Ranking, target};
 use crate::why::{Explanation, by_heat};
@@ -60,14 +63,21 @@ impl Placer for ByHeat {
 
     fn place_ranked(&self, view: &View<'_>, ranking: Option<&Ranking>, new: &NewTable) -> Layout {
         let tiers = view.tiers.len().clamp(1, TIERS_MAX);
+        let parents = parents(view, new);
+        let replaced = replaced(view, &parents);
         let first_with_room = |from: usize, bytes: u64| {
-            let has_room = |t: &usize| view.tiers.get(*t).is_none_or(|t| t.room_bytes() >= bytes);
+            let room = |t: &usize| {
+                view.tiers
+                    .get(*t)
+                    .map(|tier| tier.room_beside(replaced[*t]))
+            };
+            let has_room = |t: &usize| room(t).is_none_or(|room| room >= bytes);
             (from..tiers - 1).find(has_room).unwrap_or(tiers - 1)
         };
         let wanted = if tiers == 1 {
             Wanted::new(0, "only-tier")
         } else if !new.parents.is_empty() {
-            merged(view, ranking, new)
+            merged(view, ranking, new, &parents)
         } else if matches!(new.slot, Slot::Newest(_)) {
             Wanted::new(0, "newest-on-fast")
         } else {
@@ -101,21 +111,17 @@ struct Likeness {
     from: usize,
 }
 
-fn merged(view: &View<'_>, ranking: Option<&Ranking>, new: &NewTable) -> Wanted {
-    let parents: Vec<&Arc<TableMeta>> = view
-        .version
-        .keyspaces
-        .get(&new.keyspace)
-        .map(|k| k.tables().map(|(_, _, t)| t))
-        .into_iter()
-        .flatten()
-        .filter(|t| new.parents.contains(&t.id))
-        .collect();
+fn merged(
+    view: &View<'_>,
+    ranking: Option<&Ranking>,
+    new: &NewTable,
+    parents: &[&Arc<TableMeta>],
+) -> Wanted {
     let Some(span) = Span::of(parents.iter().copied()) else {
         return Wanted::new(0, "newest-on-fast");
     };
     let fill = Fill::of(view);
-    let like = likeness(view, &fill, &span, &parents, new);
+    let like = likeness(view, &fill, &span, parents, new);
     let tier_for = |ranking: &Ranking| ranking.tier_for(like.temperature, like.from, new.slot);
     let tier = ranking.map_or_else(|| tier_for(&Ranking::of(view)), tier_for);
     Wanted {

@@ -6,6 +6,9 @@
 //! lay. Meta extents go to the fastest tier with room, so that a read of the slow
 //! tier takes one seek.
 //!
+//! Of the capacity, what a merge reads does not count, as what it writes takes its place; and
+//! for what is flushed, tables count that the version names, and not what merges are writing.
+//!
 //! A bulk load's tables go where their level is about to be: the first tier while it
 //! has room and the share of the fast levels lasts, else the next.
 
@@ -16,7 +19,7 @@ use thermocline_model::version::Slot;
 use thermocline_model::view::View;
 
 use crate::Placer;
-use crate::place::fill::Fill;
+use crate::place::fill::{Fill, parents, replaced};
 use crate::plan::fast_levels::{Share, is_fast};
 use crate::plan::targets::BOTTOM;
 use crate::why::{Explanation, by_shape};
@@ -31,8 +34,14 @@ pub struct ByShape;
 impl Placer for ByShape {
     fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
         let tiers = view.tiers.len().clamp(1, TIERS_MAX);
+        let fill = Fill::of(view);
+        let replaced = replaced(view, &parents(view, new));
+        let flushed = new.parents.is_empty() && matches!(new.slot, Slot::Newest(_));
         let first_with_room = |from: usize, bytes: u64| {
-            let has_room = |t: &usize| view.tiers.get(*t).is_none_or(|t| t.room_bytes() >= bytes);
+            let has_room = |t: &usize| match view.tiers.get(*t) {
+                Some(tier) if !new.parents.is_empty() => tier.room_beside(replaced[*t]) >= bytes,
+                _ => fill.has_room(view, *t, bytes, flushed),
+            };
             (from..tiers - 1).find(has_room).unwrap_or(tiers - 1)
         };
         let keyspace = view.version.keyspaces.get(&new.keyspace);

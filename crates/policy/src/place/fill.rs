@@ -13,6 +13,9 @@
 //! `tier_fill_share` of the capacity (or of what the device really has), less
 //! the reserve and less the meta extents that lie there.
 
+use std::sync::Arc;
+
+use thermocline_model::job::NewTable;
 use thermocline_model::table::TableMeta;
 use thermocline_model::tier::{TIERS_MAX, TierId, TierState};
 use thermocline_model::version::{LEVELS_MAX, Slot};
@@ -179,6 +182,31 @@ impl Fill {
         let last = self.tiers - 1;
         (from..last).find(|&t| self.fits(t, bytes)).unwrap_or(last)
     }
+}
+
+/// The tables that `new` is made from.
+#[must_use]
+pub fn parents<'a>(view: &'a View<'_>, new: &NewTable) -> Vec<&'a Arc<TableMeta>> {
+    if new.parents.is_empty() {
+        return Vec::new();
+    }
+    let keyspace = view.version.keyspaces.get(&new.keyspace);
+    let tables = keyspace.into_iter().flat_map(|k| k.tables());
+    let tables = tables.map(|(_, _, table)| table);
+    tables.filter(|t| new.parents.contains(&t.id)).collect()
+}
+
+/// Bytes that `parents` have on each tier: what is made of them takes their place.
+#[must_use]
+pub fn replaced(view: &View<'_>, parents: &[&Arc<TableMeta>]) -> ByTier {
+    let mut replaced = [0; TIERS_MAX];
+    let tiers = view.tiers.len().clamp(1, TIERS_MAX);
+    for table in parents {
+        for extent in table.data.iter().chain([&table.meta]) {
+            replaced[(extent.tier.0 as usize).min(tiers - 1)] += extent.length;
+        }
+    }
+    replaced
 }
 
 /// Bytes of `capacity` that placement fills.

@@ -7,13 +7,12 @@
 //!
 //! With deferred compaction a good deal of room is made at once while the store is
 //! written to, in one merge, so that merges are few and their writes long; without,
-//! table by table. What that merge costs is what it rewrites of the last level, which
-//! a few tables with cold keys from everywhere make all of it. So while the store is
-//! written to, of the colder half of the settled tables those go first that rewrite the
-//! least for each byte that goes; and along with them goes whatever is cold as well and
-//! has the merge rewrite no more for each byte, each table with what is older and
-//! overlaps it: the paper's "all SSTs that store keys which fall into the chosen range".
-//! At rest the coldest go, and no more than must.
+//! table by table. What that merge costs is what it rewrites of the last level, and what it
+//! is worth is the room it makes, for as long as that lasts. Keys that are written often would
+//! be back soon. So while the store is written to, of the colder half of the settled tables
+//! those go first whose bytes, times the age of what they overlap of the last level, are most
+//! for each byte that is read or written there ([`worth`]). At rest the coldest go, and no more
+//! than must.
 //!
 //! With informed
 //! compaction switched off the tables that go are drawn, by a number made from
@@ -24,6 +23,7 @@
 //! go, whatever they hold. And when nothing else is due, space is won back from
 //! tables full of deletes, as in [`super::leveled`].
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -34,9 +34,8 @@ use thermocline_model::view::View;
 
 use crate::Planner;
 use crate::cost::compaction::{Device, Work};
-use crate::heat::Histogram;
 use crate::plan::fast_levels::{
-    FIRST, FastLevels, FastTable, Share, bytes_of, hull, is_free, merge, newest_waits,
+    FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
 use crate::plan::leveled::{
     DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share, merge_runs, reclaim_table,
@@ -46,7 +45,8 @@ use crate::plan::staging::RUNS_MAX;
 /// Of what the fast levels may hold, the share that is made free at once.
 pub const ROOM_SHARE: f64 = 0.25;
 
-/// Of the tables of L1, the share that may go down with colder ones.
+/// Of the settled tables, the share of colder ones that are compared by what their going is
+/// worth.
 const COLDER_SHARE: f64 = 0.5;
 
 /// Tables of full size that one merge takes from the fast levels, at most.
@@ -124,102 +124,46 @@ impl<'a> Descent<'a> {
         order: impl IntoIterator<Item = FastTable<'a>>,
         bytes: u64,
     ) -> Descent<'a> {
-        Descent::take_along(view, levels, order, bytes, &[])
-    }
-
-    /// The same; and with them those of `along`, each with what is older and overlaps
-    /// it, that have the merge rewrite no more of the last level for each byte that
-    /// goes down than it does without them. These are looked at in their order, so that
-    /// what is older comes first.
-    pub fn take_along(
-        view: &View<'_>,
-        levels: &FastLevels<'a>,
-        order: impl IntoIterator<Item = FastTable<'a>>,
-        bytes: u64,
-        along: &[FastTable<'a>],
-    ) -> Descent<'a> {
-        let most = bytes.max(TABLES_MAX * view.shape.table_bytes);
-        let cold: BTreeSet<TableId> = along.iter().map(|t| t.table.id).collect();
         let mut descent = Descent::default();
         for table in order {
             if descent.bytes >= bytes && !descent.tables.is_empty() {
                 break;
             }
-            let before = descent.below.len();
-            if levels.below(&[]).is_none() {
-                break;
-            }
-            if !descent.add(view, levels, &[table], u64::MAX) {
-                continue;
-            }
-            let mut from = before;
-            // As long as what came along lets others come along.
-            while let Some(hull) = hull(descent.below[from..].iter().copied()) {
-                from = descent.below.len();
-                for other in along.iter().filter(|t| t.table.range.overlaps(&hull)) {
-                    if descent.bytes >= most {
-                        return descent;
-                    }
-                    let mut group = levels.closure([*other]);
-                    group.retain(|t| !descent.known.contains(&t.table.id));
-                    if group.iter().all(|t| cold.contains(&t.table.id)) {
-                        let bytes = bytes_of(group.iter().map(|t| t.table));
-                        let allowed = descent.overlap() * bytes as f64;
-                        descent.add(view, levels, &group, allowed as u64);
-                    }
-                }
-            }
+            descent.add(view, levels, table);
         }
         descent
     }
 
-    /// Bytes of the last level that are rewritten for each byte that goes down.
-    fn overlap(&self) -> f64 {
-        bytes_of(self.below.iter().copied()) as f64 / self.bytes.max(1) as f64
-    }
-
-    /// Adds `tables` if they can go now and need at most `below_bytes` more of the last
-    /// level; says whether it did.
-    fn add(
-        &mut self,
-        view: &View<'_>,
-        levels: &FastLevels<'a>,
-        tables: &[FastTable<'a>],
-        below_bytes: u64,
-    ) -> bool {
-        let Some(mut met) = levels.below(tables) else {
-            return false;
+    /// Adds `table` if it can go now.
+    fn add(&mut self, view: &View<'_>, levels: &FastLevels<'a>, table: FastTable<'a>) {
+        let Some(mut met) = levels.below(&[table]) else {
+            return;
         };
-        let is_slow = |t: &FastTable<'_>| view.tiers.len() < 2 || t.table.tier() > TierId(0);
-        let moves = met.is_empty() && tables.iter().all(is_slow);
-        met.retain(|t| !self.known.contains(&t.id));
-        if bytes_of(met.iter().copied()) > below_bytes {
-            return false;
-        }
-        let new = |t: &FastTable<'_>| tables.iter().any(|n| n.table.id == t.table.id);
-        let closure = levels.closure(tables.iter().copied());
-        let goes = |t: &FastTable<'_>| new(t) || self.known.contains(&t.table.id);
-        let known = tables.iter().any(|t| self.known.contains(&t.table.id));
-        if tables.is_empty() || known || !closure.iter().all(goes) {
-            return false;
-        }
+        let is_slow = view.tiers.len() < 2 || table.table.tier() > TierId(0);
+        let moves = met.is_empty() && is_slow;
         if !self.tables.is_empty() && moves != self.moves {
-            return false;
+            return;
         }
+        let id = table.table.id;
+        let older = levels.closure([table]);
+        let goes = |t: &FastTable<'_>| t.table.id == id || self.known.contains(&t.table.id);
+        if self.known.contains(&id) || !older.iter().all(goes) {
+            return;
+        }
+        met.retain(|t| !self.known.contains(&t.id));
         let others = self.tables.iter().map(|t| t.table);
         let mut inputs: Vec<_> = others.chain(self.below.iter().copied()).collect();
-        inputs.extend(tables.iter().map(|t| t.table));
+        inputs.push(table.table);
         inputs.extend(&met);
         if !is_free(view, levels.keyspace, &inputs) {
-            return false;
+            return;
         }
         self.moves = moves;
-        self.bytes += bytes_of(tables.iter().map(|t| t.table));
-        self.tables.extend(tables);
-        self.known.extend(tables.iter().map(|t| t.table.id));
+        self.bytes += table.table.size_bytes();
+        self.tables.push(table);
+        self.known.insert(id);
         self.known.extend(met.iter().map(|t| t.id));
         self.below.extend(met);
-        true
     }
 
     /// The merge, if there is anything to merge.
@@ -349,14 +293,11 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
         // Where the settled ones are not enough, those above them, oldest first.
         let mut above: Vec<_> = levels.tables().filter(|t| !levels.is_settled(*t)).collect();
         above.reverse();
-        // At rest no more goes than must, or it would come up again.
-        let mut along = Vec::new();
         if deferred && informed && !view.idle {
-            cheapest_first(levels, &mut order);
-            along = colder(view, levels);
+            worth_first(view, levels, &mut order);
         }
         order.extend(above);
-        let descent = Descent::take_along(view, levels, order, bytes, &along);
+        let descent = Descent::take(view, levels, order, bytes);
         let rule = match (informed, descent.moves) {
             (_, true) => "coldest-move",
             (true, false) => "coldest",
@@ -370,31 +311,40 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
     })
 }
 
-/// Puts the colder half of `order` in the order of what it costs to take them down:
-/// bytes of the last level that are rewritten for each byte that goes.
-fn cheapest_first(levels: &FastLevels<'_>, order: &mut [FastTable<'_>]) {
-    let colder = (order.len() as f64 * COLDER_SHARE).ceil() as usize;
+/// Puts the colder half of `order`, and what is as cold as that, in the order of what their
+/// going is worth: the room that it makes, for how long, for what it costs.
+fn worth_first(view: &View<'_>, levels: &FastLevels<'_>, order: &mut [FastTable<'_>]) {
+    let half = (order.len() as f64 * COLDER_SHARE).ceil() as usize;
+    let Some(warmest) = half.checked_sub(1).and_then(|at| order.get(at)) else {
+        return;
+    };
+    // What is young has none and is last.
+    let warmth = |t: &FastTable<'_>| {
+        let temperature = view.heat.get(&t.table.id).and_then(|h| h.temperature);
+        temperature.unwrap_or(f64::INFINITY)
+    };
+    let warmest = warmth(warmest);
+    let colder = order.partition_point(|t| warmth(t) <= warmest);
     order[..colder].sort_by_cached_key(|table| {
         let below = levels.below(&[*table]).unwrap_or_default();
-        let permille = bytes_of(below).saturating_mul(1000);
-        permille / table.table.size_bytes().max(1)
+        Reverse(worth(view, table.table.size_bytes(), &below))
     });
 }
 
-/// The colder half of L1, the oldest run first: what may go down with others.
-fn colder<'a>(view: &View<'_>, levels: &FastLevels<'a>) -> Vec<FastTable<'a>> {
-    let mut tables: Vec<_> = levels.tables().collect();
-    tables.reverse();
-    let histogram = Histogram::of(view, tables.iter().map(|t| t.table));
-    let most = histogram.least(COLDER_SHARE).map(|b| b.heat.temperature);
-    tables.retain(|t| {
-        let temperature = view.heat.get(&t.table.id).and_then(|h| h.temperature);
-        match (temperature, most) {
-            (Some(temperature), Some(Some(most))) => temperature <= most,
-            _ => false,
-        }
-    });
-    tables
+/// What it is worth to make so many `bytes` of room by rewriting `below`: their product
+/// with the age of `below`, for each byte that is read or written there. What went down to
+/// these tables took as long to come together, and so long the room is likely to last. The
+/// rule by which log-structured file systems choose what to clean.
+fn worth(view: &View<'_>, bytes: u64, below: &[&Arc<TableMeta>]) -> u64 {
+    let rewritten = bytes_of(below.iter().copied());
+    if rewritten == 0 {
+        return u64::MAX;
+    }
+    let age_us = |t: &TableMeta| view.now_us.saturating_sub(t.created_us) as f64;
+    let ages = below.iter().map(|t| age_us(t) * t.size_bytes() as f64);
+    let age_us = ages.sum::<f64>() / rewritten as f64;
+    let cost = 2.0 * rewritten as f64 + bytes as f64;
+    (bytes as f64 * age_us / cost) as u64
 }
 
 /// Wins back space when nothing else is due; see the module.

@@ -17,8 +17,8 @@
 //! were there stay in memory until every part that they reach into was flushed.
 //!
 //! With `logstore` a flush for which the first tier has no room waits while a job reads tables of
-//! it, most of which make room: on the slow tier each flush would be one more run to seek
-//! in, and come up again. When no such job is under way it goes where there is room.
+//! it, most of which make room, or such a job is due: on the slow tier each flush would be one
+//! more run to seek in, and come up again. When there is none it goes where there is room.
 //!
 //! Where folding the memtables does as well as flushing them, they are folded
 //! ([`fold`]).
@@ -32,31 +32,41 @@ use thermocline_model::view::{PartLoad, View};
 
 use super::fold;
 use crate::Planner;
+use crate::place::fill::Fill;
+use crate::plan::fast_levels::is_fast;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct FlushSealed {
     /// When the last flush was planned; 0 before the first.
     planned_us: u64,
-    /// Whether flushes wait for room on the first tier; see the module.
-    waits_for_room: bool,
+    /// What makes room on the first tier, for which flushes wait; see the module.
+    relief: Vec<Box<dyn Planner>>,
 }
 
 impl FlushSealed {
-    /// One whose flushes wait for room on the first tier.
+    /// One whose flushes wait for room on the first tier while one of these planners makes
+    /// some.
     #[must_use]
-    pub fn on_first_tier() -> FlushSealed {
+    pub fn on_first_tier(relief: Vec<Box<dyn Planner>>) -> FlushSealed {
         FlushSealed {
-            waits_for_room: true,
+            relief,
             ..FlushSealed::default()
         }
     }
+
+    /// Whether the first tier has no room for `flush`, but a job may make some.
+    fn waits_for_room(&mut self, view: &View<'_>, flush: &Flush) -> bool {
+        !self.relief.is_empty()
+            && !has_room(view, flush)
+            && (is_read(view) || self.relief.iter_mut().any(|p| p.plan(view).is_some()))
+    }
 }
 
-/// Whether the first tier has no room for `flush`, but a job under way may make some.
-fn may_get_room(view: &View<'_>, flush: &Flush) -> bool {
+/// Whether the first of several tiers has room for `flush`.
+fn has_room(view: &View<'_>, flush: &Flush) -> bool {
     let [first, _, ..] = view.tiers else {
-        return false;
+        return true;
     };
     let load = view.memtables.get(&(flush.keyspace, flush.part));
     let bytes = load.map_or(0, |load| match flush.active {
@@ -65,14 +75,22 @@ fn may_get_room(view: &View<'_>, flush: &Flush) -> bool {
     });
     // Placement asks for room for a whole table.
     let needed = bytes.max(view.shape.table_bytes);
-    if first.room_bytes() >= needed || view.busy.is_empty() {
-        return false;
-    }
+    // What a merge is writing takes the place of what it reads.
+    first.room_bytes() >= needed || Fill::of(view).has_room(view, 0, needed, true)
+}
+
+/// Whether a job reads what may make room on the first tier: a table that lies there, or
+/// one that would.
+fn is_read(view: &View<'_>) -> bool {
     let mut keyspaces = view.version.keyspaces.values();
-    keyspaces.any(|keyspace| {
-        let mut tables = keyspace.tables();
-        tables.any(|(.., t)| t.tier() == TierId(0) && view.busy.contains(&t.id))
-    })
+    !view.busy.is_empty()
+        && keyspaces.any(|keyspace| {
+            let mut tables = keyspace.tables();
+            tables.any(|(slot, _, table)| {
+                let here = table.tier() == TierId(0) || is_fast(keyspace, slot);
+                here && view.busy.contains(&table.id)
+            })
+        })
 }
 
 /// Writers that took longer than this, in microseconds, to fill a flush's worth of
@@ -89,7 +107,7 @@ impl Planner for FlushSealed {
             .or(sealed)
             .or_else(|| oldest_segment(view))
             .or_else(|| largest(view))?;
-        if self.waits_for_room && may_get_room(view, &flush) {
+        if self.waits_for_room(view, &flush) {
             return None;
         }
         self.planned_us = view.now_us;

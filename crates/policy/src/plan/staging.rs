@@ -17,8 +17,9 @@
 //!   what is cold, so that the cold can make room;
 //! - when L1 has [`RUNS_MAX`] runs, each of which costs every read something.
 //!
-//! A merge needs room on the fast tier for its outputs. If all that overlaps does
-//! not fit, as much of it is merged as does: runs one behind the other, four or more,
+//! A merge needs room for its outputs on the device of the fast tier, beside what it
+//! reads. Of the tier's capacity it needs none, as they take the place of that. If all
+//! that overlaps does not fit, or is more than [`TABLES_MAX`] tables of full size, as much of it is merged as does: runs one behind the other, four or more,
 //! which parts what was flushed wide; or tables with all that is older and
 //! overlaps them, from the oldest on; or the newest runs with each other.
 
@@ -49,6 +50,9 @@ const WINDOW_RUNS_MIN: usize = 4;
 
 /// Seconds that a filter takes to answer.
 const FILTER_S: f64 = 2e-7;
+
+/// Tables of full size that one merge takes, at most.
+const TABLES_MAX: u64 = 64;
 
 /// Tables that are looked at for a merge of a part of L1.
 const CANDIDATES_MAX: usize = 256;
@@ -102,8 +106,9 @@ fn metas<'a>(tables: &[FastTable<'a>]) -> Vec<&'a Arc<TableMeta>> {
 
 /// Bytes that the outputs of a merge may have.
 fn room_bytes(view: &View<'_>) -> u64 {
-    let fast = view.tiers.first().map_or(0, |t| t.room_bytes());
-    fast.saturating_sub(view.shape.flush_bytes)
+    let most = TABLES_MAX.saturating_mul(view.shape.table_bytes);
+    let fast = view.tiers.first().map_or(0, |t| t.room_beside(u64::MAX));
+    most.min(fast.saturating_sub(view.shape.flush_bytes))
 }
 
 /// What to merge of the tables that overlap: all, or as much as there is room for.

@@ -45,9 +45,13 @@ fn preset(name: &'static str, heat: &HeatOptions, optimised: bool) -> Preset {
     }
     planners.push(Box::new(Reclaim));
     planners.push(Box::new(Belong));
+    let relief: Vec<Box<dyn Planner>> = match optimised {
+        true => vec![Box::new(Staging), Box::new(Coldest { optimised })],
+        false => vec![Box::new(Coldest { optimised })],
+    };
     Preset {
         name,
-        flush: Box::new(FlushSealed::on_first_tier()),
+        flush: Box::new(FlushSealed::on_first_tier(relief)),
         recut: None,
         planners,
         placer: Arc::new(ByShape),
