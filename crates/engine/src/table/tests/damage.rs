@@ -259,7 +259,7 @@ fn finding(stored: &Stored) -> String {
 /// or by the one before it.
 #[test]
 fn a_block_list_that_its_blocks_belie_is_noticed() {
-    // The second block begins within the versions of a key, with the fourth.
+    // Some block begins within the versions of a key.
     let entry = |key: &str, seq: u64| {
         let value = vec![seq as u8; 20];
         (key.as_bytes().to_vec(), SeqNo(seq), Kind::Put, value)
@@ -328,8 +328,8 @@ fn a_block_list_that_its_blocks_belie_is_noticed() {
     }
 }
 
-/// Once a damaged block was taken for one with nothing in it, and the next, which
-/// continues it, was reported as well.
+/// The next block goes on with the key of the damaged one, of which nobody can say
+/// where it ended: that is no fault of the next.
 #[test]
 fn behind_a_damaged_block_the_next_is_held_against_the_list() {
     let versions = (1..200u64).rev();
