@@ -386,16 +386,18 @@ impl Page<'_> {
             line!(self, "data extent {index}: {length} bytes")?;
         }
         for (entry, block) in meta.blocks.entries.iter().zip(0..) {
+            let continues = match entry.continues() {
+                true => format!(" at {}, which the block before has too", entry.first_seq),
+                false => String::new(),
+            };
             line!(
                 self,
-                "block {block}: extent {} at {}, {} bytes ({} unpacked), checksum {:08x}, {} to {}",
+                "block {block}: extent {} at {}, {} bytes, checksum {:08x}, from {}{continues}",
                 entry.extent,
                 entry.offset,
                 entry.stored_bytes,
-                entry.payload_bytes,
                 entry.checksum,
-                meta.blocks.first_key(block).escape_ascii(),
-                meta.blocks.last_key(block).escape_ascii()
+                meta.blocks.separator(block).escape_ascii()
             )?;
         }
         for one in &meta.range_deletes {

@@ -87,7 +87,10 @@ pub struct LostTable {
     pub why: String,
 }
 
-/// Keys of which entries were lost.
+/// Keys of which entries were lost: some of those from `first_key` to `last_key`, both
+/// included. Of a damaged block only what separates it from its neighbours is known,
+/// so neither needs to be a key that was there: they are bounds, and no lost entry lies
+/// outside of them.
 ///
 /// ```
 /// # use thermocline::LostRange;
@@ -113,14 +116,14 @@ pub struct LostRange {
     pub keyspace: String,
     /// In which table.
     pub table: u64,
-    /// The first key, escaped.
+    /// [`LostRange::first_key`], escaped.
     pub first: String,
-    /// The last key, escaped.
+    /// [`LostRange::last_key`], escaped.
     pub last: String,
-    /// The first key.
+    /// No key before this one lost an entry here.
     #[serde(skip)]
     pub first_key: Vec<u8>,
-    /// The last key.
+    /// No key behind this one lost an entry here.
     #[serde(skip)]
     pub last_key: Vec<u8>,
     /// Why.
@@ -150,7 +153,7 @@ pub struct RepairReport {
     pub tables_rewritten: u64,
     /// Tables of which nothing was saved.
     pub tables_lost: Vec<LostTable>,
-    /// Keys of which entries were lost: older values of them may be back.
+    /// Bounds of keys of which entries were lost: older values of them may be back.
     pub key_ranges_lost: Vec<LostRange>,
     /// Entries of the log that were saved.
     pub log_entries_kept: u64,

@@ -94,7 +94,7 @@ impl Repair<'_> {
                 name => format!("keyspace {name:?}"),
             };
             report.lost.push(format!(
-                "entries of table {:06} of {keyspace}, keys {} to {}: {}",
+                "entries of table {:06} of {keyspace}, of keys from {} to {}: {}",
                 r.table, r.first, r.last, r.why
             ));
         }

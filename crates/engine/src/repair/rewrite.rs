@@ -27,8 +27,6 @@ pub(super) enum Source {
         table: Arc<Table>,
         list: BlockList,
         block: usize,
-        /// What the check of a block compares it with.
-        before: (Vec<u8>, SeqNo),
     },
     /// What was read already.
     Entries,
@@ -44,7 +42,6 @@ impl Merged {
     /// If the table's meta extent cannot be read any more.
     pub(super) fn table(keyspace: &str, table: Arc<Table>) -> Result<Merged> {
         let keyspace = keyspace.to_string();
-        let before = (Vec::new(), SeqNo::ZERO);
         let list = table.read_list()?;
         Ok(Merged {
             source: Source::Table {
@@ -52,7 +49,6 @@ impl Merged {
                 table,
                 list,
                 block: 0,
-                before,
             },
             ready: VecDeque::new(),
         })
@@ -72,7 +68,6 @@ impl Merged {
             table,
             list,
             block,
-            before,
         } = &mut self.source
         else {
             return;
@@ -80,7 +75,7 @@ impl Merged {
         while self.ready.is_empty() && *block < list.len() {
             let index = *block;
             *block += 1;
-            let checked = table.verify_block(list, index, before).and_then(|_| {
+            let checked = table.verify_block(list, index).and_then(|_| {
                 let stored = table.read_block_stored(index)?;
                 salvage::entries(&stored).map_err(|what| table.block_error(index, &what))
             });
@@ -95,8 +90,13 @@ impl Merged {
                         .collect();
                 }
                 Err(error) => {
-                    let (first, last) = (list.first_key(index), list.last_key(index));
-                    *before = (last.to_vec(), SeqNo::MAX);
+                    let first = list.separator(index);
+                    // Versions of the key that the next block begins with may have
+                    // been in this one.
+                    let last = match index + 1 < list.len() {
+                        true => list.separator(index + 1),
+                        false => &table.record().range.end,
+                    };
                     lost.push(LostRange {
                         keyspace: keyspace.clone(),
                         table: table.id().0,

@@ -1,8 +1,19 @@
-//! The block list: which blocks a table has, where they lie, their keys and
-//! filters. Written by the table writer and recorded in the meta extent. Of an
-//! open table only the [`super::index::Index`] made of it stays in memory.
+//! The block list: which blocks a table has, where they lie, what separates
+//! their keys, and their filters. Written by the table writer and recorded in the
+//! meta extent. Of an open table only the [`super::index::Index`] made of it stays
+//! in memory.
+//!
+//! A block's *separator* is a beginning of its first key that is greater than the
+//! last key of the block before, as short as can be. A key at or behind a block's
+//! separator is in that block or a later one, or nowhere. The first block's is its
+//! whole first key.
+//!
+//! A block that *continues* the one before begins with that one's last key, in an
+//! older version. No beginning of the key separates the two, so its separator is
+//! the whole key together with its first entry's number.
 
 use thermocline_model::SeqNo;
+use thermocline_model::key::common_prefix_len;
 
 use super::filter;
 
@@ -20,14 +31,11 @@ pub(crate) const BLOCK_FLAGS: u8 = HAS_DELETES | HAS_VERSIONS | CONTINUES;
 pub(crate) struct BlockEntry {
     /// First byte within the extent.
     pub(crate) offset: u64,
-    /// Sequence number of the first entry.
+    /// Sequence number of the first entry of a block that continues the one
+    /// before; of others it is not kept.
     pub(crate) first_seq: SeqNo,
-    /// Largest sequence number.
-    pub(crate) seq_max: SeqNo,
     /// Length with trailer.
     pub(crate) stored_bytes: u32,
-    /// Length of the payload before compression.
-    pub(crate) payload_bytes: u32,
     /// The checksum that ends the trailer.
     pub(crate) checksum: u32,
     /// Which of the table's data extents.
@@ -36,15 +44,32 @@ pub(crate) struct BlockEntry {
     pub(crate) flags: u8,
 }
 
+impl BlockEntry {
+    /// Whether the block continues the one before.
+    #[inline]
+    pub(crate) fn continues(&self) -> bool {
+        self.flags & CONTINUES != 0
+    }
+}
+
+/// The separator of a block that begins with `first`, behind one that ends with
+/// `before`: the whole key where they are the same, and where `before` is empty, as
+/// there is no such block.
+pub(crate) fn separator_of<'a>(before: &[u8], first: &'a [u8]) -> &'a [u8] {
+    match before.is_empty() {
+        true => first,
+        false => &first[..first.len().min(common_prefix_len(before, first) + 1)],
+    }
+}
+
 /// Blocks in key order. Arrays rather than one array of structures with boxed
 /// keys: a table of 8,000 blocks is then a handful of allocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockList {
     pub(crate) entries: Vec<BlockEntry>,
-    /// First and last key of each block, in turn.
-    keys: Vec<u8>,
-    /// Ends of the keys in `keys`: two a block.
-    key_ends: Vec<u32>,
+    separators: Vec<u8>,
+    /// Ends of the separators in `separators`.
+    separator_ends: Vec<u32>,
     /// The filters of all blocks.
     pub(crate) filters: Vec<u64>,
     /// Ends of the filters in `filters`.
@@ -61,42 +86,49 @@ impl BlockList {
     /// before.
     ///
     /// # Errors
-    /// In words, when the keys or filters of one table exceed 32-bit offsets.
-    pub(crate) fn push(
-        &mut self,
-        entry: BlockEntry,
-        first: &[u8],
-        last: &[u8],
-    ) -> Result<(), String> {
-        let first_end = u32::try_from(self.keys.len() + first.len());
-        let last_end = u32::try_from(self.keys.len() + first.len() + last.len());
+    /// In words, when the separators or filters of one table exceed 32-bit offsets.
+    pub(crate) fn push(&mut self, entry: BlockEntry, separator: &[u8]) -> Result<(), String> {
+        let separator_end = u32::try_from(self.separators.len() + separator.len());
         let filter_end = u32::try_from(self.filters.len());
-        let (Ok(first_end), Ok(last_end), Ok(filter_end)) = (first_end, last_end, filter_end)
-        else {
+        let (Ok(separator_end), Ok(filter_end)) = (separator_end, filter_end) else {
             return Err("table has more than 4 GiB of block keys or filters".to_string());
         };
-        self.keys.extend_from_slice(first);
-        self.keys.extend_from_slice(last);
-        self.key_ends.extend([first_end, last_end]);
+        self.separators.extend_from_slice(separator);
+        self.separator_ends.push(separator_end);
         self.filter_ends.push(filter_end);
         self.entries.push(entry);
         Ok(())
     }
 
-    fn key(&self, i: usize) -> &[u8] {
-        let start = i.checked_sub(1).map_or(0, |before| self.key_ends[before]);
-        &self.keys[start as usize..self.key_ends[i] as usize]
-    }
-
-    /// The first key of block `block`.
+    /// The separator of block `block`.
     #[inline]
-    pub(crate) fn first_key(&self, block: usize) -> &[u8] {
-        self.key(2 * block)
+    pub(crate) fn separator(&self, block: usize) -> &[u8] {
+        let start = block
+            .checked_sub(1)
+            .map_or(0, |before| self.separator_ends[before]);
+        &self.separators[start as usize..self.separator_ends[block] as usize]
     }
 
-    /// The last key of block `block`.
-    pub(crate) fn last_key(&self, block: usize) -> &[u8] {
-        self.key(2 * block + 1)
+    /// Whether `(key, seq)` may be the first entry of block `block`.
+    pub(crate) fn may_begin(&self, block: usize, key: &[u8], seq: SeqNo) -> bool {
+        let (entry, separator) = (&self.entries[block], self.separator(block));
+        match (block, entry.continues()) {
+            (_, true) => (key, seq) == (separator, entry.first_seq),
+            (0, false) => key == separator,
+            (_, false) => key.starts_with(separator),
+        }
+    }
+
+    /// Whether `(key, seq)` may be the last entry of block `block`, as far as the
+    /// block after it says.
+    pub(crate) fn may_end(&self, block: usize, key: &[u8], seq: SeqNo) -> bool {
+        let Some(next) = self.entries.get(block + 1) else {
+            return true;
+        };
+        match next.continues() {
+            true => key == self.separator(block + 1) && seq > next.first_seq,
+            false => key < self.separator(block + 1),
+        }
     }
 
     /// The filter of block `block`.

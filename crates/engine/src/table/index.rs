@@ -2,18 +2,12 @@
 //! to find the one block to look in, and no more.
 //!
 //! A store may be a hundred times larger than its memory, so bytes a block count.
-//! Kept are a block's place and checksum, its filter, and a *separator*: the
-//! shortest beginning of its first key that is greater than the last key of the
-//! block before. A key at or behind a block's separator is in that block or a
-//! later one, or nowhere. First and last keys are in the blocks themselves, which
-//! a merge reads anyway; numbers are in their trailers.
+//! Kept are a block's place and checksum, its filter, and what separates its keys
+//! from those before (see [`super::block_list`]). First and last keys are in the
+//! blocks themselves, which a merge reads anyway; numbers are in their trailers.
 //!
-//! A block that *continues* the one before begins with that one's last key, in an
-//! older version. No beginning of the key separates the two, so its separator is
-//! the whole key together with its first entry's number.
-//!
-//! To search fast there is one word of each separator, behind what all keys of the
-//! table begin with, and every sixteenth of these words once more. The samples of
+//! To search fast there is one word of each separator, behind what all of them
+//! begin with, and every sixteenth of these words once more. The samples of
 //! 8,000 blocks take 4 KiB and stay in the nearest cache; below them a search
 //! looks at two lines. Separators are compared only where words tie.
 
@@ -21,7 +15,7 @@ use std::cmp::Ordering;
 use std::hint::select_unpredictable;
 
 use thermocline_model::SeqNo;
-use thermocline_model::key::{Prefix, common_prefix_len, load_be};
+use thermocline_model::key::{Prefix, load_be};
 
 use super::block::word_after;
 use super::block_list::{BlockList, CONTINUES};
@@ -66,7 +60,7 @@ pub(crate) struct Index {
     places: Vec<Packed>,
     /// By block; empty when all blocks lie in the first extent.
     extents: Vec<u16>,
-    /// Separators longer than a word, without what all keys begin with: by block,
+    /// Separators longer than a word, without what all begin with: by block,
     /// ascending, and where in `long_bytes` each ends.
     long: Vec<(u32, u32)>,
     long_bytes: Vec<u8>,
@@ -75,7 +69,7 @@ pub(crate) struct Index {
     continuing: Vec<(u32, SeqNo)>,
     filters: Vec<u64>,
     filter_ends: Vec<u32>,
-    /// What all keys begin with.
+    /// What all separators begin with.
     prefix: Prefix,
     words: Vec<u64>,
     samples: Vec<u64>,
@@ -87,7 +81,8 @@ impl Index {
         let blocks = list.len();
         let prefix = match blocks {
             0 => Prefix::default(),
-            _ => Prefix::between(list.first_key(0), list.last_key(blocks - 1)),
+            // What the first and the last separator share, those between them have too.
+            _ => Prefix::between(list.separator(0), list.separator(blocks - 1)),
         };
         let shared = prefix.shared().len();
         let mut index = Index {
@@ -103,26 +98,18 @@ impl Index {
             samples: Vec::with_capacity(blocks.div_ceil(SAMPLE_BLOCKS)),
         };
         for (block, entry) in list.entries.iter().enumerate() {
-            let first = list.first_key(block);
-            let continues = entry.flags & CONTINUES != 0;
-            let length = match block.checked_sub(1) {
-                Some(_) if continues => first.len(),
-                Some(before) => common_prefix_len(list.last_key(before), first) + 1,
-                None => first.len(),
-            };
-            let separator = first[..length.min(first.len())].get(shared..);
-            let separator = separator.unwrap_or(&[]);
+            let separator = list.separator(block).get(shared..).unwrap_or(&[]);
             let separator_bytes = match separator.len() {
                 short @ 0..=8 => short as u8,
                 _ => {
                     index.long_bytes.extend_from_slice(separator);
-                    // Below the bound that the block list keeps for whole keys.
+                    // Below the bound that the block list keeps.
                     let end = index.long_bytes.len() as u32;
                     index.long.push((block as u32, end));
                     LONG
                 }
             };
-            if continues {
+            if entry.continues() {
                 index.continuing.push((block as u32, entry.first_seq));
             }
             index.places.push(Packed {
@@ -227,7 +214,7 @@ impl Index {
         let shared = self.prefix.shared();
         let end = first + self.words[first..].partition_point(|&w| w == word);
         let Some(rest) = key.strip_prefix(shared) else {
-            // All keys lie on one side of it, whatever the words say.
+            // All separators lie on one side of it, whatever the words say.
             return (if key < shared { first } else { end }, false);
         };
         let mut low = first;
@@ -251,8 +238,8 @@ impl Index {
         (low, starts_next)
     }
 
-    /// What `see` says of the separator of block `block`, without what all keys
-    /// begin with.
+    /// What `see` says of the separator of block `block`, without what all begin
+    /// with.
     fn separator<T>(&self, block: usize, see: impl FnOnce(&[u8]) -> T) -> T {
         let bytes = self.places[block].separator_bytes;
         if bytes != LONG {
@@ -296,7 +283,7 @@ fn below(words: &[u64], word: u64) -> usize {
 mod tests {
     use thermocline_model::key::compare_entries;
 
-    use super::super::block_list::BlockEntry;
+    use super::super::block_list::{BlockEntry, separator_of};
     use super::*;
 
     #[test]
@@ -321,9 +308,10 @@ mod tests {
             let entries: Vec<_> = (block * 3 + block % 2..=block * 3 + 2 + (block + 1) % 2)
                 .map(|i| (key_of(i / 3).into_bytes(), SeqNo(100 - i % 3 * 10)))
                 .collect();
-            let (first, last) = (&entries[0], &entries[entries.len() - 1]);
+            let first = &entries[0];
             let before = blocks.last().and_then(|b| b.last());
-            let continues = before.is_some_and(|before| before.0 == first.0);
+            let before = before.map_or(&[][..], |before| &before.0);
+            let continues = *before == first.0;
             let entry = BlockEntry {
                 offset: block << 33,
                 stored_bytes: 7,
@@ -331,9 +319,8 @@ mod tests {
                 extent: (block % 3) as u16,
                 flags: if continues { CONTINUES } else { 0 },
                 first_seq: first.1,
-                ..BlockEntry::default()
             };
-            list.push(entry, &first.0, &last.0).unwrap();
+            list.push(entry, separator_of(before, &first.0)).unwrap();
             blocks.push(entries);
         }
         (list, blocks)

@@ -1,19 +1,22 @@
 //! The bytes of a meta extent: `docs/formats/table.md` describes them.
 
+mod blocks;
+mod v1;
+
 use thermocline_model::codec::{Reader, Writer};
 use thermocline_model::cover::{Cover, RangeDelete};
-use thermocline_model::key::{KEY_BYTES_MAX, common_prefix_len};
 use thermocline_model::{Compression, KeyRange, SeqNo, TableId};
 
-use super::block_list::{BLOCK_FLAGS, BlockEntry, BlockList, CONTINUES};
+use super::block_list::BlockList;
 use super::filter;
-use super::trailer::{TRAILER_BYTES, masked};
+use super::trailer::masked;
 
 /// Begins every meta extent.
 pub(crate) const META_MAGIC: [u8; 8] = *b"tclmeta\n";
 
-/// The version of the format described in `docs/formats/table.md`.
-pub(crate) const META_VERSION: u32 = 1;
+/// The version of the format that is written, described in
+/// `docs/formats/table.md`.
+pub(crate) const META_VERSION: u32 = 2;
 
 /// Bytes before the body: magic, version, checksum, table id, body length.
 pub(crate) const HEADER_BYTES: usize = 32;
@@ -76,24 +79,7 @@ impl Meta {
         for &length in &self.extents {
             w.number(length);
         }
-        w.length(self.blocks.len());
-        let mut before: &[u8] = &[];
-        for (block, entry) in self.blocks.entries.iter().enumerate() {
-            let first = self.blocks.first_key(block);
-            let last = self.blocks.last_key(block);
-            key_after(&mut w, before, first);
-            key_after(&mut w, first, last);
-            w.number(u64::from(entry.extent));
-            w.number(entry.offset);
-            w.number(u64::from(entry.stored_bytes));
-            w.number(u64::from(entry.payload_bytes));
-            w.raw(&entry.checksum.to_le_bytes());
-            w.byte(entry.flags);
-            w.number(entry.first_seq.0);
-            w.number(entry.seq_max.0);
-            w.length(self.blocks.filter_words(block));
-            before = last;
-        }
+        blocks::encode(&self.blocks, &mut w);
         for word in &self.blocks.filters {
             w.raw(&word.to_le_bytes());
         }
@@ -145,9 +131,11 @@ impl Meta {
                 "meta checksum is {found:08x}, its bytes have {computed:08x}"
             )));
         }
-        if version != META_VERSION {
-            return Err(MetaError::Version(version));
-        }
+        let decode_blocks = match version {
+            1 => v1::decode,
+            META_VERSION => blocks::decode,
+            _ => return Err(MetaError::Version(version)),
+        };
         if u64_at(16) != id.0 {
             return Err(MetaError::wrong(format!(
                 "meta is that of table {}, not of table {id}",
@@ -161,7 +149,7 @@ impl Meta {
                 u64_at(24)
             )));
         }
-        decode_body(body, id).map_err(MetaError::Wrong)
+        decode_body(body, id, decode_blocks).map_err(MetaError::Wrong)
     }
 }
 
@@ -186,32 +174,11 @@ fn checksum(bytes: &[u8]) -> u32 {
     masked(crc32c::crc32c_append(before, &bytes[16..]))
 }
 
-/// Writes `key` as the number of bytes it shares with `before`, and the rest.
-fn key_after(w: &mut Writer, before: &[u8], key: &[u8]) {
-    let shared = common_prefix_len(before, key);
-    w.length(shared);
-    w.bytes(&key[shared..]);
-}
+/// Reads a block list into a meta that has all that comes before it. Returns the
+/// filter length of each block, in words.
+type DecodeBlocks = fn(&mut Reader<'_>, &mut Meta) -> Result<Vec<usize>, String>;
 
-/// Reads into `key`, which holds the key before, what [`key_after`] wrote.
-fn read_key(r: &mut Reader<'_>, key: &mut Vec<u8>) -> Result<(), String> {
-    let shared = r.number()?;
-    let rest = r.bytes()?;
-    if shared > key.len() as u64 {
-        return Err(format!(
-            "key shares {shared} bytes with one of {}",
-            key.len()
-        ));
-    }
-    key.truncate(shared as usize);
-    key.extend_from_slice(rest);
-    if key.is_empty() || key.len() > KEY_BYTES_MAX {
-        return Err(format!("key of {} bytes", key.len()));
-    }
-    Ok(())
-}
-
-fn decode_body(body: &[u8], id: TableId) -> Result<Meta, String> {
+fn decode_body(body: &[u8], id: TableId, decode_blocks: DecodeBlocks) -> Result<Meta, String> {
     let r = &mut Reader::new(body);
     let created_us = r.number()?;
     let compression = r.byte()?;
@@ -277,57 +244,6 @@ fn decode_body(body: &[u8], id: TableId) -> Result<Meta, String> {
         return Err("table is empty".to_string());
     }
     Ok(meta)
-}
-
-/// Reads the block list. Returns the filter length of each block, in words.
-fn decode_blocks(r: &mut Reader<'_>, meta: &mut Meta) -> Result<Vec<usize>, String> {
-    let blocks = r.length()?;
-    let mut words = Vec::new();
-    let mut last = Vec::new();
-    for block in 0..blocks {
-        let wrong = |what: String| Err(format!("block {block}: {what}"));
-        let mut first = last.clone();
-        read_key(r, &mut first)?;
-        let before = std::mem::replace(&mut last, first.clone());
-        read_key(r, &mut last)?;
-        let entry = BlockEntry {
-            extent: u16::try_from(r.number()?).map_err(|e| e.to_string())?,
-            offset: r.number()?,
-            stored_bytes: r.number32()?,
-            payload_bytes: r.number32()?,
-            checksum: match r.raw(4)? {
-                &[a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
-                _ => return wrong("checksum is missing".to_string()),
-            },
-            flags: r.byte()?,
-            first_seq: SeqNo(r.number()?),
-            seq_max: SeqNo(r.number()?),
-        };
-        words.push(r.length()?);
-        let continues = entry.flags & CONTINUES != 0;
-        let ascends = before < first || (continues && before == first);
-        if !ascends || first > last || *first < *meta.range.start || meta.range.ends_before(&last) {
-            return wrong("keys are out of order or out of the table's range".to_string());
-        }
-        if entry.flags & !BLOCK_FLAGS != 0 {
-            return wrong(format!("flags {:#x} are unknown", entry.flags));
-        }
-        if entry.seq_max > meta.seq_max || entry.first_seq > entry.seq_max {
-            return wrong("sequence numbers are out of the table's".to_string());
-        }
-        let Some(&extent) = meta.extents.get(usize::from(entry.extent)) else {
-            return wrong(format!("extent {} does not exist", entry.extent));
-        };
-        let end = entry.offset.checked_add(u64::from(entry.stored_bytes));
-        if end.is_none_or(|end| end > extent) || (entry.stored_bytes as usize) < TRAILER_BYTES {
-            return wrong(format!(
-                "{} bytes at {} do not lie in an extent of {extent} bytes",
-                entry.stored_bytes, entry.offset
-            ));
-        }
-        meta.blocks.push(entry, &first, &last)?;
-    }
-    Ok(words)
 }
 
 fn decode_filters(r: &mut Reader<'_>, meta: &mut Meta, words: &[usize]) -> Result<(), String> {

@@ -7,7 +7,7 @@ use thermocline_model::key::compare_entries;
 
 use super::Table;
 use super::block_cursor::BlockCursor;
-use super::block_list::{BlockList, CONTINUES, HAS_DELETES, HAS_VERSIONS};
+use super::block_list::{BlockList, HAS_DELETES, HAS_VERSIONS};
 use super::filter;
 use super::trailer::{SEVERAL_VERSIONS, Trailer};
 use crate::error::{Error, Result};
@@ -60,26 +60,23 @@ impl Table {
             }
         };
         done(record.meta.length);
-        let mut before = (Vec::new(), SeqNo::ZERO);
         let mut found = Trailer::default();
         let (mut entries, mut deletes, mut raw_bytes) = (0, 0, 0);
-        let mut seq_min = SeqNo::MAX;
+        let (mut seq_min, mut seq_max) = (SeqNo::MAX, SeqNo::ZERO);
         let mut damaged = vec![false; self.extents().len()];
         for block in 0..list.len() {
-            match self.verify_block(&list, block, &mut before) {
+            match self.verify_block(&list, block) {
                 Ok(trailer) => {
                     entries += u64::from(trailer.entries);
                     deletes += u64::from(trailer.deletes);
                     raw_bytes += u64::from(trailer.entry_bytes);
                     seq_min = seq_min.min(SeqNo(trailer.base_tag >> 1));
+                    seq_max = seq_max.max(SeqNo(trailer.seq_max));
                     found = trailer;
                 }
                 Err(error) => {
                     wrong(error);
                     damaged[usize::from(list.entries[block].extent)] = true;
-                    // What the next block is compared with, as far as the list
-                    // knows it: any number may come behind this one.
-                    before = (list.last_key(block).to_vec(), SeqNo::MAX);
                 }
             }
             done(u64::from(list.entries[block].stored_bytes));
@@ -102,6 +99,12 @@ impl Table {
                 wrong(
                     self.error("an entry is older than recorded")
                         .expected(format_args!("{} or later", record.seq_min), seq_min),
+                );
+            }
+            if self.loaded_seq().is_none() && seq_max > record.seq_max {
+                wrong(
+                    self.error("an entry is newer than recorded")
+                        .expected(format_args!("{} or earlier", record.seq_max), seq_max),
                 );
             }
         }
@@ -143,12 +146,14 @@ impl Table {
         Ok(())
     }
 
-    /// Checks a block against `list`, the table's. Its entries come after `before`.
+    /// Checks a block against `list`, the table's. Ensures: its entries lie between
+    /// what separates it from the block before and what separates the next one from
+    /// it, so that they are in order across blocks that were checked, whatever lies
+    /// between these.
     pub(crate) fn verify_block(
         self: &Arc<Self>,
         list: &BlockList,
         index: usize,
-        before: &mut (Vec<u8>, SeqNo),
     ) -> Result<Trailer> {
         let wrong = |what: &str| Err(self.block_error(index, what));
         let stored = self.read_block_stored(index)?;
@@ -160,7 +165,6 @@ impl Table {
         let expected_flags = [
             (HAS_DELETES, trailer.deletes > 0),
             (HAS_VERSIONS, trailer.flags & SEVERAL_VERSIONS != 0),
-            (CONTINUES, before.0 == list.first_key(index)),
         ];
         if expected_flags
             .iter()
@@ -170,14 +174,15 @@ impl Table {
         }
         let mut at = BlockCursor::default();
         let mut found = Trailer::default();
+        let mut before = (Vec::new(), SeqNo::ZERO);
         let mut position = at.enter_first(&block).map(|()| true);
         while let Some(true) = position {
             let (key, seq) = (at.key(), SeqNo(at.tag() >> 1));
-            if !before.0.is_empty() && compare_entries((&before.0, before.1), (key, seq)).is_ge() {
-                return wrong("entries are out of order");
+            if found.entries == 0 && !list.may_begin(index, key, seq) {
+                return wrong("it does not begin as the block list says");
             }
-            if found.entries == 0 && (key != list.first_key(index) || seq != entry.first_seq) {
-                return wrong("first entry is not the one listed");
+            if found.entries > 0 && compare_entries((&before.0, before.1), (key, seq)).is_ge() {
+                return wrong("entries are out of order");
             }
             if block.find(key, seq).flatten().is_none_or(|f| f.seq != seq) {
                 return wrong("a search does not find an entry");
@@ -200,12 +205,23 @@ impl Table {
             return wrong("its entries make no sense");
         }
         let counts = |t: &Trailer| (t.entries, t.deletes, t.seq_max, t.entry_bytes);
-        if counts(&found) != counts(&trailer) || entry.seq_max.0 != found.seq_max {
-            return wrong("trailer or block list miscounts");
+        if counts(&found) != counts(&trailer) {
+            return wrong("trailer miscounts");
         }
-        if before.0 != list.last_key(index) {
-            return wrong("last key is not the one listed");
+        if !list.may_end(index, &before.0, before.1) || !self.may_end(list, index, &before.0) {
+            return wrong("it does not end as the block list says");
         }
         Ok(trailer)
+    }
+
+    /// Whether `key` may be the last key of block `index`, as far as the table's range
+    /// says. If that ends with a key, and not before one that is deleted by range, this
+    /// is the last key of all.
+    fn may_end(&self, list: &BlockList, index: usize, key: &[u8]) -> bool {
+        let range = &self.record().range;
+        match range.end_inclusive && index + 1 == list.len() {
+            true => *key == *range.end,
+            false => !range.ends_before(key),
+        }
     }
 }

@@ -18,7 +18,9 @@ use super::Table;
 use super::block::Block;
 use super::block_build::BlockBuilder;
 use super::block_cursor::BlockCursor;
-use super::block_list::{BlockEntry, BlockList, CONTINUES, HAS_DELETES, HAS_VERSIONS};
+use super::block_list::{
+    BlockEntry, BlockList, CONTINUES, HAS_DELETES, HAS_VERSIONS, separator_of,
+};
 use super::compress::Compressor;
 use super::filter;
 use super::meta::{FILTER_BITS_MAX, Meta, range_deletes_of};
@@ -149,6 +151,8 @@ pub struct TableWriter {
     last_tag: u64,
     /// The first key of the block continues the one before.
     continues: bool,
+    /// Bytes of the block's first key that separate it from the block before.
+    separator_bytes: usize,
     range_deletes: Vec<RangeDelete>,
     entries: u64,
     deletes: u64,
@@ -188,6 +192,7 @@ impl TableWriter {
             last_key: Vec::new(),
             last_tag: 0,
             continues: false,
+            separator_bytes: 0,
             range_deletes: Vec::new(),
             entries: 0,
             deletes: 0,
@@ -225,6 +230,7 @@ impl TableWriter {
         }
         if self.builder.is_empty() {
             self.continues = same_key;
+            self.separator_bytes = separator_of(&self.last_key, key).len();
         }
         if self.options.filter_bits_per_key != 0 && (!same_key || self.builder.is_empty()) {
             self.hashes.push(filter::key_hash(key));
@@ -277,7 +283,7 @@ impl TableWriter {
         let Some(first_tag) = self.builder.first_tag() else {
             return Ok(());
         };
-        let first_key = self.builder.first_key().to_vec();
+        let separator = self.builder.first_key()[..self.separator_bytes].to_vec();
         let mut trailer = self.builder.finish(&self.last_key);
         if self.warm {
             self.warm_up(&trailer);
@@ -298,24 +304,25 @@ impl TableWriter {
             self.options.filter_bits_per_key,
             &mut self.list.filters,
         );
-        let flags = if self.continues { CONTINUES } else { 0 };
-        let entry = self.count(&trailer, stored_bytes, checksum, first_tag >> 1, flags);
-        let pushed = self.list.push(entry, &first_key, &self.last_key);
+        let continues = self.continues.then_some(SeqNo(first_tag >> 1));
+        let entry = self.count(&trailer, stored_bytes, checksum, continues);
+        let pushed = self.list.push(entry, &separator);
         pushed.map_err(|what| Error::invalid(format!("table {}: {what}", self.id)))?;
         self.hashes.clear();
         self.builder.clear();
         Ok(())
     }
 
-    /// Counts a block that was appended; its entry in the block list.
+    /// Counts a block that was appended; its entry in the block list. If it
+    /// continues the one before, `continues` is its first entry's number.
     fn count(
         &mut self,
         trailer: &Trailer,
         stored_bytes: usize,
         checksum: u32,
-        first_seq: u64,
-        flags: u8,
+        continues: Option<SeqNo>,
     ) -> BlockEntry {
+        let flags = if continues.is_some() { CONTINUES } else { 0 };
         let has_deletes = if trailer.deletes > 0 { HAS_DELETES } else { 0 };
         let has_versions = if trailer.flags & SEVERAL_VERSIONS != 0 {
             HAS_VERSIONS
@@ -324,11 +331,9 @@ impl TableWriter {
         };
         let entry = BlockEntry {
             offset: self.data_bytes,
-            first_seq: SeqNo(first_seq),
-            seq_max: SeqNo(trailer.seq_max),
+            first_seq: continues.unwrap_or_default(),
             // Keys and values are bounded: a block stays below 1 GiB.
             stored_bytes: stored_bytes as u32,
-            payload_bytes: trailer.payload_bytes,
             checksum,
             extent: 0,
             flags: flags | has_deletes | has_versions,
@@ -412,16 +417,17 @@ impl TableWriter {
         if order.is_gt() || (continues && first_seq.0 >= self.last_tag >> 1) {
             return Err(self.refusal(&first, first_seq, Kind::Put, &[]));
         }
+        let separator_bytes = separator_of(&self.last_key, &first).len();
         at.enter_last(content).ok_or_else(broken)?;
         let last = at.key();
         self.flush_block()?;
         self.data.append(stored)?;
         self.data_checksum = crc32c::crc32c_append(self.data_checksum, stored);
-        let flags = if continues { CONTINUES } else { 0 };
-        let entry = self.count(&trailer, stored.len(), checksum, first_seq.0, flags);
+        let continues = continues.then_some(first_seq);
+        let entry = self.count(&trailer, stored.len(), checksum, continues);
         let filter = from.index().filter(block);
         self.list.filters.extend_from_slice(filter);
-        let pushed = self.list.push(entry, &first, last);
+        let pushed = self.list.push(entry, &first[..separator_bytes]);
         pushed.map_err(|what| Error::invalid(format!("table {}: {what}", self.id)))?;
         self.last_key.clear();
         self.last_key.extend_from_slice(last);
@@ -502,11 +508,9 @@ impl TableWriter {
             self.seq_min = self.seq_min.min(one.seq.0);
             self.seq_max = self.seq_max.max(one.seq.0);
         }
-        let points = self
-            .list
-            .len()
-            .checked_sub(1)
-            .map(|last| KeyRange::inclusive(self.list.first_key(0), self.list.last_key(last)));
+        // The first block's separator is its whole first key.
+        let points = (self.list.len() > 0)
+            .then(|| KeyRange::inclusive(self.list.separator(0), &self.last_key));
         let covered = range_deletes.first().zip(range_deletes.last());
         let covered = covered.map(|(first, last)| KeyRange::exclusive(&first.start, &last.end));
         let range = match (points, covered) {

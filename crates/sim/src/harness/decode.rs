@@ -60,7 +60,11 @@ pub static TARGETS: [Target; 15] = [
     Target {
         name: "meta",
         run: |bytes| in_place(bytes, ".meta", seal::meta),
-        seeds: || of_every_file(|name, store, bytes| seed(".meta", name, store, bytes)),
+        seeds: || {
+            let mut seeds = of_every_file(|name, store, bytes| seed(".meta", name, store, bytes));
+            seeds.push(OLD_META.to_vec());
+            seeds
+        },
     },
     Target {
         name: "block",
@@ -136,6 +140,9 @@ pub fn target(name: &str) -> &'static Target {
     let found = TARGETS.iter().find(|t| t.name == name);
     found.unwrap_or_else(|| panic!("no target {name}"))
 }
+
+/// A meta of version 1, of a table of the first small store.
+const OLD_META: &[u8] = include_bytes!("decode/meta-version-1");
 
 thread_local! {
     /// Made once: every input is decoded in one of them.

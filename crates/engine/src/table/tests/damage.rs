@@ -1,5 +1,6 @@
 //! What damaged bytes do: a named error, or the right answer.
 
+use super::super::block_list::{BlockEntry, CONTINUES, HAS_DELETES, HAS_VERSIONS};
 use super::*;
 
 fn small() -> (Vec<Entry>, Stored) {
@@ -151,11 +152,16 @@ fn forged(stored: &Stored, change: impl FnOnce(&mut Vec<u8>)) -> Stored {
 
 #[test]
 fn a_meta_with_right_checksums_and_any_wrong_byte_never_panics_nor_allocates_the_absurd() {
-    let (_, stored) = small();
+    for stored in [small().1, v1::stored()] {
+        try_every_byte(&stored);
+    }
+}
+
+fn try_every_byte(stored: &Stored) {
     let length = stored.meta.bytes().len();
     for at in 32..length {
-        for byte in [0x00, 0x01, 0x7f, 0x80, 0xff] {
-            let forged = forged(&stored, |bytes| bytes[at] = byte);
+        for byte in [0x00, 0x01, 0x07, 0x08, 0x10, 0x20, 0x7f, 0x80, 0xff] {
+            let forged = forged(stored, |bytes| bytes[at] = byte);
             if let Ok(table) = forged.open(0) {
                 let _ = table.verify();
                 let mut cursor = table.cursor(ReadMode::MERGE);
@@ -166,7 +172,7 @@ fn a_meta_with_right_checksums_and_any_wrong_byte_never_panics_nor_allocates_the
             }
         }
         // An absurd length where some number stands.
-        let absurd = forged(&stored, |bytes| {
+        let absurd = forged(stored, |bytes| {
             bytes.splice(
                 at..=at,
                 [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
@@ -190,13 +196,9 @@ fn a_block_with_right_checksums_and_any_wrong_byte_never_panics() {
             data[at] = byte;
             let checksum = super::super::trailer::checksum(&data[range.start..range.end - 4]);
             data[range.end - 4..range.end].copy_from_slice(&checksum.to_le_bytes());
-            let mut meta = Meta::decode(&stored.meta.bytes(), stored.record.id).unwrap();
-            meta.blocks.entries[1].checksum = checksum;
-            let bytes = meta.encode();
-            let mut forged = stored.clone();
-            forged.record.meta.checksum = crc32c::crc32c(&bytes);
-            forged.record.meta.length = bytes.len() as u64;
-            forged.meta = Memory::of(bytes);
+            let mut forged = with_meta(&stored, |meta| {
+                meta.blocks.entries[1].checksum = checksum;
+            });
             forged.data = vec![Memory::of(data)];
             let table = forged.open(0).unwrap();
             let _ = table.verify();
@@ -221,6 +223,142 @@ fn a_block_with_right_checksums_and_any_wrong_byte_never_panics() {
     }
 }
 
+/// As `stored`, its meta changed by `change` and encoded anew.
+fn with_meta(stored: &Stored, change: impl FnOnce(&mut Meta)) -> Stored {
+    let mut meta = Meta::decode(&stored.meta.bytes(), stored.record.id).unwrap();
+    change(&mut meta);
+    let bytes = meta.encode();
+    let mut changed = stored.clone();
+    changed.record.range = meta.range;
+    changed.record.meta.checksum = crc32c::crc32c(&bytes);
+    changed.record.meta.length = bytes.len() as u64;
+    changed.meta = Memory::of(bytes);
+    changed
+}
+
+/// As `stored`, with other blocks in its list: `change` is given each block's
+/// separator, and gives the one that is to stand there.
+fn with_list(stored: &Stored, change: impl Fn(usize, &mut BlockEntry, &mut Vec<u8>)) -> Stored {
+    with_meta(stored, |meta| {
+        let before = std::mem::take(&mut meta.blocks);
+        for (block, entry) in before.entries.iter().enumerate() {
+            let (mut entry, mut separator) = (*entry, before.separator(block).to_vec());
+            change(block, &mut entry, &mut separator);
+            meta.blocks.filters.extend(before.filter(block));
+            meta.blocks.push(entry, &separator).unwrap();
+        }
+    })
+}
+
+/// What `verify` says of `stored`.
+fn finding(stored: &Stored) -> String {
+    stored.open(0).unwrap().verify().unwrap_err().to_string()
+}
+
+/// Every mistake that the list could make of a block is told by the block itself,
+/// or by the one before it.
+#[test]
+fn a_block_list_that_its_blocks_belie_is_noticed() {
+    // Some block begins within the versions of a key.
+    let entry = |key: &str, seq: u64| {
+        let value = vec![seq as u8; 20];
+        (key.as_bytes().to_vec(), SeqNo(seq), Kind::Put, value)
+    };
+    let mut entries: Vec<Entry> = (10..20).rev().map(|seq| entry("key1", seq)).collect();
+    entries.insert(0, entry("key0", 1));
+    entries.extend((0..20).map(|i| entry(&format!("key2{i:02}/more"), i + 30)));
+    let options = TableWriterOptions {
+        block_bytes: 300,
+        ..TableWriterOptions::default()
+    };
+    let stored = write(&entries, &Cover::default(), options);
+    stored.open(0).unwrap().verify().unwrap();
+    let list = Meta::decode(&stored.meta.bytes(), stored.record.id).unwrap();
+    let list = list.blocks;
+    let continuing = list.entries.iter().position(BlockEntry::continues).unwrap();
+    let last = list.len() - 1;
+    let plain = last - 1;
+    assert!(continuing > 0 && plain > continuing + 1);
+    assert_eq!(list.separator(continuing), b"key1");
+    assert!(list.separator(plain).len() < first_key(&stored, plain).len());
+
+    type Change = fn(&mut BlockEntry, &mut Vec<u8>);
+    let cases: [(usize, Change, &str); 7] = [
+        // Of a block that continues it is the whole key, and the number counts.
+        (continuing, |e, _| e.first_seq.0 -= 1, "does not begin"),
+        (continuing, |e, _| e.first_seq.0 += 1, "does not end"),
+        (continuing, |e, _| e.flags &= !CONTINUES, "does not end"),
+        // No beginning of the first key, or not behind the block before.
+        (plain, |_, s| s.push(b'!'), "does not begin"),
+        (plain, |_, s| *s.last_mut().unwrap() -= 1, "does not end"),
+        (plain, |e, _| e.flags ^= HAS_DELETES, "flags"),
+        (plain, |e, _| e.flags ^= HAS_VERSIONS, "flags"),
+    ];
+    for (at, change, words) in cases {
+        let belied = with_list(&stored, |block, entry, separator| {
+            if block == at {
+                change(entry, separator);
+            }
+        });
+        let found = finding(&belied);
+        assert!(found.contains(words), "{at}, {words}: {found}");
+    }
+    // The first block's is its whole first key.
+    let wider = with_meta(&stored, |meta| meta.range.start = b"k"[..].into());
+    let shorter = with_list(&wider, |block, _, separator| {
+        separator.truncate(if block == 0 { 3 } else { usize::MAX });
+    });
+    assert!(finding(&shorter).contains("does not begin"));
+    let no_filters = with_meta(&stored, |meta| meta.blocks.filters.fill(0));
+    assert!(finding(&no_filters).contains("filter excludes a key"));
+    let longer = with_meta(&stored, |meta| {
+        meta.range = thermocline_model::KeyRange::inclusive(&meta.range.start, b"key3");
+    });
+    assert!(finding(&longer).contains("does not end"));
+    let shorter = with_meta(&stored, |meta| {
+        meta.range = thermocline_model::KeyRange::inclusive(&meta.range.start, b"key218/more");
+    });
+    assert!(finding(&shorter).contains("does not end"));
+    for (low, high, words) in [(1, 48, "newer"), (2, 49, "older")] {
+        let mut other = with_meta(&stored, |meta| {
+            (meta.seq_min, meta.seq_max) = (SeqNo(low), SeqNo(high));
+        });
+        (other.record.seq_min, other.record.seq_max) = (SeqNo(low), SeqNo(high));
+        assert!(finding(&other).contains(words));
+    }
+}
+
+/// The next block goes on with the key of the damaged one, of which nobody can say
+/// where it ended: that is no fault of the next.
+#[test]
+fn behind_a_damaged_block_the_next_is_held_against_the_list() {
+    let versions = (1..200u64).rev();
+    let entries: Vec<Entry> = versions
+        .map(|seq| (b"key".to_vec(), SeqNo(seq), Kind::Put, vec![7; 20]))
+        .collect();
+    let options = TableWriterOptions {
+        block_bytes: 300,
+        ..TableWriterOptions::default()
+    };
+    let stored = write(&entries, &Cover::default(), options);
+    let meta = Meta::decode(&stored.meta.bytes(), stored.record.id).unwrap();
+    let damaged = meta.blocks.entries[3];
+    assert!(damaged.continues() && meta.blocks.entries[4].continues());
+    stored.data[0].0.lock().unwrap()[damaged.offset as usize] ^= 1;
+    let mut found = Vec::new();
+    let table = stored.open(0).unwrap();
+    table.verify_all(&mut |error| found.push(error.to_string()), &mut |_| {});
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("block 3"), "{found:?}");
+}
+
+/// The first key of block `block`.
+fn first_key(stored: &Stored, block: usize) -> Vec<u8> {
+    let table = stored.open(0).unwrap();
+    let bytes = table.read_block_stored(block).unwrap();
+    salvage::entries(&bytes).unwrap().swap_remove(0).0
+}
+
 #[test]
 fn a_read_that_returns_another_intact_block_is_noticed() {
     let (_, stored) = small();
@@ -237,7 +375,7 @@ fn a_read_that_returns_another_intact_block_is_noticed() {
     let mut mixed = stored.clone();
     mixed.data = vec![Memory::of(data)];
     let table = mixed.open(0).unwrap();
-    let key = meta.blocks.first_key(largest);
+    let key = &first_key(&stored, largest);
     let error = table.get(key, key_hash(key), SeqNo::MAX).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
 }
@@ -282,4 +420,4 @@ fn the_bytes_of_a_tiny_table_are_those_of_the_golden_file() {
 }
 
 const GOLDEN_DATA: &str = "0005036170706c6572656405000000070661707269636f746f72616e67650500030000000000656c70000000746f63697200000e00060000000000000005000000000000001a0000000300000001000000350000000200020102000000626c6b01b96dc50f";
-const GOLDEN_META: &str = "74636c6d6574610a010000007a60cea207000000000000004000000000000000e807008020020a03011a0306056170706c6501630001650100056170706c6502057269636f7400006535b96dc50f0305050108009012188a0410010162016306";
+const GOLDEN_META: &str = "74636c6d6574610a020000006822173007000000000000003400000000000000e807008020020a03011a0306056170706c65016300016501b3006170706c65ca01b96dc50f0108009012188a0410010162016306";

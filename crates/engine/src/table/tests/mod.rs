@@ -2,6 +2,7 @@
 
 mod damage;
 mod oracle;
+mod v1;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

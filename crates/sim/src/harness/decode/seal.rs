@@ -191,6 +191,9 @@ pub(super) fn current(image: &mut Image, path: &Path) {
     });
 }
 
+/// The newest format of meta extents.
+const META_FORMAT: u8 = 2;
+
 fn seal_meta(format: u8, bytes: &mut [u8], table: Option<&TableMeta>) {
     put(bytes, 0, b"tclmeta\n");
     put(bytes, 8, &[format, 0, 0, 0]);
@@ -203,8 +206,12 @@ fn seal_meta(format: u8, bytes: &mut [u8], table: Option<&TableMeta>) {
     }
 }
 
+/// What says that it is of version 1 stays that.
 pub(super) fn meta(image: &mut Image, path: &Path) {
-    meta_as(1, image, path);
+    let is_old = image
+        .get(path)
+        .is_some_and(|bytes| bytes.get(8) == Some(&1));
+    meta_as(if is_old { 1 } else { META_FORMAT }, image, path);
 }
 
 fn meta_as(format: u8, image: &mut Image, path: &Path) {
@@ -258,7 +265,7 @@ pub(super) fn block(image: &mut Image, path: &Path) {
                     put(bytes, at, new);
                 }
             }
-            seal_meta(1, bytes, Some(table));
+            seal_meta(META_FORMAT, bytes, Some(table));
         });
     }
     rebind(image);
