@@ -381,12 +381,21 @@ fn what_a_merge_makes_takes_the_place_of_what_it_read() {
     let mut world = four(0.29, [9.0, 8.0, 2.0, 1.0]);
     world.tiers[0].capacity_bytes = world.tiers[0].used_bytes;
     world.tiers[0].device_free_bytes = 1 << 40;
-    let here = |world: &World, parents: &[u64]| place(world, Slot::Level(6), b"b", parents).0;
-    assert_eq!(here(&world, &[1, 2, 3, 4]), 0);
-    // By as much as it is larger, there is no room.
-    world.tiers[0].used_bytes += 100 << 20;
-    world.tiers[0].capacity_bytes += 1 << 20;
-    assert_eq!(here(&world, &[1, 2, 3, 4]), 1);
+    let made = |world: &World| {
+        let new = NewTable {
+            keyspace: KEYSPACE,
+            slot: Slot::Level(6),
+            range: None,
+            start: Some(b"b"[..].into()),
+            size_bytes: 4 * M,
+            parents: [1, 2, 3, 4].map(TableId).to_vec(),
+        };
+        ByHeat.place(&world.view(), &new).data.0
+    };
+    assert_eq!(made(&world), 0);
+    // What it has written counts.
+    world.tiers[0].used_bytes *= 2;
+    assert_eq!(made(&world), 1);
 }
 
 /// Once: all tables were ranked anew for each table that a merge made, which took five
