@@ -439,13 +439,23 @@ fn at_rest_the_fast_levels_take_what_is_else_kept_for_writes() {
     let mut world = two_tiers(World::of(text, &[100 * M, LARGE]));
     world.shape.staging.fast_share = 1.0;
     let limit = |world: &World| Share::of(&world.view()).limit_bytes / M;
-    world.idle = false;
-    let written = limit(&world);
     world.idle = true;
     let rests = limit(&world);
-    // Full but for the share that is never filled.
-    let filled = (100.0 * world.shape.tier_fill_share) as u64;
+    // Full but for the share that is never filled, and one flush.
+    let filled = (100.0 * world.shape.tier_fill_share) as u64 - 4;
     assert!((filled - 1..=filled).contains(&rests), "{rests}");
+    world.idle = false;
+    assert_eq!(
+        limit(&world),
+        rests,
+        "a key now and then makes no difference"
+    );
+    let load = PartLoad {
+        active_bytes: world.shape.flush_bytes / 2,
+        ..PartLoad::default()
+    };
+    world.memtables.insert((KEYSPACE, 0), load);
+    let written = limit(&world);
     assert!(written <= rests * 9 / 10, "{written} of {rests}");
 }
 

@@ -123,7 +123,7 @@ impl Engine {
             keyspace: job.keyspace,
             slot: job.output,
             table_bytes: job.table_bytes,
-            parents: job.inputs.clone(),
+            parents: merged.values().flatten().map(|t| t.meta.id).collect(),
             first_tier,
             background: true,
         };

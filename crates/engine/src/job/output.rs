@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::PlacedTable;
 use crate::store::{ObjectKind, ObjectName, ObjectWriter, Store};
-use crate::table::{Table, TableCursor, TableWriter, TableWriterOptions, persist_all};
+use crate::table::{Table, TableCursor, TableWriter, TableWriterOptions, Unpersisted, persist_all};
 
 /// Where and how a job writes its tables.
 #[derive(Clone, Debug)]
@@ -53,8 +53,11 @@ pub(crate) fn spilling<T>(engine: &Engine, mut job: impl FnMut(TierId) -> Result
     }
 }
 
-/// Objects that may be written and not yet persisted.
-const UNPERSISTED_MAX: usize = 32;
+/// Tables that may be written and not yet persisted: twice as many files are open.
+const UNPERSISTED_MAX: usize = 16;
+
+/// Bytes of their meta extents, which are kept in memory meanwhile.
+const UNPERSISTED_BYTES_MAX: usize = 256 << 10;
 
 struct Current {
     writer: TableWriter,
@@ -100,8 +103,8 @@ pub(crate) struct Outputs<'a> {
     /// Where the next table's range deletes begin.
     low: Option<Box<[u8]>>,
     finished: Vec<Arc<TableMeta>>,
-    /// Objects of these that are not persisted yet.
-    unpersisted: Vec<Box<dyn ObjectWriter>>,
+    /// What the last of these lack to be durable.
+    unpersisted: Vec<Unpersisted>,
     /// Of all tables, the ones that lie lower than they belong: the tier that was
     /// full, and bytes.
     spilled: Vec<(TierId, u64)>,
@@ -287,7 +290,7 @@ impl<'a> Outputs<'a> {
         let written = self
             .create(current.meta_tier, current.meta_object, ObjectKind::Meta)
             .and_then(|meta| current.writer.end(meta));
-        let (written, objects) = match written {
+        let (written, unpersisted) = match written {
             Ok(written) => written,
             Err(e) => {
                 discard(&self.engine);
@@ -320,8 +323,11 @@ impl<'a> Outputs<'a> {
             rule: current.rule.into(),
         });
         self.finished.push(Arc::new(table));
-        self.unpersisted.extend(objects);
-        if self.unpersisted.len() >= UNPERSISTED_MAX {
+        self.unpersisted.push(unpersisted);
+        let memory = self.unpersisted.iter().map(Unpersisted::memory_bytes);
+        if self.unpersisted.len() >= UNPERSISTED_MAX
+            || memory.sum::<usize>() >= UNPERSISTED_BYTES_MAX
+        {
             self.persist()?;
         }
         Ok(())

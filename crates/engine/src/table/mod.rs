@@ -76,5 +76,5 @@ pub(crate) use fetch::Fetches;
 pub use filter::key_hash;
 pub use read::{BlockInfo, LOADED_SEQ, Table, TableAccesses, TableContext, TableHit};
 pub use verify::TableReport;
-pub(crate) use write::persist_all;
 pub use write::{BLOCK_BYTES_MAX, TableWriter, TableWriterOptions, WrittenTable};
+pub(crate) use write::{Unpersisted, persist_all};

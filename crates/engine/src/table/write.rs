@@ -471,35 +471,45 @@ impl TableWriter {
     /// `InvalidArgument` when the table is empty; I/O errors of the objects,
     /// which are then deleted.
     pub fn finish(self, meta: Box<dyn ObjectWriter>) -> Result<WrittenTable> {
-        let (written, objects) = self.end(meta)?;
-        persist_all(objects)?;
+        let (written, unpersisted) = self.end(meta)?;
+        persist_all(vec![unpersisted])?;
         Ok(written)
     }
 
-    /// The same without waiting for the devices: the objects, of which the table may be
-    /// named once all are persisted ([`persist_all`]).
+    /// The same without waiting for the devices: what is left to be done, after which the
+    /// table may be named ([`persist_all`]).
     ///
     /// # Errors
     /// As [`TableWriter::finish`].
     pub(crate) fn end(
         mut self,
-        mut meta: Box<dyn ObjectWriter>,
-    ) -> Result<(WrittenTable, Vec<Box<dyn ObjectWriter>>)> {
-        match self.finish_into(&mut *meta) {
-            Ok(written) if written.data_bytes > 0 => Ok((written, vec![self.data, meta])),
-            Ok(written) => {
-                self.data.abandon();
-                Ok((written, vec![meta]))
-            }
+        meta: Box<dyn ObjectWriter>,
+    ) -> Result<(WrittenTable, Unpersisted)> {
+        let (written, meta_bytes) = match self.finish_data() {
+            Ok(done) => done,
             Err(error) => {
                 self.data.abandon();
                 meta.abandon();
-                Err(error)
+                return Err(error);
             }
-        }
+        };
+        let data = match written.data_bytes {
+            0 => {
+                self.data.abandon();
+                None
+            }
+            _ => Some(self.data),
+        };
+        let unpersisted = Unpersisted {
+            data,
+            meta,
+            meta_bytes,
+        };
+        Ok((written, unpersisted))
     }
 
-    fn finish_into(&mut self, object: &mut dyn ObjectWriter) -> Result<WrittenTable> {
+    /// Writes the last block. Returns the bytes of the meta extent, too.
+    fn finish_data(&mut self) -> Result<(WrittenTable, Vec<u8>)> {
         self.flush_block()?;
         // Through a cover, so that what is written is cut into fragments.
         let cover = Cover::new(&self.range_deletes);
@@ -544,9 +554,7 @@ impl TableWriter {
         if self.data_bytes > 0 {
             self.data.begin_persist()?;
         }
-        object.append(&bytes)?;
-        object.begin_persist()?;
-        Ok(WrittenTable {
+        let written = WrittenTable {
             id: self.id,
             range: meta.range,
             seq_min: meta.seq_min,
@@ -560,20 +568,52 @@ impl TableWriter {
             meta_checksum: crc32c::crc32c(&bytes),
             data_bytes: self.data_bytes,
             data_checksum: self.data_checksum,
-        })
+        };
+        Ok((written, bytes))
     }
 }
 
-/// Persists `objects`; deletes all of them if one cannot be.
+/// What a written table lacks: its data is on the way to the device, its meta extent in
+/// memory. Dropped, its objects are deleted.
+pub(crate) struct Unpersisted {
+    data: Option<Box<dyn ObjectWriter>>,
+    meta: Box<dyn ObjectWriter>,
+    meta_bytes: Vec<u8>,
+}
+
+impl Unpersisted {
+    /// Bytes that it keeps in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.meta_bytes.len()
+    }
+}
+
+/// Persists all data, then writes and persists all meta extents.
 ///
 /// # Errors
-/// As [`ObjectWriter::persist`].
-pub(crate) fn persist_all(mut objects: Vec<Box<dyn ObjectWriter>>) -> Result<()> {
-    let done = objects.iter_mut().try_for_each(|o| o.persist());
+/// As [`ObjectWriter::persist`]; then all objects are deleted.
+pub(crate) fn persist_all(mut tables: Vec<Unpersisted>) -> Result<()> {
+    let done = persist_each(&mut tables);
     if done.is_err() {
-        objects.into_iter().for_each(|o| o.abandon());
+        for table in tables {
+            table.data.into_iter().for_each(|data| data.abandon());
+            table.meta.abandon();
+        }
     }
     done
+}
+
+fn persist_each(tables: &mut [Unpersisted]) -> Result<()> {
+    for table in tables.iter_mut() {
+        if let Some(data) = &mut table.data {
+            data.persist()?;
+        }
+    }
+    for table in tables.iter_mut() {
+        table.meta.append(&table.meta_bytes)?;
+        table.meta.begin_persist()?;
+    }
+    tables.iter_mut().try_for_each(|table| table.meta.persist())
 }
 
 impl std::fmt::Debug for TableWriter {

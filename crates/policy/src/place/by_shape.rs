@@ -36,11 +36,11 @@ impl Placer for ByShape {
         let tiers = view.tiers.len().clamp(1, TIERS_MAX);
         let fill = Fill::of(view);
         let replaced = replaced(view, &parents(view, new));
-        let flushed = new.parents.is_empty() && matches!(new.slot, Slot::Newest(_));
         let first_with_room = |from: usize, bytes: u64| {
             let has_room = |t: &usize| match view.tiers.get(*t) {
                 Some(tier) if !new.parents.is_empty() => tier.room_beside(replaced[*t]) >= bytes,
-                _ => fill.has_room(view, *t, bytes, flushed),
+                Some(tier) if is_loaded(new) => tier.room_bytes() >= bytes,
+                _ => fill.has_room_for_flush(view, *t, bytes),
             };
             (from..tiers - 1).find(has_room).unwrap_or(tiers - 1)
         };

@@ -176,6 +176,17 @@ impl Fill {
         })
     }
 
+    /// The same for what is flushed, but of the device the reserve is left: it is for the log
+    /// and the manifest as well, without which nothing at all can be written.
+    #[must_use]
+    pub fn has_room_for_flush(&self, view: &View<'_>, tier: usize, bytes: u64) -> bool {
+        view.tiers.get(tier).is_none_or(|state| {
+            let by_capacity = state.capacity_bytes.saturating_sub(self.used[tier]);
+            let by_device = state.device_free_bytes.saturating_sub(state.reserve_bytes);
+            by_capacity.min(by_device) >= bytes
+        })
+    }
+
     /// The first tier from `from` on that `bytes` more fit, else the last.
     #[must_use]
     pub fn first_that_fits(&self, from: usize, bytes: u64) -> usize {

@@ -19,7 +19,7 @@ use thermocline_model::job::{Job, Reason, Relocate};
 use thermocline_model::table::TableMeta;
 use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::KeyspaceId;
-use thermocline_model::view::View;
+use thermocline_model::view::{PartLoad, View};
 
 use crate::Planner;
 use crate::place::fill::{ByTier, DEPTHS, Fill, depth};
@@ -66,13 +66,22 @@ pub fn spare_bytes(view: &View<'_>, fill: &Fill) -> ByTier {
     spare
 }
 
-/// The same of the first tier for what is about to be written: none while the store
-/// rests.
+/// The same of the first tier for what is about to be written: one flush while hardly
+/// anything is. That nothing was written for a moment, or one key now and then, is not
+/// what tables should come and go for.
 #[must_use]
 pub fn spare_for_writes(view: &View<'_>, fill: &Fill) -> u64 {
-    match view.idle {
-        true => 0,
-        false => spare_bytes(view, fill)[0],
+    let shape = view.shape;
+    let held = |load: &PartLoad| load.sealed_bytes.saturating_add(load.active_bytes);
+    let in_memory: u64 = view.memtables.values().map(held).sum();
+    let mut parts = view.version.keyspaces.values().flat_map(|k| &k.parts);
+    let is_written = in_memory >= shape.flush_bytes / 2 || parts.any(|p| !p.newest.runs.is_empty());
+    match is_written && !view.idle {
+        true => spare_bytes(view, fill)[0],
+        false => shape
+            .flush_bytes
+            .max(shape.table_bytes)
+            .min(spare_bytes(view, fill)[0]),
     }
 }
 

@@ -312,19 +312,19 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
 }
 
 /// Puts the colder half of `order`, and what is as cold as that, in the order of what their
-/// going is worth: the room that it makes, for how long, for what it costs.
+/// going is worth: the room that it makes, for how long, for what it costs. Where nobody
+/// reads that half, what is too young to be known is compared as well.
 fn worth_first(view: &View<'_>, levels: &FastLevels<'_>, order: &mut [FastTable<'_>]) {
-    let half = (order.len() as f64 * COLDER_SHARE).ceil() as usize;
-    let Some(warmest) = half.checked_sub(1).and_then(|at| order.get(at)) else {
-        return;
+    let warmth = |t: &FastTable<'_>| view.heat.get(&t.table.id).and_then(|h| h.temperature);
+    // What is young comes last.
+    let known = order.partition_point(|t| warmth(t).is_some());
+    let half = (known as f64 * COLDER_SHARE).ceil() as usize;
+    let last = half.checked_sub(1).and_then(|at| warmth(&order[at]));
+    let colder = match last {
+        Some(most) if most > 0.0 => order.partition_point(|t| warmth(t).is_some_and(|w| w <= most)),
+        _ if order.iter().all(|t| warmth(t).unwrap_or(0.0) == 0.0) => order.len(),
+        _ => order.partition_point(|t| warmth(t).is_some_and(|w| w <= 0.0)),
     };
-    // What is young has none and is last.
-    let warmth = |t: &FastTable<'_>| {
-        let temperature = view.heat.get(&t.table.id).and_then(|h| h.temperature);
-        temperature.unwrap_or(f64::INFINITY)
-    };
-    let warmest = warmth(warmest);
-    let colder = order.partition_point(|t| warmth(t) <= warmest);
     order[..colder].sort_by_cached_key(|table| {
         let below = levels.below(&[*table]).unwrap_or_default();
         Reverse(worth(view, table.table.size_bytes(), &below))

@@ -18,7 +18,8 @@
 //!
 //! With `logstore` a flush for which the first tier has no room waits while a job reads tables of
 //! it, most of which make room, or such a job is due: on the slow tier each flush would be one
-//! more run to seek in, and come up again. When there is none it goes where there is room.
+//! more run to seek in, and come up again. When there is none, or it has made none for
+//! [`WAITS_US_MAX`], it goes where there is room.
 //!
 //! Where folding the memtables does as well as flushing them, they are folded
 //! ([`fold`]).
@@ -42,7 +43,14 @@ pub struct FlushSealed {
     planned_us: u64,
     /// What makes room on the first tier, for which flushes wait; see the module.
     relief: Vec<Box<dyn Planner>>,
+    /// Since when they have been waiting; 0 when they are not.
+    waiting_us: u64,
 }
+
+/// How long flushes wait for room, in microseconds. If none has come by then the jobs that
+/// should make it fail, or take longer than writers should wait: flushes go where there is
+/// room until there is some on the first tier again.
+const WAITS_US_MAX: u64 = 20_000_000;
 
 impl FlushSealed {
     /// One whose flushes wait for room on the first tier while one of these planners makes
@@ -55,10 +63,16 @@ impl FlushSealed {
         }
     }
 
-    /// Whether the first tier has no room for `flush`, but a job may make some.
+    /// Whether the first tier has no room for `flush`, but a job may soon make some.
     fn waits_for_room(&mut self, view: &View<'_>, flush: &Flush) -> bool {
-        !self.relief.is_empty()
-            && !has_room(view, flush)
+        if self.relief.is_empty() || has_room(view, flush) {
+            self.waiting_us = 0;
+            return false;
+        }
+        if self.waiting_us == 0 || self.waiting_us > view.now_us {
+            self.waiting_us = view.now_us.max(1);
+        }
+        view.now_us - self.waiting_us < WAITS_US_MAX
             && (is_read(view) || self.relief.iter_mut().any(|p| p.plan(view).is_some()))
     }
 }
@@ -75,8 +89,11 @@ fn has_room(view: &View<'_>, flush: &Flush) -> bool {
     });
     // Placement asks for room for a whole table.
     let needed = bytes.max(view.shape.table_bytes);
-    // What a merge is writing takes the place of what it reads.
-    first.room_bytes() >= needed || Fill::of(view).has_room(view, 0, needed, true)
+    // What a merge is writing takes the place of what it reads. A tier that is too small for it
+    // will never have room.
+    first.capacity_bytes < needed
+        || first.room_bytes() >= needed
+        || Fill::of(view).has_room_for_flush(view, 0, needed)
 }
 
 /// Whether a job reads what may make room on the first tier: a table that lies there, or

@@ -177,7 +177,8 @@ fn up(
     let grown = (share.fast_bytes.saturating_add(share.coming_bytes)).saturating_add(risen);
     let written = fast.1.saturating_add(risen);
     let needed = written.saturating_add(view.shape.flush_bytes);
-    if view.tiers[0].room_beside(fast.1) < needed {
+    let here = below.iter().filter(|t| t.tier() == TierId(0));
+    if view.tiers[0].room_beside(bytes_of(here.copied())) < needed {
         // What goes down is deleted only when its last reader has left, so that
         // nothing is sure to fit afterwards that does not fit now.
         return None;

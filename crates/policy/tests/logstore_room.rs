@@ -1,0 +1,132 @@
+//! The preset `logstore` between rest and writing: what room is kept, what goes first, and that
+//! nothing goes for nothing. Each was found by a review, as a picture.
+
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{KEYSPACE, M, World, line, logstore, read, two_tiers};
+use thermocline_model::job::Job;
+use thermocline_model::table::TableId;
+use thermocline_model::view::PartLoad;
+
+const LARGE: u64 = 1 << 40;
+
+fn load(bytes: u64) -> PartLoad {
+    PartLoad {
+        sealed: 1,
+        sealed_bytes: bytes,
+        ..PartLoad::default()
+    }
+}
+
+/// The fast levels came to rest at what they may have at rest; then a burst of writes begins.
+/// Its first flushes used to have the spare.
+#[test]
+fn the_first_flush_after_a_rest_waits_for_no_merge() {
+    let text = "L1: #1[a..c]{size=38M} #2[d..f]{size=38M} #3[g..i]{size=38M} | \
+                L7: #4[a..m]{size=60M,tier=1} #5[n..z]{size=60M,tier=1}";
+    // As full as at rest: 0.97 of 125, less the reserve, less one flush.
+    let mut world = two_tiers(World::of(text, &[136 * M, LARGE]));
+    world.shape.staging.fast_share = 1.0;
+    world.shape.tier_fill_share = 0.97;
+    world.tiers[0].capacity_bytes = 125 * M;
+    world.tiers[0].reserve_bytes = 2 * M;
+    world.tiers[0].device_free_bytes = LARGE;
+    world.idle = true;
+    read(&mut world, &[(1, 50), (2, 40), (3, 30), (4, 5), (5, 4)]);
+    world.idle = false;
+    world.memtables.insert((KEYSPACE, 0), load(8 * M));
+    let job = world.plan(&mut logstore());
+    assert!(matches!(job, Some(Job::Flush(_))), "{}", line(job));
+}
+
+/// Half of the settled tables are young, which come last: so the hottest of those that are known
+/// counts as one of the colder half, and goes before the coldest, as nobody writes to its keys.
+#[test]
+fn the_hottest_table_does_not_go_before_the_coldest() {
+    let text = "L1: #1[a..a9]{size=10M} #2[c..c9]{size=10M} #3[e..e9]{size=10M} \
+                #4[g..g9]{size=10M} | \
+                L7: #11[a..a9]{size=10M,tier=1} #12[c..c9]{size=10M,tier=1} \
+                #13[e..e9]{size=10M,tier=1} #14[g..g9]{size=10M,tier=1}";
+    let mut world = two_tiers(World::of(text, &[LARGE, LARGE]));
+    world.idle = false;
+    world.shape.staging.fast_share = 0.45;
+    read(&mut world, &[(1, 100_000), (2, 1)]);
+    let now = world.now_us;
+    let keyspace = world.version.keyspaces.get_mut(&KEYSPACE).unwrap();
+    for run in &mut Arc::make_mut(keyspace).levels[6].runs {
+        for meta in &mut run.tables {
+            let age_s = if meta.id == TableId(11) { 120 } else { 60 };
+            Arc::make_mut(meta).created_us = now - age_s * 1_000_000;
+        }
+    }
+    assert_eq!(
+        line(world.plan(&mut logstore())),
+        "coldest: [12, 2] into L7"
+    );
+}
+
+/// Bytes that are merged when a store of which all is read alike gets one put now and then, so that
+/// it is at rest, then written to, then at rest, but nothing ever has to be flushed.
+fn merged_by_heartbeats(beats: usize) -> Vec<u64> {
+    let tables = |from: u64, count: u64, tier: u64| -> String {
+        let one = |i: u64| {
+            let key = 10 * i;
+            format!(
+                "#{}[{:010}..{:010}]{{size=4M,tier={tier}}} ",
+                i + 1,
+                key,
+                key + 5
+            )
+        };
+        (from..from + count).map(one).collect()
+    };
+    let text = format!("L1: {}| L7: {}", tables(0, 20, 0), tables(20, 40, 1));
+    let mut world = two_tiers(World::of(&text, &[100 * M, LARGE]));
+    world.tiers[0].device_free_bytes = LARGE;
+    world.shape.staging.fast_share = 1.0;
+    world.shape.first_level_bytes = 16 * M;
+    let mut preset = logstore();
+    let mut merged = Vec::new();
+    for _ in 0..=beats {
+        let before = world.merged_bytes + world.relocated_bytes;
+        for idle in [false, true] {
+            world.idle = idle;
+            let mut steps = 0;
+            for _ in 0..6 {
+                world.now_us += 5_000_000;
+                loop {
+                    let ids: Vec<_> = world.version.tables().cloned().collect();
+                    for table in ids {
+                        let age_s = (world.now_us - table.created_us.min(world.now_us)) / 1_000_000;
+                        let mib = (table.size_bytes() / M).max(1);
+                        let heat = world.heat.entry(table.id).or_default();
+                        heat.block_reads = 4 * mib * age_s.min(600);
+                        heat.probes = heat.block_reads;
+                        heat.hits = heat.block_reads;
+                        heat.temperature = Some(4.0);
+                    }
+                    let Some(job) = world.plan(&mut preset) else {
+                        break;
+                    };
+                    world.start(&job);
+                    world.finish(&job);
+                    steps += 1;
+                    assert!(steps < 500, "no rest");
+                }
+            }
+        }
+        merged.push(world.merged_bytes + world.relocated_bytes - before);
+    }
+    merged
+}
+
+#[test]
+fn a_put_now_and_then_calls_for_no_merges() {
+    let merged = merged_by_heartbeats(5);
+    assert!(merged[2..].iter().all(|&b| b == 0), "{merged:?}");
+}
