@@ -2,9 +2,9 @@
 //!
 //! Entries come in order and are packed into blocks; each block goes to the
 //! data object as soon as it is full. The block list and the filters stay in
-//! memory until [`TableWriter::finish`] writes them to the meta object. Both
-//! objects are persisted there, data first, so that a meta object that survives
-//! a crash has its data.
+//! memory until [`TableWriter::finish`] writes them to the meta object, after it has
+//! persisted the data, so that a meta object that survives a crash has its data. A job that
+//! writes many tables persists some at a time ([`persist_all`]).
 
 use std::sync::Arc;
 
