@@ -191,7 +191,7 @@ impl Default for Options {
             log_bytes_max: 512 * MIB,
             log_mapped: true,
             restart_interval: 4,
-            tier_fill_share: 0.985,
+            tier_fill_share: 0.97,
             reserve_bytes: 16 * MIB,
             cost_target_usd_per_gb_month: None,
             heat_epoch_ms: 1000,

@@ -373,7 +373,7 @@ impl Options {
     }
 
     /// The share of a tier's capacity that placement fills, from 0.1 to 1.
-    /// Default 0.985.
+    /// Default 0.97.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
