@@ -35,7 +35,7 @@ impl Repair<'_> {
             let lawful = remains
                 .version
                 .as_ref()
-                .is_some_and(|v| check::check_version(v).is_ok());
+                .is_some_and(|v| check::check_version(v).is_ok() && !manifest::lacks_default(v));
             let closed = remains.header.as_ref().map_or(Ok(()), |header| {
                 manifest::check_closing_note(
                     self.environment,

@@ -58,6 +58,8 @@ impl Known {
                         known.clone_from(cuts);
                     }
                 }
+                // No store does that.
+                Change::DropKeyspace { keyspace } if *keyspace == KeyspaceId::DEFAULT => {}
                 Change::DropKeyspace { keyspace } => {
                     known.keyspaces.remove(keyspace);
                     known.dropped.insert(*keyspace);

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use thermocline_model::codec::{Reader, Writer};
 use thermocline_model::edit::Edit;
 use thermocline_model::tier::{TIERS_MAX, TierId};
-use thermocline_model::version::Version;
+use thermocline_model::version::{KeyspaceId, Version};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{ClosingNote, closing_note as closing_note_of_log};
@@ -444,6 +444,11 @@ pub(crate) struct ReadBack {
     pub(crate) end: u64,
 }
 
+/// Whether a version lacks what every store has from its first edit on.
+pub(crate) fn lacks_default(version: &Version) -> bool {
+    !version.keyspaces.contains_key(&KeyspaceId::DEFAULT)
+}
+
 /// Reads manifest `number`.
 pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> Result<ReadBack> {
     let path = directory.join(file_name(number));
@@ -494,6 +499,9 @@ pub(crate) fn read(environment: &Environment, directory: &Path, number: u64) -> 
             .at(&path)
             .expected("a header and an edit", format!("{} bytes", bytes.len()))
     })?;
+    if lacks_default(&version) {
+        return Err(Error::corruption("the default keyspace is missing").at(&path));
+    }
     Ok(ReadBack {
         header,
         version,
@@ -632,7 +640,6 @@ mod tests {
     use super::*;
     use thermocline_model::edit::Change;
     use thermocline_model::key::SeqNo;
-    use thermocline_model::version::KeyspaceId;
 
     const NUMBER: u64 = 7;
 
@@ -699,6 +706,32 @@ mod tests {
         assert!(read.settled && read.torn_bytes == 0);
         assert_eq!(read.version.last_seq, SeqNo(300));
         assert_eq!(read.header.generation, 3);
+    }
+
+    /// The prover found it, in a manifest with a wrong edit under a right checksum: opening named no
+    /// file, and a repair took the edit at its word.
+    #[test]
+    fn a_manifest_that_drops_the_default_keyspace_is_an_error_that_names_it() {
+        let directory = tempfile::tempdir().unwrap();
+        tiny(directory.path());
+        let environment = Environment::real();
+        let read = read(&environment, directory.path(), NUMBER).unwrap();
+        let drop = Edit::of(Change::DropKeyspace {
+            keyspace: KeyspaceId::DEFAULT,
+        });
+        let without = drop.apply(&read.version).unwrap();
+        let header = Header {
+            number: NUMBER + 1,
+            ..read.header
+        };
+        Manifest::create(&environment, directory.path(), header, &without, false).unwrap();
+        let error = super::read(&environment, directory.path(), NUMBER + 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert_eq!(
+            error.path(),
+            Some(&*directory.path().join(file_name(NUMBER + 1))),
+            "{error}"
+        );
     }
 
     #[test]
