@@ -11,7 +11,7 @@
 //! is worth is the room it makes, for as long as that lasts. Keys that are written often would
 //! be back soon. So while the store is written to, of the colder half of the settled tables
 //! those go first whose bytes, times the age of what they overlap of the last level, are most
-//! for each byte that is read or written there ([`worth`]). At rest the coldest go, and no more
+//! for each byte that is read or written there (`worth`). At rest the coldest go, and no more
 //! than must.
 //!
 //! With informed

@@ -120,7 +120,9 @@ impl<'a> Migration<'a> {
             return pays.then(|| self.relocate(promotion, "hotter"));
         }
         let demotion = self.demotions().next()?;
-        let moves = self.is_hotter_beyond_chance(promotion, demotion)
+        // Of equals, as all are that nothing is known of, none yields: it would be next to come up.
+        let moves = promotion.temperature > demotion.temperature
+            && self.is_hotter_beyond_chance(promotion, demotion)
             && self.pays_back(promotion, Some(demotion));
         moves.then(|| self.relocate(demotion, "yields-to-hotter"))
     }
