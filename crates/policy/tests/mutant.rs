@@ -374,6 +374,18 @@ fn what_is_merged_goes_straight_to_where_it_belongs() {
     assert_eq!(merged(&world, "r"), (0, "joined-migration", true));
 }
 
+/// A table that a merge of all four makes, of their hotter half.
+fn made_of_all() -> NewTable {
+    NewTable {
+        keyspace: KEYSPACE,
+        slot: Slot::Level(6),
+        range: None,
+        start: Some(b"b"[..].into()),
+        size_bytes: 4 * M,
+        parents: [1, 2, 3, 4].map(TableId).to_vec(),
+    }
+}
+
 /// Found on an emulated disk: the hottest tables of all, merged on a full tier, were served by the
 /// slow one until they were moved back.
 #[test]
@@ -381,17 +393,7 @@ fn what_a_merge_makes_takes_the_place_of_what_it_read() {
     let mut world = four(0.29, [9.0, 8.0, 2.0, 1.0]);
     world.tiers[0].capacity_bytes = world.tiers[0].used_bytes;
     world.tiers[0].device_free_bytes = 1 << 40;
-    let made = |world: &World| {
-        let new = NewTable {
-            keyspace: KEYSPACE,
-            slot: Slot::Level(6),
-            range: None,
-            start: Some(b"b"[..].into()),
-            size_bytes: 4 * M,
-            parents: [1, 2, 3, 4].map(TableId).to_vec(),
-        };
-        ByHeat.place(&world.view(), &new).data.0
-    };
+    let made = |world: &World| ByHeat.place(&world.view(), &made_of_all()).data.0;
     assert_eq!(made(&world), 0);
     // What it has written counts.
     world.tiers[0].used_bytes *= 2;
@@ -404,14 +406,7 @@ fn what_a_merge_makes_takes_the_place_of_what_it_read() {
 fn one_ranking_serves_all_tables_of_a_merge_while_the_tiers_fill() {
     let mut world = four(0.29, [9.0, 8.0, 2.0, 1.0]);
     let ranking = ByHeat.rank(&world.view()).unwrap();
-    let new = NewTable {
-        keyspace: KEYSPACE,
-        slot: Slot::Level(6),
-        range: None,
-        start: Some(b"b"[..].into()),
-        size_bytes: 4 * M,
-        parents: [1, 2, 3, 4].map(TableId).to_vec(),
-    };
+    let new = made_of_all();
     let mut rule = || {
         let layout = ByHeat.place_ranked(&world.view(), Some(&ranking), &new);
         world.tiers[0].used_bytes = world.tiers[0].capacity_bytes;

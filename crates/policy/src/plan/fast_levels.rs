@@ -63,8 +63,7 @@ pub struct Share {
 impl Share {
     /// The limit is the fast share of all bytes, but at least `first_level_bytes`,
     /// and no more than the first of several tiers holds besides meta extents of the
-    /// last level and, while the store is written to, what flushes and merges need
-    /// meanwhile.
+    /// last level and a spare for what is written next ([`spare_for_writes`]).
     #[must_use]
     pub fn of(view: &View<'_>) -> Share {
         let mut share = Share {
