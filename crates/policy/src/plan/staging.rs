@@ -19,9 +19,10 @@
 //!
 //! A merge needs room for its outputs on the device of the fast tier, beside what it
 //! reads. Of the tier's capacity it needs none, as they take the place of that. If all
-//! that overlaps does not fit, or is more than `TABLES_MAX` tables of full size, as much of it is merged as does: runs one behind the other, four or more,
-//! which parts what was flushed wide; or tables with all that is older and
-//! overlaps them, from the oldest on; or the newest runs with each other.
+//! that overlaps does not fit, or is more than 64 tables of full size, as much of it is
+//! merged as does: runs one behind the other, four or more, which parts what was flushed
+//! wide; or tables with all that is older and overlaps them, from the oldest on; or the
+//! newest runs with each other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
