@@ -81,9 +81,16 @@ pub struct Access<'a> {
 pub trait HeatTracker: Send + Sync {
     /// Takes note of a use. On the path of reads: never blocks.
     fn touch(&self, access: &Access<'_>);
-    /// Gives new tables the heat of those they were made from. Called before
-    /// a sample is taken of a version that has the one and not the other.
-    fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]);
+    /// Gives `children` the heat of the `parents` that they were made from. `below` are tables
+    /// of the levels below that overlap them: they tell where a parent is read that has
+    /// keys from everywhere. Called before a sample is taken of a version that has the one and
+    /// not the other.
+    fn inherit(
+        &self,
+        parents: &[Arc<TableMeta>],
+        children: &[Arc<TableMeta>],
+        below: &[Arc<TableMeta>],
+    );
     /// Whether `key` is among the most used.
     fn is_hot(&self, key: &[u8]) -> bool;
     /// The heat of the tables of `version` at `now_us`, microseconds since the

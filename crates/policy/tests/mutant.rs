@@ -430,6 +430,26 @@ fn what_is_merged_with_a_flush_is_no_hotter_than_its_keys_are() {
     assert_eq!(merged("r"), (1, "as-hot-as-its-tier", false));
 }
 
+/// Nothing of the level that they are merged into lies where the hot keys are: the level below
+/// tells. Once, all that came of such a merge counted as cold as what lies at the end of the
+/// keys.
+#[test]
+fn flushes_are_as_hot_as_what_lies_below_them() {
+    let text = format!(
+        "L1: #9[a..y]{{size=8M}} / #10[a..y]{{size=8M}} | \
+         L6: #5[u..v]{{size=1M}} #6[v..w]{{size=1M}} #7[w..x]{{size=1M}} #8[x..y]{{size=1M}} | {FOUR}"
+    );
+    let mut world = World {
+        version: World::of(&text, &[LARGE, LARGE]).version,
+        ..four(0.29, [20.0, 12.0, 2.0, 1.0])
+    };
+    warm(&mut world, &[(5, 0.5), (6, 0.5), (7, 0.5), (8, 0.5)]);
+    warm(&mut world, &[(9, 8.0), (10, 8.0)]);
+    let parents = [5, 6, 7, 8, 9, 10];
+    let merged = |start: &str| place(&world, Slot::Level(5), start.as_bytes(), &parents).0;
+    assert_eq!(["b", "g", "m"].map(merged), [0, 0, 1]);
+}
+
 #[test]
 fn a_load_keeps_to_the_budget() {
     let world = four(0.3, [0.0; 4]);

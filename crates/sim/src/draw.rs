@@ -213,9 +213,13 @@ fn moving(dice: &mut Dice, options: Options) -> Options {
 
 /// Options of placement by price, and a target where there can be one.
 fn priced(dice: &mut Dice, options: Options, cents: &[u64]) -> Options {
+    let epoch_ms = dice.one_of(&[10, 100, 1000, 3_600_000]);
+    let cooling = dice.one_of(&[0.01, 0.5, 0.999, 1.0]);
     let options = options
-        .heat_epoch_ms(dice.one_of(&[10, 100, 1000, 3_600_000]))
-        .cooling_coefficient(dice.one_of(&[0.01, 0.5, 0.999, 1.0]))
+        .heat_epoch_ms(epoch_ms)
+        .cooling_coefficient(cooling)
+        // Not drawn, so that seeds mean what they did.
+        .cooling_from_start(cooling == 0.5)
         .migration_resistance(dice.one_of(&[0.0, 0.05, 0.3, 1.0]))
         .migration_bytes_per_second_max(spread(dice, MIB, 1 << 40))
         .migration_cool_down_s(dice.one_of(&[0, 1, 60]));

@@ -183,7 +183,8 @@ impl Engine {
             // Before anybody plans with the new version.
             let parents = merged.values().flatten().map(|t| Arc::clone(&t.meta));
             let parents: Vec<_> = parents.collect();
-            ending.preset.heat.inherit(&parents, &new);
+            let below: Vec<_> = below.iter().flatten().cloned().collect();
+            ending.preset.heat.inherit(&parents, &new, &below);
         }
         drop(ending);
         if committed.is_err() && self.space(job.keyspace).is_none() {

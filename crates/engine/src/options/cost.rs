@@ -57,6 +57,24 @@ impl Options {
         self
     }
 
+    /// Whether tables cool by the coefficient from their first epoch on, as Mutant's equation
+    /// 4 has it. Otherwise a temperature is the mean of what a table has shown, until that is as many
+    /// epochs as the coefficient remembers, and cools by it from then on. Default false: where a
+    /// device serves few reads, equation 4 keeps what chance made of the first second for a
+    /// quarter of an hour.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).preset("mutant");
+    /// assert!(Db::open(options.cooling_from_start(true)).is_ok());
+    /// ```
+    #[must_use]
+    pub fn cooling_from_start(mut self, from_start: bool) -> Options {
+        self.cooling_from_start = from_start;
+        self
+    }
+
     /// Of all tables, the share by which one must be out of its place in the order
     /// of temperatures before it is moved; from 0 to 1. Default 0.05. Raise it
     /// where tables go to and fro. Above 0, a table makes room for another only if that

@@ -128,6 +128,7 @@ pub struct Options {
     pub(crate) cost_target_usd_per_gb_month: Option<f64>,
     pub(crate) heat_epoch_ms: u64,
     pub(crate) cooling_coefficient: f64,
+    pub(crate) cooling_from_start: bool,
     pub(crate) migration_resistance: f64,
     pub(crate) migration_bytes_per_second_max: u64,
     pub(crate) migration_cool_down_s: u64,
@@ -196,6 +197,7 @@ impl Default for Options {
             cost_target_usd_per_gb_month: None,
             heat_epoch_ms: 1000,
             cooling_coefficient: 0.999,
+            cooling_from_start: false,
             migration_resistance: 0.05,
             migration_bytes_per_second_max: 64 * MIB,
             migration_cool_down_s: 30,
@@ -444,6 +446,7 @@ impl Options {
         HeatOptions {
             epoch_us: self.heat_epoch_ms.saturating_mul(1000),
             cooling_coefficient: self.cooling_coefficient,
+            cooling_from_start: self.cooling_from_start,
         }
     }
 

@@ -42,7 +42,12 @@ impl HeatTracker for Counters {
 
     /// The mean of the parents: outputs of a merge are about as many and as
     /// large as its inputs.
-    fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]) {
+    fn inherit(
+        &self,
+        parents: &[Arc<TableMeta>],
+        children: &[Arc<TableMeta>],
+        _below: &[Arc<TableMeta>],
+    ) {
         let mut sum = TableHeat::default();
         for shard in self.shards.each() {
             for heat in parents.iter().filter_map(|p| shard.get(&p.id)) {
@@ -136,7 +141,7 @@ mod tests {
         touch(&counters, 1, 10);
         let table = |text| Arc::new(parse_table(text).unwrap());
         let parents = [table("#1[a..b]"), table("#2[a..b]")];
-        counters.inherit(&parents, &[table("#3[a..b]")]);
+        counters.inherit(&parents, &[table("#3[a..b]")], &[]);
         assert_eq!(counters.sample(&Version::empty(), 1)[&TableId(3)].probes, 5);
     }
 }

@@ -28,7 +28,7 @@ use thermocline_model::version::Version;
 use thermocline_model::view::{TableHeat, View};
 
 use super::HeatOptions;
-use super::heirs::{self, size_mib};
+use super::heirs::{self, Kin, size_mib};
 use super::known::Known;
 use super::shards::{Shards, lock};
 use crate::{Access, HeatMap, HeatTracker};
@@ -192,7 +192,12 @@ impl HeatTracker for Histograms {
 
     /// What a parent counted is shared out among the children in its key range: by
     /// their bytes there, and if it is wide by how hot it is there.
-    fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]) {
+    fn inherit(
+        &self,
+        parents: &[Arc<TableMeta>],
+        children: &[Arc<TableMeta>],
+        below: &[Arc<TableMeta>],
+    ) {
         let mut state = lock(&self.state);
         self.fetch(&mut state);
         let born = |child: &TableMeta, before: Bucket| Bucket {
@@ -203,13 +208,16 @@ impl HeatTracker for Histograms {
         };
         heirs::inherit(
             &mut state.buckets,
-            parents,
-            children,
+            Kin {
+                parents,
+                children,
+                below,
+            },
             |bucket| bucket.counts[BLOCK_READS],
             born,
             |heir, before, share| {
                 heir.since_us = heir.since_us.min(before.since_us);
-                heir.change(|count, at| count + before.counts[at] * share);
+                heir.change(|count, at| count + before.counts[at] * share.of_parent);
             },
         );
     }
@@ -407,6 +415,7 @@ mod tests {
         Histograms::new(HeatOptions {
             epoch_us: SECOND,
             cooling_coefficient,
+            ..HeatOptions::default()
         })
     }
 
@@ -442,7 +451,7 @@ mod tests {
         tracker.sample(&before, START);
         // Up: all of it into L1.
         let after = picture::parse("L1: #4[a..f]{size=1048575} #5[g..m]{size=1048575}").unwrap();
-        tracker.inherit(&tables(&before), &tables(&after));
+        tracker.inherit(&tables(&before), &tables(&after), &[]);
         let heat = tracker.sample(&after, START + SECOND);
         let of = |t: u64| heat[&TableId(t)];
         assert_eq!(

@@ -19,6 +19,9 @@ pub struct HeatOptions {
     /// How much of its temperature a table keeps from one epoch to the next:
     /// above 0, at most 1.
     pub cooling_coefficient: f64,
+    /// Whether it does so from its first epoch on (Mutant's equation 4), and is not first the
+    /// mean of what it has shown.
+    pub cooling_from_start: bool,
 }
 
 impl Default for HeatOptions {
@@ -27,6 +30,7 @@ impl Default for HeatOptions {
         HeatOptions {
             epoch_us: 1_000_000,
             cooling_coefficient: 0.999,
+            cooling_from_start: false,
         }
     }
 }

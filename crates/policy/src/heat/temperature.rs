@@ -7,6 +7,12 @@
 //! (the cooling coefficient) of its temperature and takes the rest from the
 //! epoch's accesses.
 //!
+//! With the paper's coefficient the first second's accesses would still be a third of a temperature a
+//! quarter of an hour later, and on a device of sixty reads a second they are
+//! chance. So the share kept is at first that which makes the temperature the mean of all
+//! epochs, until it comes to the coefficient; [`HeatOptions::cooling_from_start`] has it be the
+//! coefficient from the start.
+//!
 //! An *access* is a block read from the device for somebody who reads. What a
 //! filter, the block cache or the memtables answer costs no device anything,
 //! wherever the table lies. Rates are per second and MiB, so that the length of
@@ -27,13 +33,16 @@ use thermocline_model::version::Version;
 use thermocline_model::view::TableHeat;
 
 use super::HeatOptions;
-use super::heirs::{self, size_mib};
+use super::heirs::{self, Kin, size_mib};
 use super::known::Known;
 use super::shards::{Shards, lock};
 use crate::{Access, HeatMap, HeatTracker};
 
 /// Epochs that a table cools by at once, at most.
 pub const LEAP_EPOCHS_MAX: u64 = 60;
+
+/// Epochs that a temperature of before a restart is known from: how many they were is not saved.
+const RESTORED_EPOCHS: f64 = 1000.0;
 
 /// See the module.
 #[derive(Debug)]
@@ -57,10 +66,26 @@ struct Warmth {
     size_mib: f64,
     /// Accesses per second and MiB; `None` in the first epoch.
     value: Option<f64>,
+    /// Epochs whose accesses it is known from.
+    epochs: f64,
     /// Accesses that have not gone into it.
     pending: f64,
     /// Since when `pending` counts.
     since_us: u64,
+}
+
+impl Warmth {
+    /// Adds accesses of other keys, known from so many epochs. Numbers that come by chance
+    /// vary by as much as they are (Poisson's law), rates by that over the time, and sums by
+    /// the sum of that: what is known least decides.
+    fn add(&mut self, rate: f64, epochs: f64) {
+        let before = self.value.unwrap_or(0.0);
+        let varies = before / self.epochs + rate / epochs;
+        if varies > 0.0 {
+            self.epochs = (before + rate) / varies;
+        }
+        self.value = Some(before + rate);
+    }
 }
 
 impl Temperature {
@@ -100,16 +125,24 @@ impl Temperature {
         }
         self.fetch(state);
         let cooling = self.options.cooling_coefficient;
+        let from_start = self.options.cooling_from_start;
         for warmth in state.tables.values_mut() {
             warmth.since_us = warmth.since_us.min(ended_us);
             let counted_us = ended_us - warmth.since_us;
             let rate = || warmth.pending / warmth.size_mib / (counted_us as f64 / 1e6);
             warmth.value = match warmth.value {
                 _ if counted_us < epoch_us => continue,
-                None => Some(rate()),
+                None => {
+                    warmth.epochs = 1.0;
+                    Some(rate())
+                }
                 Some(before) => {
                     let epochs = (counted_us / epoch_us).min(LEAP_EPOCHS_MAX);
+                    let known = warmth.epochs + epochs as f64;
+                    let mean = warmth.epochs / known;
                     let kept = cooling.powi(epochs as i32);
+                    let kept = if from_start { kept } else { kept.min(mean) };
+                    warmth.epochs = known;
                     Some((1.0 - kept) * rate() + kept * before)
                 }
             };
@@ -125,28 +158,39 @@ impl HeatTracker for Temperature {
     }
 
     /// What a parent had is shared out among the children in its key range: by their
-    /// bytes there, and if it is wide by how hot it is there.
-    fn inherit(&self, parents: &[Arc<TableMeta>], children: &[Arc<TableMeta>]) {
+    /// bytes there, and if it is wide by how hot it is there. What a child has of wide parents counts as
+    /// known from one epoch, so that it soon shows how hot it is.
+    fn inherit(
+        &self,
+        parents: &[Arc<TableMeta>],
+        children: &[Arc<TableMeta>],
+        below: &[Arc<TableMeta>],
+    ) {
         let mut state = lock(&self.state);
         self.fetch(&mut state);
         let born = |child: &TableMeta, before: Warmth| Warmth {
             size_mib: size_mib(child),
             value: None,
+            epochs: 1.0,
             pending: 0.0,
             since_us: before.since_us,
         };
         heirs::inherit(
             &mut state.tables,
-            parents,
-            children,
+            Kin {
+                parents,
+                children,
+                below,
+            },
             |warmth| warmth.value.unwrap_or(0.0) * warmth.size_mib,
             born,
             |heir, before, share| {
-                heir.pending += share * before.pending;
+                heir.pending += share.of_parent * before.pending;
                 heir.since_us = heir.since_us.max(before.since_us);
                 if let Some(value) = before.value {
-                    let rate = share * value * before.size_mib / heir.size_mib;
-                    heir.value = Some(heir.value.unwrap_or(0.0) + rate);
+                    let rate = share.of_parent * value * before.size_mib / heir.size_mib;
+                    let epochs = if share.is_guess { 1.0 } else { before.epochs };
+                    heir.add(rate, epochs);
                 }
             },
         );
@@ -165,6 +209,7 @@ impl HeatTracker for Temperature {
         state.tables.follow(version, |table| Warmth {
             size_mib: size_mib(table),
             value: restored.get(&table.id).copied(),
+            epochs: RESTORED_EPOCHS,
             pending: 0.0,
             since_us: now_us,
         });
@@ -217,6 +262,15 @@ mod tests {
         Temperature::new(HeatOptions {
             epoch_us: SECOND,
             cooling_coefficient,
+            cooling_from_start: true,
+        })
+    }
+
+    fn averaging(cooling_coefficient: f64) -> Temperature {
+        Temperature::new(HeatOptions {
+            epoch_us: SECOND,
+            cooling_coefficient,
+            cooling_from_start: false,
         })
     }
 
@@ -262,6 +316,69 @@ mod tests {
         read(&tracker, 1, 1000);
         let heat = tracker.sample(&version, START + 2 * SECOND + SECOND / 2);
         assert_eq!(temperature(&heat, 1), Some(70.0));
+    }
+
+    #[test]
+    fn a_temperature_is_a_mean_until_that_is_as_long_as_the_coefficient_remembers() {
+        let (tracker, version) = (averaging(0.75), two());
+        let at = |second: u64| tracker.sample(&version, START + second * SECOND);
+        at(0);
+        let mut heat = HeatMap::new();
+        for (epoch, reads) in [80, 40, 0, 0].into_iter().enumerate() {
+            read(&tracker, 1, reads);
+            heat = at(epoch as u64 + 1);
+            let shown = [80.0, 60.0, 40.0, 30.0][epoch];
+            assert!((temperature(&heat, 1).unwrap() - shown).abs() < 1e-9);
+        }
+        read(&tracker, 1, 130);
+        heat.extend(at(5));
+        assert_eq!(temperature(&heat, 1), Some(0.25 * 130.0 + 0.75 * 30.0));
+        // Two epochs at once, of a table known from one.
+        let tracker = averaging(0.75);
+        tracker.sample(&version, START);
+        read(&tracker, 1, 90);
+        tracker.sample(&version, START + SECOND);
+        let heat = tracker.sample(&version, START + 3 * SECOND);
+        assert_eq!(temperature(&heat, 1), Some(90.0 / 3.0));
+    }
+
+    /// After a merge of flushes into a level that had nothing where the hot keys were, its
+    /// hottest outputs were taken for cold, and lay on the slow tier for minutes.
+    #[test]
+    fn what_comes_of_a_wide_table_is_read_where_the_level_below_is_and_soon_shows_it() {
+        let tracker = averaging(0.999);
+        let before = version(
+            "L1: #9[a..y]{size=1M} / #10[a..y] | L6: #1[u..v]{size=1M} #2[v..w]{size=1M} \
+             #3[w..x]{size=1M} #4[x..y]{size=1M} | L7: #21[a..g]{size=1M} #22[g..m]{size=1M} \
+             #23[m..y]{size=1M}",
+        );
+        tracker.sample(&before, START);
+        for (table, reads) in [(9, 1000), (1, 1), (4, 1), (21, 900), (22, 90), (23, 10)] {
+            read(&tracker, table, reads);
+        }
+        tracker.sample(&before, START + SECOND);
+        let after = version(
+            "L6: #5[a..g]{size=1M} #6[g..m]{size=1M} #7[m..v]{size=1M} #8[v..y]{size=1M} | L7: \
+             #21[a..g]{size=1M} #22[g..m]{size=1M} #23[m..y]{size=1M}",
+        );
+        let level = |v: &Version, level: usize| {
+            let keyspace = v.keyspaces.values().next().unwrap();
+            keyspace.levels[level].tables().cloned().collect::<Vec<_>>()
+        };
+        let parents = [level(&before, 0), level(&before, 5)].concat();
+        tracker.inherit(&parents, &level(&after, 5), &level(&after, 6));
+        let heat = tracker.sample(&after, START + SECOND + 1);
+        let of = |heat: &HeatMap, table| temperature(heat, table).unwrap();
+        assert!(of(&heat, 5) > 800.0, "{heat:?}");
+        assert!((50.0..150.0).contains(&of(&heat, 6)), "{heat:?}");
+        assert!(of(&heat, 8) < 50.0, "{heat:?}");
+        // The guess was wrong. Tables that are known from long before do not forget so soon.
+        for second in 2..12 {
+            read(&tracker, 6, 500);
+            tracker.sample(&after, START + second * SECOND);
+        }
+        let heat = tracker.sample(&after, START + 12 * SECOND);
+        assert!(of(&heat, 5) < 100.0 && of(&heat, 6) > 400.0, "{heat:?}");
     }
 
     #[test]
@@ -320,7 +437,7 @@ mod tests {
         tracker.sample(&before, START + SECOND);
         let after = version("L7: #4[a..f]{size=1048575} #5[g..m]{size=1048575}");
         let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
-        tracker.inherit(&tables(&before), &tables(&after));
+        tracker.inherit(&tables(&before), &tables(&after), &[]);
         let heat = tracker.sample(&after, START + SECOND + 1);
         // Half of table 1 each, and all of table 2.
         assert_eq!(temperature(&heat, 4), Some(105.0));
@@ -349,7 +466,7 @@ mod tests {
              #8[s..y]{size=1048575}",
         );
         let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
-        tracker.inherit(&tables(&before), &tables(&after));
+        tracker.inherit(&tables(&before), &tables(&after), &[]);
         let heat = tracker.sample(&after, START + SECOND + 1);
         let temperatures = [5, 6, 7, 8].map(|table| temperature(&heat, table).unwrap());
         for (found, wanted) in temperatures.into_iter().zip([880.0, 165.0, 55.0, 0.0]) {
@@ -374,7 +491,7 @@ mod tests {
         let after =
             version("L6: #5[a..u]{size=1M} #6[u..v]{size=1M} #7[v..w]{size=1M} #8[w..y]{size=2M}");
         let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
-        tracker.inherit(&tables(&before), &tables(&after));
+        tracker.inherit(&tables(&before), &tables(&after), &[]);
         let heat = tracker.sample(&after, START + SECOND + 1);
         assert!(temperature(&heat, 5).unwrap() > 800.0);
         assert!(temperature(&heat, 7).unwrap() < 50.0);
@@ -391,7 +508,7 @@ mod tests {
         tracker.sample(&before, START + SECOND);
         let after = version("L7: #5[a..e]{size=2M} #6[f..i]{size=2M} #7[j..z]{size=3M}");
         let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
-        tracker.inherit(&tables(&before), &tables(&after));
+        tracker.inherit(&tables(&before), &tables(&after), &[]);
         let heat = tracker.sample(&after, START + SECOND);
         let rate = |t: &Arc<TableMeta>| temperature(&heat, t.id.0).unwrap() * size_mib(t);
         let sum: f64 = after.tables().map(rate).sum();

@@ -22,7 +22,8 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Slot;
 use thermocline_model::view::View;
 
-use crate::place::fill::{Fill, parents, replaced};
+use crate::place::fill::{Fill, depth, parents, replaced};
+use crate::place::reads::ReadsByKey;
 use crate::place::span::{Span, wide};
 use crate::plan::organisation::{Ranking, target};
 use crate::why::{Explanation, by_heat};
@@ -137,7 +138,8 @@ fn merged(
 
 /// Walks from the new table's first key over what its parents hold there, until
 /// that makes a table of its size. As in what it will inherit, a wide parent is
-/// read where the narrow ones are: by as much more or less than on average as these.
+/// read where other tables are, those beside it and those below: by as much more or less than on average
+/// as these.
 fn likeness(
     view: &View<'_>,
     fill: &Fill,
@@ -152,29 +154,39 @@ fn likeness(
         (None, None) => f64::NEG_INFINITY,
     };
     let places: Vec<(f64, f64)> = parents.iter().map(|t| span.place(&t.range)).collect();
-    let mut ends: Vec<f64> = places
-        .iter()
-        .flat_map(|&(at, width)| [at, at + width])
-        .collect();
+    let wide = wide_parents(view, parents, &places, new);
+    let by_key = match wide.contains(&true) {
+        true => {
+            let narrow = parents.iter().zip(&wide).filter(|(_, wide)| !**wide);
+            let narrow = narrow.map(|(parent, _)| *parent);
+            let read = |t: &Arc<TableMeta>| {
+                let reads = heat(t)? * t.data_bytes() as f64;
+                Some((span.place(&t.range), reads))
+            };
+            ReadsByKey::of(narrow.chain(below(view, parents, new)).filter_map(read))
+        }
+        false => ReadsByKey::default(),
+    };
+    let ends = places.iter().flat_map(|&(at, width)| [at, at + width]);
+    let mut ends: Vec<f64> = ends.chain(by_key.ends().iter().copied()).collect();
     ends.sort_by(f64::total_cmp);
     ends.dedup();
-    let wide = wide(&places);
-    let narrow = parents.iter().zip(&wide).filter(|(_, wide)| !**wide);
-    let narrow = narrow.filter_map(|(t, _)| Some((t.data_bytes() as f64, heat(t)?)));
-    let (sum, sum_reads) = narrow.fold((0.0, 0.0), |(sum, reads), (bytes, temperature)| {
-        (sum + bytes, reads + bytes * temperature)
-    });
-    let mean = sum_reads / sum;
+    let means = places
+        .iter()
+        .map(|&(at, width)| by_key.density(at, at + width));
+    let means: Vec<f64> = means.map(|mean| mean.unwrap_or(0.0)).collect();
     let (mut bytes, mut known, mut reads) = (0.0, 0.0, 0.0);
     let mut by_tier = [0.0; TIERS_MAX];
-    for pair in ends.windows(2) {
+    let first = ends.partition_point(|end| *end <= start).saturating_sub(1);
+    for pair in ends[first..].windows(2) {
         let (low, high) = (pair[0].max(start), pair[1]);
-        if low >= high || bytes >= new.size_bytes as f64 {
-            continue;
+        if bytes >= new.size_bytes as f64 {
+            break;
         }
-        let (mut near, mut near_reads, mut wide_reads) = (0.0, 0.0, 0.0);
-        for ((table, &(at, width)), &wide) in parents.iter().zip(&places).zip(&wide) {
-            if at >= high || at + width <= low {
+        let here = by_key.density(low, high);
+        for (at, table) in parents.iter().enumerate() {
+            let (begin, width) = places[at];
+            if begin >= high || begin + width <= low {
                 continue;
             }
             let share = table.data_bytes() as f64 * ((high - low) / width).min(1.0);
@@ -182,16 +194,15 @@ fn likeness(
             by_tier[fill.index(table.tier())] += share;
             if let Some(temperature) = heat(table) {
                 known += share;
-                if wide {
-                    wide_reads += share * temperature;
+                let hotter = here.map_or(1.0, |here| here / means[at]);
+                let hotter = if wide[at] && hotter.is_finite() {
+                    hotter
                 } else {
-                    near += share;
-                    near_reads += share * temperature;
-                }
+                    1.0
+                };
+                reads += share * temperature * hotter;
             }
         }
-        let hotter = near_reads / near / mean;
-        reads += near_reads + wide_reads * if hotter.is_finite() { hotter } else { 1.0 };
     }
     let most = (0..fill.tiers)
         .rev()
@@ -201,6 +212,43 @@ fn likeness(
         temperature: (known > 0.0).then(|| reads / known),
         from: most.unwrap_or(0),
     }
+}
+
+/// Which parents are wide: those of the newest levels, and what is wide among its like.
+fn wide_parents(
+    view: &View<'_>,
+    parents: &[&Arc<TableMeta>],
+    places: &[(f64, f64)],
+    new: &NewTable,
+) -> Vec<bool> {
+    let mut wide = wide(places);
+    let keyspace = view.version.keyspaces.get(&new.keyspace);
+    let parts = keyspace.map_or(&[][..], |k| &k.parts);
+    let newest = parts.iter().flat_map(|part| part.newest.tables());
+    for table in newest {
+        if let Some(at) = parents.iter().position(|p| p.id == table.id) {
+            wide[at] = true;
+        }
+    }
+    wide
+}
+
+/// Tables of the levels below the new one that overlap its parents.
+fn below<'a>(
+    view: &'a View<'_>,
+    parents: &[&Arc<TableMeta>],
+    new: &NewTable,
+) -> impl Iterator<Item = &'a Arc<TableMeta>> {
+    let hull = parents.iter().map(|t| t.range.clone());
+    let hull = hull.reduce(|hull, range| hull.hull(&range));
+    let keyspace = view.version.keyspaces.get(&new.keyspace);
+    let levels = keyspace.map_or(&[][..], |k| &k.levels);
+    let from = depth(new.slot).min(levels.len());
+    let runs = levels[from..].iter().flat_map(|level| &level.runs);
+    runs.flat_map(move |run| {
+        let of_hull = hull.as_ref().map(|hull| run.overlapping(hull));
+        of_hull.unwrap_or_default()
+    })
 }
 
 /// The fastest tier that takes a table of a bulk load.

@@ -5,6 +5,7 @@ pub mod by_level;
 pub mod by_shape;
 pub mod fill;
 pub mod lower;
+pub mod reads;
 pub mod span;
 
 pub use by_heat::ByHeat;

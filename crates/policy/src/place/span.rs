@@ -2,7 +2,8 @@
 //!
 //! Keys are strings and have no distance. Behind the prefix that all ends of the
 //! intervals at hand share, their next eight bytes are read as a number; that is
-//! monotonic, and about right where keys spread evenly between the ends. It
+//! monotonic, and about right where keys spread evenly between the ends. Keys without
+//! that prefix lie before or behind all others. It
 //! serves estimates only, of heat and of bytes, and is corrected by counting.
 
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub fn wide(places: &[(f64, f64)]) -> Vec<bool> {
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Span {
-    prefix: usize,
+    prefix: Box<[u8]>,
 }
 
 impl Span {
@@ -50,13 +51,20 @@ impl Span {
                 .min(shared_bytes(&first.start, start))
                 .min(shared_bytes(&first.start, end));
         }
+        let prefix = first.start.get(..prefix)?.into();
         Some(Span { prefix })
     }
 
     /// The place of `key`.
     #[must_use]
     pub fn at(&self, key: &[u8]) -> f64 {
-        let rest = key.get(self.prefix..).unwrap_or(&[]);
+        let Some(rest) = key.strip_prefix(&*self.prefix) else {
+            return if key < &*self.prefix {
+                0.0
+            } else {
+                u64::MAX as f64
+            };
+        };
         let mut bytes = [0; 8];
         let count = rest.len().min(8);
         bytes[..count].copy_from_slice(&rest[..count]);
