@@ -183,6 +183,35 @@ fn newest_runs_that_are_little_of_the_base_wait_for_as_many_again() {
     );
 }
 
+/// While hardly anybody reads, memtables have memory of the cache, and merges wait for more.
+#[test]
+fn what_memtables_are_lent_merges_wait_for() {
+    let runs = |from: u64, count: u64| -> String {
+        let runs = (0..count).map(|run| format!("#{}[a..c]{{size=800000}}", from - run));
+        runs.collect::<Vec<_>>().join(" / ")
+    };
+    let lent = |text: &str| {
+        let mut world = World::of(text, &[LARGE]);
+        world.shape.flush_bytes = 3 * world.shape.usual_flush_bytes;
+        world
+    };
+    let base = format!("L6: #10[a..c]{{size=19M}} | {LAST}");
+    let all = |count: u64| format!("L0.0: {} | {base}", runs(60, count));
+    assert_eq!(decide(&lent(&all(15))), "rest");
+    assert!(decide(&lent(&all(16))).starts_with("newest-runs: merge [60, 59, 58"));
+    // Runs that hold three quarters of the base wait for no more.
+    let large = runs(60, 4).replace("800000", "4M");
+    let world = lent(&format!("L0.0: {large} | {base}"));
+    assert!(decide(&world).starts_with("newest-runs: merge [60, 59"));
+    // A level may be three times as large; at rest it may not.
+    let full = |mib: u64| lent(&format!("L6: #10[a..c]{{size={mib}M}} | {LAST}"));
+    assert_eq!(decide(&full(50)), "rest");
+    assert_eq!(decide(&full(70)), "level-full: merge [10, 1] into L7");
+    let mut world = full(50);
+    world.idle = true;
+    assert_eq!(decide(&world), "level-full: merge [10, 1] into L7");
+}
+
 #[test]
 fn several_runs_in_a_level_become_one() {
     claim(

@@ -62,6 +62,9 @@ const BUCKET_SHARE: u64 = 1;
 /// but no longer than up to this score: each is one more place for reads to look.
 pub const WAITING_SCORE: f64 = 2.0;
 
+/// The most times as long that they wait where hardly anybody reads.
+const WAITING_TIMES_MAX: f64 = 2.0;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Leveled;
@@ -154,6 +157,7 @@ fn find_due<'a>(
     unit: Unit,
     due: &mut Vec<Due<'a>>,
 ) {
+    let deferral = deferral(view);
     let mut add = |score: f64, slot: Slot| {
         due.push(Due {
             score,
@@ -171,7 +175,9 @@ fn find_due<'a>(
             Unit::Table => NEWEST_SHARE,
             Unit::Part => BUCKET_SHARE,
         };
-        let worth = bytes >= base / share || score >= WAITING_SCORE;
+        let share = (share as f64 / deferral).max(1.0);
+        let waiting = WAITING_SCORE * deferral.min(WAITING_TIMES_MAX);
+        let worth = bytes as f64 * share >= base as f64 || score >= waiting;
         if score >= 1.0 && worth {
             add(score, Slot::Newest(index));
         }
@@ -189,10 +195,25 @@ fn find_due<'a>(
             }
         };
         let score = targets.score(index as usize, busy, view.shape);
-        if score > 1.0 {
+        let most = if index as usize >= targets.base {
+            deferral
+        } else {
+            1.0
+        };
+        if score > most {
             add(score, Slot::Level(index));
         }
     }
+}
+
+/// How many times as much may wait for its merge as else would. While hardly anybody reads,
+/// memtables have so many times the memory that the options give them, and what a merge
+/// rewrites costs writers alone: the more it takes at once the less that is for each byte,
+/// and what is overwritten meanwhile is never merged at all. At rest nothing waits.
+fn deferral(view: &View<'_>) -> f64 {
+    let shape = view.shape;
+    let lent = shape.flush_bytes as f64 / shape.usual_flush_bytes.max(1) as f64;
+    if view.idle { 1.0 } else { lent.max(1.0) }
 }
 
 /// The runs behind the oldest busy one: whatever lies above a busy run must
