@@ -357,6 +357,7 @@ fn parts_beyond_the_memory_get_the_smallest_memtables_and_writers_wait_for_flush
     let options = Options::at(directory.path())
         .preset("ohdb")
         .write_buffer_bytes(512 * KIB)
+        .write_buffer_grows(false)
         .background_threads(0)
         .cuts((1..200).map(|n| key(n * 50)).collect());
     let max = options.memory_max(200).memtables;

@@ -141,6 +141,8 @@ pub struct ShapeOptions {
     pub table_bytes: u64,
     /// Runs in a part's newest level at which they are merged down.
     pub newest_runs_merge: usize,
+    /// Runs there at which writes stop.
+    pub newest_runs_stop: usize,
     /// Bytes of the first level below; each further one is `level_ratio` times
     /// as large.
     pub first_level_bytes: u64,

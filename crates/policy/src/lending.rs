@@ -10,7 +10,8 @@
 //! finds in a memtable, and what a filter answers, asks the cache for nothing either.
 //!
 //! More is lent after two windows in a row in which so much would be; the cache has its
-//! memory back as soon as one window says so. While next to nothing is done nothing changes.
+//! memory back as soon as one window says so. While next to nothing is done nothing changes: windows
+//! last until enough was done to say something.
 
 /// The most that a block cache lends, as a share of itself.
 pub const LENT_SHARE_MAX: f64 = 0.75;
@@ -25,7 +26,7 @@ pub const READS_SHARE_MAX: f64 = 0.25;
 /// How long is looked before something is said, in microseconds.
 pub const WINDOW_US: u64 = 1_000_000;
 
-/// Operations below which a window says nothing.
+/// Operations below which a window says nothing, and goes on.
 pub const OPERATIONS_MIN: u64 = 256;
 
 /// The steps between nothing and all that may be lent.
@@ -62,10 +63,13 @@ impl Lending {
         if now_us >= begun_us && now_us - begun_us < WINDOW_US {
             return self.share;
         }
-        self.begun = Some((now_us, used));
         let writes = used.writes.saturating_sub(before.writes);
         let reads = used.block_reads.saturating_sub(before.block_reads);
-        if writes.saturating_add(reads) >= OPERATIONS_MIN {
+        let says = writes.saturating_add(reads) >= OPERATIONS_MIN;
+        if says || now_us < begun_us {
+            self.begun = Some((now_us, used));
+        }
+        if says {
             let wanted = wanted(writes, reads);
             self.share = wanted.min(self.last.max(self.share));
             self.last = wanted;
@@ -138,12 +142,25 @@ mod tests {
         let mut store = Store::new();
         store.after(10_000, 0);
         store.after(10_000, 0);
-        assert_eq!(store.after(0, 0), 1.0);
-        assert_eq!(store.after(OPERATIONS_MIN / 2, OPERATIONS_MIN / 2 - 1), 1.0);
         store.used.block_reads += 10_000;
         let soon_us = store.now_us - WINDOW_US / 2;
         assert_eq!(store.lending.share(store.used, soon_us), 1.0);
         assert_eq!(store.after(0, 0), 0.0);
+        store.after(10_000, 0);
+        assert_eq!(store.after(10_000, 0), 1.0);
+        assert_eq!(store.after(0, 0), 1.0);
+        assert_eq!(store.after(OPERATIONS_MIN / 2, OPERATIONS_MIN / 2 - 1), 1.0);
+    }
+
+    /// Once: windows in which too little was done began anew, and a store that was read by
+    /// two hundred blocks a second never had back what a bulk of writes had borrowed.
+    #[test]
+    fn a_window_lasts_until_enough_was_done_to_say_something() {
+        let mut store = Store::new();
+        store.after(1000, 0);
+        assert_eq!(store.after(1000, 0), 1.0);
+        assert_eq!(store.after(1, 200), 1.0);
+        assert_eq!(store.after(1, 200), 0.0);
     }
 
     #[test]

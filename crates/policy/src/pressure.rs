@@ -4,6 +4,20 @@ use thermocline_model::view::View;
 
 use crate::plan::targets::Targets;
 
+/// The share of the runs at which writes stop, in percent, at which writers
+/// begin to slow.
+pub const RUNS_SLOW_PERCENT: u64 = 40;
+
+/// As how many `runs` count for that which hold `bytes`, above a level whose share of the same keys
+/// is `base_bytes`. Half as many up to half of that, and all from as much on: a merge
+/// rewrites the share, so that with little to merge it costs most for each byte written, and
+/// writers that were stopped for it would only be stopped again sooner.
+#[must_use]
+pub fn counted_runs(runs: u64, bytes: u64, base_bytes: u64) -> u64 {
+    let share = bytes as f64 / base_bytes.max(1) as f64;
+    (runs as f64 * share.clamp(0.5, 1.0)).round() as u64
+}
+
 /// See [`pressure`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pressure {
@@ -36,4 +50,21 @@ pub fn pressure(view: &View<'_>) -> Pressure {
         pressure.merge_debt_bytes += excess.sum::<u64>();
     }
     pressure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_count_half_while_they_hold_less_than_half_of_what_they_are_merged_into() {
+        assert_eq!(counted_runs(0, 0, 0), 0);
+        assert_eq!(counted_runs(24, 1, 0), 24);
+        assert_eq!(counted_runs(24, 100, 100), 24);
+        assert_eq!(counted_runs(24, 1000, 100), 24);
+        assert_eq!(counted_runs(24, 75, 100), 18);
+        assert_eq!(counted_runs(24, 50, 100), 12);
+        assert_eq!(counted_runs(24, 0, 100), 12);
+        assert_eq!(counted_runs(48, 1, u64::MAX), 24);
+    }
 }

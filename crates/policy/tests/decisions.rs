@@ -14,6 +14,7 @@ use thermocline_model::tier::TierId;
 use thermocline_model::version::Slot;
 use thermocline_model::view::{PartLoad, TableHeat};
 use thermocline_policy::place::ByLevel;
+use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, counted_runs};
 use thermocline_policy::why::by_level::why;
 use thermocline_policy::{Placer, pressure};
 
@@ -210,6 +211,40 @@ fn what_memtables_are_lent_merges_wait_for() {
     let mut world = full(50);
     world.idle = true;
     assert_eq!(decide(&world), "level-full: merge [10, 1] into L7");
+}
+
+/// Once: they waited for more while writers were stopped for them, until nobody had written
+/// for five seconds.
+#[test]
+fn no_runs_wait_that_writers_are_slowed_down_for() {
+    let mut braked = 0;
+    for (merge, stop) in [(4, 24), (4, 8), (2, 3), (8, 24), (1, 2)] {
+        for (runs, mib) in (1..40).flat_map(|runs| [(runs, 1), (runs, 2), (runs, 9)]) {
+            let newest = (0..runs).map(|n| format!("#{}[a..c]{{size={mib}M}}", 90 - n));
+            let newest: Vec<_> = newest.collect();
+            let text = format!(
+                "L0.0: {} | L6: #10[a..c]{{size=20M}} | {LAST}",
+                newest.join(" / ")
+            );
+            let mut world = World::of(&text, &[LARGE]);
+            world.shape.flush_bytes = 4 * world.shape.usual_flush_bytes;
+            (world.shape.newest_runs_merge, world.shape.newest_runs_stop) = (merge, stop);
+            let bytes = world.version.keyspaces[&KEYSPACE].parts[0]
+                .newest
+                .size_bytes();
+            let base = world.version.keyspaces[&KEYSPACE].levels[5].size_bytes();
+            let slow = stop as u64 * RUNS_SLOW_PERCENT / 100;
+            if runs as usize >= merge && counted_runs(runs, bytes, base) > slow {
+                braked += 1;
+                assert_ne!(
+                    decide(&world),
+                    "rest",
+                    "{runs} runs of {mib} MiB, {merge}, {stop}"
+                );
+            }
+        }
+    }
+    assert!(braked > 100, "{braked}");
 }
 
 #[test]

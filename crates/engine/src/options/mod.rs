@@ -454,6 +454,7 @@ impl Options {
         ShapeOptions {
             table_bytes: self.table_size(),
             newest_runs_merge: self.newest_runs_merge,
+            newest_runs_stop: self.newest_runs_stop,
             first_level_bytes: self.first_level_bytes,
             level_ratio: self.level_ratio,
             flush_bytes: flush_bytes_of(self.write_buffer_bytes),

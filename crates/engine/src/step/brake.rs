@@ -4,15 +4,14 @@
 
 use std::time::Duration;
 
+use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, counted_runs};
+
 use crate::engine::{Engine, PartView};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::{RunTables, Tree};
 
 /// The share of the write buffer, in percent, at which writers begin to slow.
 const MEMORY_SLOW_PERCENT: u64 = 60;
-/// The share of the runs at which writes stop, in percent, at which writers
-/// begin to slow.
-const RUNS_SLOW_PERCENT: u64 = 40;
 /// Nanoseconds per byte just before writes stop.
 const BRAKE_NS_PER_BYTE_MAX: u64 = 200;
 
@@ -68,15 +67,6 @@ fn runs_of(tree: &Tree) -> u64 {
     counted.max().unwrap_or(0)
 }
 
-/// As how many `runs` count that hold `bytes`, above a level whose share of the same keys
-/// is `base_bytes`. Half as many up to half of that, and all from as much on: a merge
-/// rewrites the share, so that with little to merge it costs most for each byte written, and
-/// writers that were stopped for it would only be stopped again sooner.
-fn counted_runs(runs: u64, bytes: u64, base_bytes: u64) -> u64 {
-    let share = bytes as f64 / base_bytes.max(1) as f64;
-    (runs as f64 * share.clamp(0.5, 1.0)).round() as u64
-}
-
 /// Nothing below `slow_percent` of `limit`, stop at the limit, and a cubic rise
 /// in between: gentle at first, so that the background can catch up early.
 fn brake(value: u64, limit: u64, slow_percent: u64) -> u64 {
@@ -111,18 +101,6 @@ pub(crate) fn pay(debt_ns: &AtomicU64) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn runs_count_half_while_they_hold_less_than_half_of_what_they_are_merged_into() {
-        assert_eq!(counted_runs(0, 0, 0), 0);
-        assert_eq!(counted_runs(24, 1, 0), 24);
-        assert_eq!(counted_runs(24, 100, 100), 24);
-        assert_eq!(counted_runs(24, 1000, 100), 24);
-        assert_eq!(counted_runs(24, 75, 100), 18);
-        assert_eq!(counted_runs(24, 50, 100), 12);
-        assert_eq!(counted_runs(24, 0, 100), 12);
-        assert_eq!(counted_runs(48, 1, u64::MAX), 24);
-    }
 
     #[test]
     fn the_brake_rises_from_nothing_to_stop() {

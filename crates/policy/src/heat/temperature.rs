@@ -81,9 +81,11 @@ impl Warmth {
     fn add(&mut self, rate: f64, epochs: f64) {
         let before = self.value.unwrap_or(0.0);
         let varies = before / self.epochs + rate / epochs;
-        if varies > 0.0 {
-            self.epochs = (before + rate) / varies;
-        }
+        self.epochs = match (varies > 0.0, self.value) {
+            (true, _) => (before + rate) / varies,
+            (false, None) => epochs,
+            (false, Some(_)) => self.epochs.min(epochs),
+        };
         self.value = Some(before + rate);
     }
 }
@@ -379,6 +381,22 @@ mod tests {
         }
         let heat = tracker.sample(&after, START + 12 * SECOND);
         assert!(of(&heat, 5) < 100.0 && of(&heat, 6) > 400.0, "{heat:?}");
+    }
+
+    #[test]
+    fn what_comes_of_tables_known_to_be_cold_is_known_to_be_so() {
+        let tracker = averaging(0.999);
+        let before = version("L6: #1[a..m]{size=1M} | L7: #2[a..f]{size=1M} #3[g..m]{size=1M}");
+        for second in 0..100 {
+            tracker.sample(&before, START + second * SECOND);
+        }
+        let after = version("L7: #4[a..f]{size=1048575} #5[g..m]{size=1048575}");
+        let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
+        tracker.inherit(&tables(&before), &tables(&after), &[]);
+        read(&tracker, 4, 100);
+        let heat = tracker.sample(&after, START + 100 * SECOND);
+        let shown = temperature(&heat, 4).unwrap();
+        assert!((shown - 1.0).abs() < 1e-9, "{shown}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use thermocline_model::view::{PartLoad, View};
 
 use crate::Planner;
 use crate::place::fill::{ByTier, DEPTHS, Fill, depth};
-use crate::plan::leveled::{URGENT_SCORE, WAITING_SCORE};
+use crate::plan::leveled::{WAITING_SCORE, urgent_runs};
 use crate::pressure;
 
 /// Of a tier's limit, the least and the largest share that promotion leaves
@@ -39,8 +39,7 @@ pub struct Balance;
 
 impl Planner for Balance {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        let urgent = (view.shape.newest_runs_merge as f64 * URGENT_SCORE) as usize;
-        if view.tiers.len() < 2 || pressure(view).newest_runs_max >= urgent {
+        if view.tiers.len() < 2 || pressure(view).newest_runs_max >= urgent_runs(view) {
             // Merges go first: a relocation would keep a table from them.
             return None;
         }

@@ -31,6 +31,7 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::plan::buckets::{SHARE_TABLES_MAX, merge_handed_down, share};
 use crate::plan::targets::Targets;
+use crate::pressure::{RUNS_SLOW_PERCENT, counted_runs};
 
 /// Largest merge between levels, in tables of full size, unless a single table
 /// overlaps more.
@@ -176,8 +177,9 @@ fn find_due<'a>(
             Unit::Part => BUCKET_SHARE,
         };
         let share = (share as f64 / deferral).max(1.0);
-        let waiting = WAITING_SCORE * deferral.min(WAITING_TIMES_MAX);
-        let worth = bytes as f64 * share >= base as f64 || score >= waiting;
+        let worth = bytes as f64 * share >= base as f64
+            || score >= waiting_score(view)
+            || are_braked_for(view, keyspace, runs.len(), bytes);
         if score >= 1.0 && worth {
             add(score, Slot::Newest(index));
         }
@@ -204,6 +206,30 @@ fn find_due<'a>(
             add(score, Slot::Level(index));
         }
     }
+}
+
+/// The score up to which newest runs wait.
+#[must_use]
+pub fn waiting_score(view: &View<'_>) -> f64 {
+    WAITING_SCORE * deferral(view).min(WAITING_TIMES_MAX)
+}
+
+/// The score from which on a newest level is urgent; see [`URGENT_SCORE`]. Where runs wait for
+/// longer, it is what they wait for.
+#[must_use]
+pub fn urgent_runs(view: &View<'_>) -> usize {
+    let score = URGENT_SCORE.max(waiting_score(view));
+    (view.shape.newest_runs_merge as f64 * score) as usize
+}
+
+/// Whether writers are slowed down for so many runs of a part: nobody is for runs that are
+/// left to wait.
+fn are_braked_for(view: &View<'_>, keyspace: &Keyspace, runs: usize, bytes: u64) -> bool {
+    let below = keyspace.levels.iter().map(|level| level.size_bytes());
+    let below = below.into_iter().find(|bytes| *bytes > 0).unwrap_or(0);
+    let base = below / keyspace.parts.len().max(1) as u64;
+    let slow = view.shape.newest_runs_stop as u64 * RUNS_SLOW_PERCENT / 100;
+    counted_runs(runs as u64, bytes, base) > slow
 }
 
 /// How many times as much may wait for its merge as else would. While hardly anybody reads,

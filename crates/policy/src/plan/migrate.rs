@@ -30,7 +30,7 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::{Devices, money};
 use crate::place::fill::Fill;
-use crate::plan::leveled::URGENT_SCORE;
+use crate::plan::leveled::urgent_runs;
 use crate::plan::organisation::{Organisation, Placed};
 use crate::pressure;
 
@@ -49,10 +49,9 @@ pub struct Migrate;
 
 impl Planner for Migrate {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        let urgent = (view.shape.newest_runs_merge as f64 * URGENT_SCORE) as usize;
         if view.tiers.len() < 2
             || !view.moves.may_begin(view.now_us)
-            || pressure(view).newest_runs_max >= urgent
+            || pressure(view).newest_runs_max >= urgent_runs(view)
         {
             return None;
         }

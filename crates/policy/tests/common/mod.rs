@@ -57,6 +57,7 @@ pub fn shape() -> ShapeOptions {
     ShapeOptions {
         table_bytes: 4 * M,
         newest_runs_merge: 4,
+        newest_runs_stop: 24,
         first_level_bytes: 16 * M,
         level_ratio: 10,
         flush_bytes: 4 * M,
