@@ -7,8 +7,8 @@
 //! (the cooling coefficient) of its temperature and takes the rest from the
 //! epoch's accesses.
 //!
-//! With the paper's coefficient the first second's accesses would still be a third of a temperature a
-//! quarter of an hour later, and on a device of sixty reads a second they are
+//! With the paper's coefficient the first second's accesses would still be two fifths of a
+//! temperature a quarter of an hour later, and on a device of sixty reads a second they are
 //! chance. So the share kept is at first that which makes the temperature the mean of all
 //! epochs, until it comes to the coefficient; [`HeatOptions::cooling_from_start`] has it be the
 //! coefficient from the start.
@@ -160,8 +160,8 @@ impl HeatTracker for Temperature {
     }
 
     /// What a parent had is shared out among the children in its key range: by their
-    /// bytes there, and if it is wide by how hot it is there. What a child has of wide parents counts as
-    /// known from one epoch, so that it soon shows how hot it is.
+    /// bytes there, and if it is wide by how hot it is there. What a child has of wide
+    /// parents counts as known from one epoch, so that it soon shows how hot it is.
     fn inherit(
         &self,
         parents: &[Arc<TableMeta>],

@@ -25,6 +25,7 @@ use thermocline_model::view::View;
 use crate::place::fill::{Fill, depth, parents, replaced};
 use crate::place::reads::ReadsByKey;
 use crate::place::span::{Span, wide};
+use crate::plan::leveled::hull;
 use crate::plan::organisation::{Ranking, target};
 use crate::why::{Explanation, by_heat};
 use crate::{Placer, cost::money::Budget};
@@ -138,8 +139,8 @@ fn merged(
 
 /// Walks from the new table's first key over what its parents hold there, until
 /// that makes a table of its size. As in what it will inherit, a wide parent is
-/// read where other tables are, those beside it and those below: by as much more or less than on average
-/// as these.
+/// read where other tables are, those beside it and those below: by as much more or
+/// less than on average as these.
 fn likeness(
     view: &View<'_>,
     fill: &Fill,
@@ -239,8 +240,7 @@ fn below<'a>(
     parents: &[&Arc<TableMeta>],
     new: &NewTable,
 ) -> impl Iterator<Item = &'a Arc<TableMeta>> {
-    let hull = parents.iter().map(|t| t.range.clone());
-    let hull = hull.reduce(|hull, range| hull.hull(&range));
+    let hull = hull(parents.iter().copied());
     let keyspace = view.version.keyspaces.get(&new.keyspace);
     let levels = keyspace.map_or(&[][..], |k| &k.levels);
     let from = depth(new.slot).min(levels.len());

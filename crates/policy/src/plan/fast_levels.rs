@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use thermocline_model::job::{Merge, Reason};
-use thermocline_model::range::KeyRange;
 use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, Level, Run, Slot};
@@ -25,6 +24,7 @@ use thermocline_model::view::View;
 use crate::heat::histogram::by_heat;
 use crate::place::fill::Fill;
 use crate::plan::balance::spare_for_writes;
+use crate::plan::leveled::hull;
 use crate::plan::targets::BOTTOM;
 
 /// L1.
@@ -263,13 +263,6 @@ impl<'a> FastLevels<'a> {
         }
         Some(below)
     }
-}
-
-/// The interval that `tables` cover.
-#[must_use]
-pub fn hull<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> Option<KeyRange> {
-    let ranges = tables.into_iter().map(|t| t.range.clone());
-    ranges.reduce(|a, b| a.hull(&b))
 }
 
 /// Bytes of all `tables`.

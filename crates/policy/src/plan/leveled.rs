@@ -225,8 +225,8 @@ pub fn urgent_runs(view: &View<'_>) -> usize {
 /// Whether writers are slowed down for so many runs of a part: nobody is for runs that are
 /// left to wait.
 fn are_braked_for(view: &View<'_>, keyspace: &Keyspace, runs: usize, bytes: u64) -> bool {
-    let below = keyspace.levels.iter().map(|level| level.size_bytes());
-    let below = below.into_iter().find(|bytes| *bytes > 0).unwrap_or(0);
+    let mut below = keyspace.levels.iter().map(|level| level.size_bytes());
+    let below = below.find(|bytes| *bytes > 0).unwrap_or(0);
     let base = below / keyspace.parts.len().max(1) as u64;
     let slow = view.shape.newest_runs_stop as u64 * RUNS_SLOW_PERCENT / 100;
     counted_runs(runs as u64, bytes, base) > slow
@@ -253,7 +253,8 @@ pub(super) fn oldest_free<'a>(view: &View<'_>, runs: &'a [Run]) -> &'a [Run] {
     &runs[from..]
 }
 
-pub(super) fn hull<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> Option<KeyRange> {
+/// The smallest interval that covers `tables`; `None` when there are none.
+pub(crate) fn hull<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> Option<KeyRange> {
     let mut tables = tables.into_iter();
     let first = tables.next()?.range.clone();
     Some(tables.fold(first, |hull, t| hull.hull(&t.range)))
