@@ -22,6 +22,7 @@ use std::sync::Arc;
 use thermocline_model::key::{Kind, SeqNo};
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, Version};
+use thermocline_policy::cost::device::Devices;
 
 use crate::batch::{Operation, Operations};
 use crate::cache::BlockCache;
@@ -33,7 +34,7 @@ use crate::lock::{lock, lock_if_there};
 use crate::log::{self, LocalLog, LogOptions, ReplayReport};
 use crate::lookup::Indexing;
 use crate::memory::ArenaPool;
-use crate::options::{OPTIONS_FILE, Options};
+use crate::options::{OPTIONS_FILE, Options, Tier};
 use crate::publish::Published;
 use crate::stats::{Counters, Recovery};
 use crate::step::Scheduler;
@@ -71,11 +72,13 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         torn_manifest_bytes: found.torn_manifest_bytes,
         ..Recovery::default()
     };
+    let profiles = options.tiers.iter().map(Tier::device_profile);
     let home = Arc::new(TableHome {
         stores: tiers.iter().map(|t| Arc::clone(&t.store)).collect(),
         context: Arc::new(
             TableContext::new(Arc::new(BlockCache::new(options.block_cache_bytes)))
-                .with_readers(options.reader_count()),
+                .with_readers(options.reader_count())
+                .with_uses_for_one(Devices::with(profiles).uses_for_one()),
         ),
         graveyard: Arc::new(Graveyard::default()),
     });

@@ -9,7 +9,10 @@
 //! blocks of a table that has gone do no harm but one: those that were used often leave
 //! last, and where merges replace tables by the second they would fill the cache. So
 //! they are forgotten with their table, and what a merge makes of used blocks counts as
-//! used. Payloads lie in a mapping of the cache's own (`cache/slots.rs`), and the buffers that they
+//! used. A use counts for what it saves: of blocks that lie on a fast device only one use in
+//! several does, and only one block in several is let in ([`BlockCache::get_one_in`]). So the cache
+//! fills with what is read often of slow devices, and what is hot and on fast ones anyway
+//! does not lie in memory as well unless it is very hot. Payloads lie in a mapping of the cache's own (`cache/slots.rs`), and the buffers that they
 //! were read into serve the next ones (`cache/buffers.rs`).
 //!
 //! ```
@@ -25,7 +28,7 @@ mod slots;
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
@@ -73,6 +76,13 @@ const HEAP_SHARE: u64 = 8;
 
 /// How often room is made for one block before it stays outside.
 const ROUNDS_MAX: usize = 4;
+
+/// After so many blocks that are cheap to read it is decided anew whether uses of them are
+/// discounted: if no fewer than [`DEAR_MIN`] others came meanwhile.
+const OFFERS: u64 = 1024;
+
+/// See [`OFFERS`].
+const DEAR_MIN: u64 = 8;
 
 /// A block, roughly, to guess how many there will be.
 const BLOCK_BYTES_GUESS: u64 = 4096;
@@ -198,7 +208,13 @@ pub struct BlockCache {
     capacity_bytes: u64,
     /// Of these, bytes that are lent; see [`BlockCache::lend`].
     lent_bytes: AtomicU64,
-    counters: Counters<2>,
+    counters: Counters<3>,
+    /// Whether uses of blocks that are cheap to read are discounted.
+    discounts: AtomicBool,
+    /// Blocks that came from devices so fast that not all are kept.
+    offered: AtomicU64,
+    /// Others, since it was last decided whether to discount.
+    dear: AtomicU64,
     /// The most blocks that were inside when some were forgotten: the books keep
     /// the places of all of them.
     blocks_most: AtomicU64,
@@ -206,6 +222,8 @@ pub struct BlockCache {
 
 const HITS: usize = 0;
 const MISSES: usize = 1;
+/// Hits that do not all count as uses.
+const DISCOUNTED: usize = 2;
 
 impl BlockCache {
     /// A cache of at most `capacity_bytes`; 0 switches it off.
@@ -243,6 +261,9 @@ impl BlockCache {
             capacity_bytes,
             lent_bytes: AtomicU64::new(0),
             counters: Counters::default(),
+            discounts: AtomicBool::new(false),
+            offered: AtomicU64::new(0),
+            dear: AtomicU64::new(0),
             blocks_most: AtomicU64::new(0),
         }
     }
@@ -251,13 +272,34 @@ impl BlockCache {
     #[inline]
     #[must_use]
     pub fn get(&self, table: TableId, block: u32) -> Option<Arc<Block>> {
+        self.get_one_in(1, table, block)
+    }
+
+    /// The same, where so many uses count as one.
+    #[inline]
+    #[must_use]
+    pub fn get_one_in(&self, uses: u32, table: TableId, block: u32) -> Option<Arc<Block>> {
         let key = Key {
             table: table.0,
             block,
         };
-        let found = self.blocks.as_ref()?.get(&key);
-        self.counters
-            .add(if found.is_some() { HITS } else { MISSES });
+        let blocks = self.blocks.as_ref()?;
+        if uses <= 1 || !self.discounts.load(Ordering::Relaxed) {
+            let found = blocks.get(&key);
+            self.counters
+                .add(if found.is_some() { HITS } else { MISSES });
+            return found;
+        }
+        let found = blocks.peek(&key);
+        if found.is_none() {
+            self.counters.add(MISSES);
+        } else if self
+            .counters
+            .add(DISCOUNTED)
+            .is_multiple_of(u64::from(uses))
+        {
+            drop(blocks.get(&key));
+        }
         found
     }
 
@@ -273,7 +315,19 @@ impl BlockCache {
 
     /// Keeps `content`, block `block` of `table`, at the cost of others; unless it is too
     /// large, or readers hold so many that there is no room.
-    pub fn insert(&self, table: TableId, block: u32, mut content: Block) -> Arc<Block> {
+    pub fn insert(&self, table: TableId, block: u32, content: Block) -> Arc<Block> {
+        self.insert_one_in(1, table, block, content)
+    }
+
+    /// As [`BlockCache::insert`], where so many uses count as one: others make room for one
+    /// block in so many.
+    pub fn insert_one_in(
+        &self,
+        uses: u32,
+        table: TableId,
+        block: u32,
+        mut content: Block,
+    ) -> Arc<Block> {
         let key = Key {
             table: table.0,
             block,
@@ -281,6 +335,9 @@ impl BlockCache {
         let Some(blocks) = &self.blocks else {
             return Arc::new(content);
         };
+        if !self.lets_in(uses, blocks) {
+            return Arc::new(content);
+        }
         let kept = self.house(blocks, key, &mut content);
         let content = Arc::new(content);
         if kept {
@@ -289,10 +346,28 @@ impl BlockCache {
         content
     }
 
-    /// As [`BlockCache::insert`], for a block that takes the place of one that is
-    /// here: it counts as used once already.
-    pub fn insert_used(&self, table: TableId, block: u32, content: Block) {
-        drop(self.insert(table, block, content));
+    /// Whether a block of which so many uses count as one is let in. Sees to it that uses are
+    /// only discounted while others are asked for that are dearer to read.
+    fn lets_in(&self, uses: u32, blocks: &Blocks) -> bool {
+        if uses <= 1 {
+            self.dear.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        let before = self.offered.fetch_add(1, Ordering::Relaxed);
+        if (before + 1).is_multiple_of(OFFERS) {
+            let dear = self.dear.swap(0, Ordering::Relaxed);
+            self.discounts.store(dear >= DEAR_MIN, Ordering::Relaxed);
+        }
+        let capacity = self.capacity_bytes - self.lent_bytes.load(Ordering::Relaxed);
+        before.is_multiple_of(u64::from(uses))
+            || !self.discounts.load(Ordering::Relaxed)
+            || blocks.weight() < capacity - capacity / 8
+    }
+
+    /// As [`BlockCache::insert`], for a block that counts as used once already: as it takes
+    /// the place of one that is here, or costs more to read than others.
+    pub fn insert_used(&self, table: TableId, block: u32, content: Block) -> Arc<Block> {
+        let content = self.insert(table, block, content);
         if let Some(blocks) = &self.blocks {
             let key = Key {
                 table: table.0,
@@ -300,6 +375,7 @@ impl BlockCache {
             };
             drop(blocks.get(&key));
         }
+        content
     }
 
     /// Lets go of half as many blocks on the heap as there may be while slots are wanted.
@@ -382,7 +458,7 @@ impl BlockCache {
         let empty_places_bytes = places.saturating_sub(blocks) * OVERHEAD_BYTES as u64;
         let used_bytes = self.blocks.as_ref().map_or(0, Cache::weight) + empty_places_bytes;
         CacheStats {
-            hits: self.counters.sum(HITS),
+            hits: self.counters.sum(HITS) + self.counters.sum(DISCOUNTED),
             misses: self.counters.sum(MISSES),
             blocks,
             used_bytes,

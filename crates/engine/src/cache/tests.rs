@@ -213,3 +213,58 @@ fn threads_read_what_they_put_while_others_evict_it() {
     });
     assert!(cache.stats().resident_bytes <= 2 << 20);
 }
+
+/// Blocks of a fast table are asked for four times as often as those of a slow one, which cost
+/// sixteen times as much to read: the slow one's are worth more, all of them.
+#[test]
+fn uses_count_for_what_they_save() {
+    let (fast, slow) = (TableId(1), TableId(2));
+    // Of 4000 blocks about 1800 have room.
+    let run = |uses: u32| {
+        let (cache, mut seed) = (BlockCache::new(8 << 20), 11);
+        let mut misses = [0; 2];
+        for round in 0..200_000 {
+            // At first only the fast one is read, and fills the cache.
+            let is_slow = round > 40_000 && dice(&mut seed).is_multiple_of(5);
+            let number = (dice(&mut seed) % 2000) as u32;
+            let content = || Block::of_bytes(content(number, 4000));
+            let (table, uses) = if is_slow { (slow, 1) } else { (fast, uses) };
+            if let Some(found) = cache.get_one_in(uses, table, number) {
+                assert!(is_of(&found, number));
+                continue;
+            }
+            misses[usize::from(is_slow)] += 1;
+            if is_slow {
+                drop(cache.insert_used(table, number, content()));
+            } else {
+                drop(cache.insert_one_in(uses, table, number, content()));
+            }
+        }
+        misses
+    };
+    let (by_cost, alike) = (run(16), run(1));
+    let few = by_cost[1] < 12_000 && by_cost[0] > 100_000;
+    assert!(few && alike[1] > 20_000, "{by_cost:?} {alike:?}");
+}
+
+/// What is asked for very often is kept all the same, and an empty cache takes all.
+#[test]
+fn few_uses_of_many_are_still_uses() {
+    let cache = BlockCache::new(1 << 20);
+    for number in 0..100 {
+        drop(cache.insert_one_in(64, TABLE, number, Block::of_bytes(content(number, 4000))));
+    }
+    assert_eq!(present(&cache, 100, 100), 100);
+    let mut found = 0;
+    for round in 0..30_000u32 {
+        let other = 1000 + round;
+        // So that there is something to be discounted for.
+        drop(cache.insert_one_in(64, TABLE, 1000 + round, Block::of_bytes(content(0, 4000))));
+        drop(cache.insert_used(TableId(1), other, Block::of_bytes(content(other, 4000))));
+        match cache.get_one_in(64, TABLE, 500) {
+            Some(_) => found += 1,
+            None => drop(cache.insert_one_in(64, TABLE, 500, Block::of_bytes(content(500, 4000)))),
+        }
+    }
+    assert!(found > 1000, "{found}");
+}

@@ -47,10 +47,10 @@ fn choose_line() -> usize {
 }
 
 impl<const N: usize> Counters<N> {
-    /// Counts one on counter `which`.
+    /// Counts one on counter `which`; gives what this thread's line of it had before.
     #[inline(always)]
-    pub(crate) fn add(&self, which: usize) {
-        self.lines[line()].0[which].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn add(&self, which: usize) -> u64 {
+        self.lines[line()].0[which].fetch_add(1, Ordering::Relaxed)
     }
 
     /// The value of counter `which`.

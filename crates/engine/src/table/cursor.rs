@@ -447,7 +447,7 @@ impl TableCursor {
             }
             return self.decode_in_chunk(index, left);
         }
-        if let Some(block) = self.table.cache().get(self.table.id(), index as u32) {
+        if let Some(block) = self.table.cached(index) {
             self.misses = 0;
             self.ahead_bytes = first_bytes(self.mode, self.streams);
             return Ok(block);
@@ -635,8 +635,7 @@ impl TableCursor {
             return Ok(Arc::new(block));
         }
         self.table.count_block_read();
-        let cache = self.table.cache();
-        Ok(cache.insert(self.table.id(), index as u32, block))
+        Ok(self.table.keep(index, block))
     }
 }
 

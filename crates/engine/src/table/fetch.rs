@@ -74,7 +74,7 @@ impl Fetches {
         let received = self.received.get(&(table.id(), block));
         let (content, from_device) = match received {
             Some(content) => (Some(Arc::clone(content)), true),
-            None => (table.cache().get(table.id(), block as u32), false),
+            None => (table.cached(block), false),
         };
         let Some(content) = content else {
             self.ask(table, block);

@@ -49,6 +49,7 @@ mod block_build;
 mod block_cursor;
 mod block_list;
 mod compress;
+mod context;
 pub(crate) mod counters;
 mod cursor;
 mod fetch;
@@ -66,6 +67,7 @@ mod tests;
 
 pub use block::{Block, BlockSlice};
 pub(crate) use block_list::BlockList;
+pub use context::TableContext;
 pub(crate) use cursor::MergeRun;
 pub(crate) use cursor::{
     MERGE_READ_BYTES, MERGE_READ_SLOW_BYTES, READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MAX,
@@ -74,7 +76,7 @@ pub(crate) use cursor::{
 pub use cursor::{ReadMode, TableCursor};
 pub(crate) use fetch::Fetches;
 pub use filter::key_hash;
-pub use read::{BlockInfo, LOADED_SEQ, Table, TableAccesses, TableContext, TableHit};
+pub use read::{BlockInfo, LOADED_SEQ, Table, TableAccesses, TableHit};
 pub use verify::TableReport;
 pub use write::{BLOCK_BYTES_MAX, TableWriter, TableWriterOptions, WrittenTable};
 pub(crate) use write::{Unpersisted, persist_all};

@@ -2,72 +2,24 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use thermocline_model::cover::Cover;
 use thermocline_model::{Extent, Kind, SeqNo, TableId, TableMeta};
 
 use super::block::{Block, BlockSlice, Found};
 use super::block_list::{BlockList, CONTINUES, HAS_DELETES, HAS_VERSIONS};
+use super::context::TableContext;
 use super::counters::Counters;
 use super::filter;
 use super::index::Index;
 use super::meta::{Meta, MetaError};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Advice, ObjectReader, PendingRead, Readers};
+use crate::store::{Advice, ObjectReader, PendingRead};
 
 /// The number in the entries of a bulk-loaded table, whatever their number.
 pub const LOADED_SEQ: SeqNo = SeqNo(1);
-
-/// What the open tables of a store share.
-#[derive(Debug)]
-pub struct TableContext {
-    /// The block cache.
-    pub cache: Arc<BlockCache>,
-    pinned_bytes: AtomicU64,
-    /// None where nothing is to be read ahead of need.
-    readers: Option<Readers>,
-}
-
-impl TableContext {
-    /// A context around `cache`.
-    #[must_use]
-    pub fn new(cache: Arc<BlockCache>) -> TableContext {
-        TableContext {
-            cache,
-            pinned_bytes: AtomicU64::new(0),
-            readers: None,
-        }
-    }
-
-    /// With `threads` threads that read ahead of need from objects that the
-    /// operating system does not read ahead from; 0 for none.
-    #[must_use]
-    pub fn with_readers(mut self, threads: usize) -> TableContext {
-        self.readers = (threads > 0).then(|| Readers::new(threads));
-        self
-    }
-
-    /// The threads that read ahead.
-    #[inline]
-    pub(crate) fn readers(&self) -> Option<&Readers> {
-        self.readers.as_ref()
-    }
-
-    /// Ends the threads that read ahead: everything is then read when needed.
-    pub(crate) fn close_readers(&self) {
-        if let Some(readers) = &self.readers {
-            readers.close();
-        }
-    }
-
-    /// Bytes of the indexes and filters of all open tables.
-    #[must_use]
-    pub fn pinned_bytes(&self) -> u64 {
-        self.pinned_bytes.load(Ordering::Relaxed)
-    }
-}
 
 /// An entry that a point read found.
 #[derive(Clone, Debug)]
@@ -125,6 +77,12 @@ pub struct Table {
     extents: Vec<(Arc<dyn ObjectReader>, Extent)>,
     context: Arc<TableContext>,
     accesses: Counters<5>,
+    /// How many uses of a block in the cache count as one.
+    uses_for_one: u32,
+    /// Whether no block costs more to read, and some cost less: one that somebody asked for then
+    /// counts as used when it comes. Else blocks of faster tiers, asked for so much more
+    /// often, would have driven it out before it is asked for again.
+    is_dearest: bool,
     filter_bits_per_key: u32,
     loaded_seq: Option<SeqNo>,
     cover: Cover,
@@ -163,8 +121,14 @@ impl Table {
         context
             .pinned_bytes
             .fetch_add(pinned_bytes, Ordering::Relaxed);
+        let uses_for_one = |extent: &Extent| context.uses_for_one.get(extent.tier.0 as usize);
+        let uses_for_one = record.data.iter().filter_map(uses_for_one).min();
+        let uses_for_one = uses_for_one.copied().unwrap_or(1);
+        let any_cheaper = context.uses_for_one.iter().any(|uses| *uses > 1);
         Ok(Table {
             id: record.id,
+            uses_for_one,
+            is_dearest: uses_for_one == 1 && any_cheaper,
             index,
             probes: filter::probes_for(meta.filter_bits_per_key),
             extents: data_readers
@@ -230,7 +194,7 @@ impl Table {
     }
 
     fn get_in(&self, block: usize, key: &[u8], snapshot: SeqNo) -> Result<Option<TableHit>> {
-        match self.context.cache.get(self.id, block as u32) {
+        match self.cached(block) {
             Some(content) => self.find_in(content, block, key, snapshot, false),
             None => {
                 let content = self.load_block(block, true)?;
@@ -275,6 +239,19 @@ impl Table {
         self.decode_read(block, stored, fill)
     }
 
+    /// Block `block`, if the cache has it.
+    #[inline]
+    pub(super) fn cached(&self, block: usize) -> Option<Arc<Block>> {
+        let cache = &self.context.cache;
+        cache.get_one_in(self.uses_for_one, self.id, block as u32)
+    }
+
+    /// Offers `content`, block `block`, to the cache, as scans do.
+    pub(super) fn keep(&self, block: usize, content: Block) -> Arc<Block> {
+        let cache = &self.context.cache;
+        cache.insert_one_in(self.uses_for_one, self.id, block as u32, content)
+    }
+
     /// Block `block` out of the bytes read for it; the cache gets it if `fill`.
     pub(super) fn decode_read(
         &self,
@@ -285,7 +262,12 @@ impl Table {
         let decoded = Block::decode_owned(stored);
         let content = self.checked(block, decoded)?;
         Ok(match fill {
-            true => self.context.cache.insert(self.id, block as u32, content),
+            true if self.is_dearest => {
+                self.context
+                    .cache
+                    .insert_used(self.id, block as u32, content)
+            }
+            true => self.keep(block, content),
             false => Arc::new(content),
         })
     }
@@ -341,7 +323,7 @@ impl Table {
     /// Whether its blocks can be asked for ahead of need.
     #[inline]
     pub(super) fn takes_requests(&self) -> bool {
-        self.context.readers.is_some() && self.extents.iter().any(|(r, _)| r.is_direct())
+        self.context.readers().is_some() && self.extents.iter().any(|(r, _)| r.is_direct())
     }
 
     /// Tells the operating system that block `block` will be read.

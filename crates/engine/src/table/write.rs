@@ -369,7 +369,7 @@ impl TableWriter {
             let mut buffer = cache.buffer(payload.len());
             buffer.extend_from_slice(payload);
             if let Ok(block) = Block::of(trailer, buffer) {
-                cache.insert_used(self.id, self.list.len() as u32, block);
+                drop(cache.insert_used(self.id, self.list.len() as u32, block));
             }
         }
     }

@@ -1,0 +1,68 @@
+//! What the open tables of a store share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::cache::BlockCache;
+use crate::store::Readers;
+
+/// What the open tables of a store share.
+#[derive(Debug)]
+pub struct TableContext {
+    /// The block cache.
+    pub cache: Arc<BlockCache>,
+    /// Bytes of the indexes and filters of all open tables.
+    pub(super) pinned_bytes: AtomicU64,
+    /// None where nothing is to be read ahead of need.
+    readers: Option<Readers>,
+    /// By tier, how many uses of a block in the cache count as one.
+    pub(super) uses_for_one: Vec<u32>,
+}
+
+impl TableContext {
+    /// A context around `cache`.
+    #[must_use]
+    pub fn new(cache: Arc<BlockCache>) -> TableContext {
+        TableContext {
+            cache,
+            pinned_bytes: AtomicU64::new(0),
+            readers: None,
+            uses_for_one: Vec::new(),
+        }
+    }
+
+    /// Where of each tier so many uses of its blocks in the cache count as one; without, each
+    /// counts.
+    #[must_use]
+    pub fn with_uses_for_one(mut self, uses_for_one: Vec<u32>) -> TableContext {
+        self.uses_for_one = uses_for_one;
+        self
+    }
+
+    /// With `threads` threads that read ahead of need from objects that the
+    /// operating system does not read ahead from; 0 for none.
+    #[must_use]
+    pub fn with_readers(mut self, threads: usize) -> TableContext {
+        self.readers = (threads > 0).then(|| Readers::new(threads));
+        self
+    }
+
+    /// The threads that read ahead.
+    #[inline]
+    pub(crate) fn readers(&self) -> Option<&Readers> {
+        self.readers.as_ref()
+    }
+
+    /// Ends the threads that read ahead: everything is then read when needed.
+    pub(crate) fn close_readers(&self) {
+        if let Some(readers) = &self.readers {
+            readers.close();
+        }
+    }
+
+    /// Bytes of the indexes and filters of all open tables.
+    #[must_use]
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes.load(Ordering::Relaxed)
+    }
+}
