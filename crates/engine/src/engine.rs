@@ -18,6 +18,7 @@ use thermocline_model::key::{Prefix, SeqNo};
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{TierId, TierState};
 use thermocline_model::version::{KeyspaceId, Part, Tiny, Version};
+use thermocline_model::view::RangeOptions;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
@@ -34,6 +35,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{OpenTable, TableHome, Tree};
+use crate::waits::WaitedFor;
 
 mod parts;
 
@@ -122,6 +124,7 @@ pub(crate) struct Engine {
     pub(crate) arenas: Arc<ArenaPool>,
     pub(crate) lookup: Indexing,
     pub(crate) lent: Lent,
+    pub(crate) waits: WaitedFor,
     /// Memory of memtables that are in no view any more and that a flush still
     /// holds, in bytes.
     pub(crate) leaving_bytes: AtomicUsize,
@@ -203,23 +206,53 @@ impl Engine {
     }
 
     pub(crate) fn new_memtable(&self, prefix: Prefix) -> Arc<LiveMemtable> {
-        LiveMemtable::new(&self.options, prefix, &self.arenas)
+        self.new_memtable_among(self.sharing_parts(None), prefix)
     }
 
-    /// A keyspace in memory with empty memtables.
+    /// A memtable where so many parts share the write buffer.
+    pub(crate) fn new_memtable_among(&self, parts: u64, prefix: Prefix) -> Arc<LiveMemtable> {
+        LiveMemtable::new(&self.options, parts, prefix, &self.arenas)
+    }
+
+    /// How many parts memtables are sized for; see [`Options::sharing_parts`]. With a keyspace as
+    /// it will be.
+    pub(crate) fn sharing_parts(&self, will: Option<(KeyspaceId, usize)>) -> u64 {
+        let spaces = self.spaces.load();
+        let others = spaces
+            .values()
+            .filter(|s| will.is_none_or(|(id, _)| id != s.id));
+        let parts = others.map(|s| s.view.load().parts.len());
+        self.options
+            .sharing_parts(parts.chain(will.map(|(_, parts)| parts)))
+    }
+
+    /// When and how cuts move, where so many keyspaces share the parts.
+    pub(crate) fn ranges(&self, sharers: usize) -> RangeOptions {
+        let ranges = self.options.ranges();
+        let slots = match (self.options.adapts_parts(), self.waits.parts_pay()) {
+            (true, true) => (ranges.slots / sharers.max(1)).max(1),
+            (true, false) => 1,
+            (false, _) => ranges.slots,
+        };
+        RangeOptions { slots, ..ranges }
+    }
+
+    /// A keyspace in memory with empty memtables, in a store where so many parts share
+    /// the write buffer.
     pub(crate) fn new_space(
         &self,
         keyspace: &thermocline_model::Keyspace,
         tree: Arc<Tree>,
+        sharing: u64,
     ) -> Arc<Space> {
-        let memtable = || self.new_memtable(Prefix::default());
+        let memtable = || self.new_memtable_among(sharing, Prefix::default());
         let first = || {
             let first = memtable();
             let stamp = self.lookup.first_stamp();
             first.stamp.store(stamp, Ordering::Release);
             first
         };
-        let moves = self.options.moves_cuts();
+        let moves = self.options.moves_cuts_of(keyspace);
         let part = |(at, part): (usize, &Part)| PartView {
             active: first(),
             twins: match moves {
@@ -419,7 +452,8 @@ impl Engine {
                     ReadView::new(cuts, parts, Arc::clone(&tree))
                 }),
                 None => {
-                    let space = self.new_space(keyspace, tree);
+                    let sharing = self.sharing_parts(Some((*id, keyspace.parts.len())));
+                    let space = self.new_space(keyspace, tree, sharing);
                     spaces.insert(*id, space);
                 }
             }

@@ -157,7 +157,7 @@ impl Options {
     /// ```
     #[must_use]
     pub fn memory_max(&self, parts: u64) -> MemoryBytes {
-        let memtable = self.memtable_capacity() as u64;
+        let memtable = self.memtable_capacity(parts.min(self.parts_expected())) as u64;
         let memtable = memtable + memtable / 8 + (256 << 10);
         let half = self.write_buffer_bytes / 2;
         MemoryBytes {
@@ -172,7 +172,7 @@ impl Options {
     }
 
     /// The most memory that one open iterator takes, in bytes: for each run that
-    /// there may be, 256 KiB read ahead and two blocks; three times 512 KiB
+    /// there may be, those included that are handed down when cuts move, 256 KiB read ahead and two blocks; three times 512 KiB
     /// where the store's own threads read ahead. It also keeps alive the memtables
     /// that it was made over.
     ///
@@ -186,7 +186,11 @@ impl Options {
             0 => READ_AHEAD_BYTES_MAX as u64,
             _ => STREAM_BUFFERS * STREAM_BYTES_MAX as u64,
         };
-        self.runs_max() * (ahead + 2 * self.block_bytes_max())
+        let handed_down = match self.moves_cuts() {
+            true => 2 * self.newest_runs_stop as u64,
+            false => 0,
+        };
+        (self.runs_max() + handed_down) * (ahead + 2 * self.block_bytes_max())
     }
 
     /// What large reads past the page cache land in, for all stores of the process.

@@ -160,6 +160,7 @@ impl Engine {
         };
         if lend {
             self.lend_memory();
+            self.look_what_is_waited_for();
         }
         if record {
             self.record_events();

@@ -64,6 +64,7 @@ mod trim;
 mod tune;
 mod verify;
 mod version;
+mod waits;
 mod watch;
 mod what_if;
 mod write;

@@ -47,6 +47,7 @@ use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::TableContext;
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{Graveyard, TableHome, Tree};
+use crate::waits::WaitedFor;
 
 use look::{Found, look};
 pub(crate) use look::{check_log_tier, tier_problems};
@@ -100,6 +101,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         arenas,
         lookup: Indexing::new(&options, Arc::clone(&environment.clock)),
         lent: Lent::default(),
+        waits: WaitedFor::default(),
         leaving_bytes: AtomicUsize::new(0),
         brake_turn: Mutex::new(()),
         commit: Mutex::new(Commit {
@@ -132,6 +134,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     };
     engine.build_spaces()?;
     engine.load_heat();
+    engine.begin_with_parts();
     let replayed = engine.replay_log()?;
     engine.lend_to_replayed();
     if !engine.options.read_only {
@@ -431,9 +434,11 @@ impl Engine {
     fn build_spaces(&self) -> Result<()> {
         let versions = &mut *self.versions.lock();
         let mut spaces = Spaces::new();
+        let parts = versions.current.keyspaces.values().map(|k| k.parts.len());
+        let sharing = self.options.sharing_parts(parts);
         for (&id, keyspace) in &versions.current.keyspaces {
             let tree = Tree::build(keyspace, &self.home, &mut versions.tables)?;
-            spaces.insert(id, self.new_space(keyspace, Arc::new(tree)));
+            spaces.insert(id, self.new_space(keyspace, Arc::new(tree), sharing));
         }
         self.spaces.store(Arc::new(spaces));
         Ok(())

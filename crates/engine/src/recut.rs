@@ -70,7 +70,8 @@ impl Engine {
     /// Requires: the commit mutex, so that no write gets numbers meanwhile.
     pub(crate) fn recut_if_due(&self, _commit: &mut Commit, space: &Space) {
         let options = &self.options;
-        if options.partitions < 2 || !options.makes_cuts() || options.moves_cuts() {
+        let parts_max = options.parts_max();
+        if parts_max < 2 || !options.cuts_by_first_memtable() {
             return;
         }
         // No job begins meanwhile; one under way may be about to name part 0.
@@ -88,7 +89,7 @@ impl Engine {
         }
         // The entries are in memory twice until the readers of the old view leave.
         let resident: usize = part.memtables().map(|m| m.table.resident_bytes()).sum();
-        let bytes_max = options.memory_max(options.partitions as u64).memtables;
+        let bytes_max = options.memory_max(parts_max as u64).memtables;
         if 2 * resident as u64 > bytes_max {
             return;
         }
@@ -108,13 +109,14 @@ impl Engine {
         let cuts = Cuts::derive(
             || Keys::of(&view),
             options.partition_prefix_bytes,
-            options.partitions,
+            parts_max,
             PART_ENTRIES_MIN,
         );
         if cuts.parts() < 2 {
             return;
         }
-        let mut parts = self.divide(part, &cuts);
+        let sharing = self.sharing_parts(Some((space.id, cuts.parts())));
+        let mut parts = self.divide(part, &cuts, sharing);
         let edit = Edit::of(Change::SetCuts {
             keyspace: space.id,
             cuts: cuts.clone(),
@@ -142,10 +144,10 @@ impl Engine {
     }
 
     /// The memtables of `old`, divided by `cuts`: each into one for every part, so
-    /// that their order is still the order of recency.
-    fn divide(&self, old: &PartView, cuts: &Cuts) -> Vec<PartView> {
+    /// that their order is still the order of recency. `sharing`: as [`Engine::sharing_parts`] will be.
+    fn divide(&self, old: &PartView, cuts: &Cuts, sharing: u64) -> Vec<PartView> {
         let prefix = likely_prefix(&old.active);
-        let new = || self.new_memtable(prefix.clone());
+        let new = || self.new_memtable_among(sharing, prefix.clone());
         let mut parts: Vec<PartView> = (0..cuts.parts())
             .map(|_| PartView {
                 active: new(),

@@ -170,6 +170,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         scans: c.scans.get(),
         slowdowns: c.slowdowns.get(),
         stall_us: c.stall_micros.get(),
+        stalled_us: c.stalled.micros(&*engine.environment.clock),
         brake_ns_per_byte: c.brake.load(Ordering::Relaxed),
         flushes: c.flushes.get(),
         flushed_bytes: c.flushed_bytes.get(),

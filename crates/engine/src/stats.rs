@@ -14,10 +14,12 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 mod cost;
 mod lookup;
 mod parts;
+mod stalled;
 
 pub use cost::CostStats;
 pub use lookup::LookupStats;
 pub use parts::PartStats;
+pub(crate) use stalled::{Stall, Stalled};
 
 const SHARDS: usize = 8;
 
@@ -92,6 +94,10 @@ pub(crate) struct Counters {
     tier_hits: [Counter; TIERS_MAX],
     pub(crate) slowdowns: Counter,
     pub(crate) stall_micros: Counter,
+    /// When somebody did.
+    pub(crate) stalled: Stalled,
+    /// When somebody did because of runs that are not merged yet.
+    pub(crate) stalled_for_runs: Stalled,
     pub(crate) flushes: Counter,
     pub(crate) flushed_bytes: Counter,
     pub(crate) folds: Counter,
@@ -100,6 +106,9 @@ pub(crate) struct Counters {
     pub(crate) merges: Counter,
     pub(crate) merges_by_edit: Counter,
     pub(crate) merge_in_bytes: Counter,
+    /// Time that threads spent on merges, and how much of it running or waiting for a processor.
+    pub(crate) merge_micros: Counter,
+    pub(crate) merge_running_micros: Counter,
     pub(crate) merge_out_bytes: Counter,
     pub(crate) tables_moved: Counter,
     pub(crate) blocks_copied: Counter,
@@ -111,6 +120,8 @@ pub(crate) struct Counters {
     pub(crate) job_errors: Counter,
     /// Nanoseconds a writer owes per byte; `u64::MAX` means stop.
     pub(crate) brake: AtomicU64,
+    /// Whether it is for runs that are not merged yet, and not for memory.
+    pub(crate) brake_for_runs: AtomicBool,
     pub(crate) brake_debt_ns: AtomicU64,
     /// Whether live tables fill the capacity of all tiers.
     pub(crate) is_full: AtomicBool,
@@ -226,8 +237,10 @@ pub struct Stats {
     pub scans: u64,
     /// Writes slowed down or stopped because the background fell behind.
     pub slowdowns: u64,
-    /// Microseconds that writers spent so.
+    /// Microseconds that writers spent so, of all of them together.
     pub stall_us: u64,
+    /// Microseconds in which a writer waited, or several at a time.
+    pub stalled_us: u64,
     /// Nanoseconds per byte that writers are slowed by now; none when not at
     /// all, `u64::MAX` when writes are stopped.
     pub brake_ns_per_byte: u64,
@@ -635,8 +648,9 @@ impl fmt::Display for Stats {
         writeln!(f, "{}", self.cost)?;
         write!(
             f,
-            "stalls: {} writes slowed, {:.3} s in all; job errors {}",
+            "stalls: {} writes slowed, in {:.3} s, {:.3} s of all writers; job errors {}",
             self.slowdowns,
+            self.stalled_us as f64 / 1e6,
             self.stall_us as f64 / 1e6,
             self.job_errors
         )?;

@@ -89,6 +89,10 @@ pub(crate) struct Counted {
     pub(crate) base: u64,
     /// See [`KeyspaceWrites::in_vain`].
     pub(crate) in_vain: u32,
+    /// All writes when it was first looked at.
+    pub(crate) began: Option<u64>,
+    /// Whether it was written to enough since to share the parts with others.
+    pub(crate) shares: bool,
     /// Its cuts could not be moved when that was planned: not before another job has
     /// ended, or nothing else would ever be planned.
     pub(crate) held: bool,
@@ -220,10 +224,7 @@ impl Engine {
                 );
             }
         }
-        let writes = match self.options.moves_cuts() {
-            true => self.count_writes(scheduler),
-            false => BTreeMap::new(),
-        };
+        let (writes, sharers) = self.count_writes(scheduler);
         self.look_at_active(&mut memtables);
         Scene {
             writes,
@@ -241,7 +242,10 @@ impl Engine {
             heat,
             memtables,
             log_bytes: self.log_bytes.load(Ordering::Relaxed),
-            shape: self.shape(),
+            shape: ShapeOptions {
+                ranges: self.ranges(sharers),
+                ..self.shape()
+            },
             cost: scheduler.cost.clone(),
             moves: scheduler.moves.clone(),
             now_us,
@@ -331,7 +335,7 @@ impl Engine {
             ..
         } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
-        let recut = preset.recut.as_mut().and_then(|p| p.plan(&view));
+        let recut = preset.recut.plan(&view);
         let job = recut.or_else(|| match role {
             Role::FlushOnly => preset.flush.plan(&view),
             Role::NoFlush => preset.planners.iter_mut().find_map(|p| p.plan(&view)),

@@ -22,6 +22,7 @@ use crate::engine::{Commit, Engine, LiveMemtable, Owed, PartView, ReadView, Spac
 use crate::error::{Error, ErrorKind, Result};
 use crate::lookup::Indexing;
 use crate::options::Durability;
+use crate::stats::Stall;
 
 /// What an entry takes in a memtable beyond its bytes in the batch: header, node
 /// and what both are rounded up by, on average.
@@ -265,7 +266,9 @@ impl Engine {
     fn brake(&self, mut brake: u64, bytes: usize) -> Result<()> {
         let clock = &self.environment.clock;
         let started = clock.now_micros();
+        let mut stall = Stall::of(&self.counters, &**clock);
         while brake == u64::MAX {
+            stall.look();
             self.check_writable()?;
             if self.options.background_threads == 0 {
                 // Nobody else will make room.
@@ -282,6 +285,7 @@ impl Engine {
             let debt = &self.counters.brake_debt_ns;
             debt.fetch_add(brake * bytes as u64, Ordering::Relaxed);
             if let Some(paid) = crate::step::pay(debt) {
+                stall.look();
                 clock.sleep(paid);
             }
             self.counters.slowdowns.add(1);

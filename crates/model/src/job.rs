@@ -87,6 +87,8 @@ pub struct Recut {
     /// Its parts from now on, ascending; none where they are to be found from keys
     /// sampled of its memtables.
     pub parts: Vec<NewPart>,
+    /// How many memtables may take its writes then, all parts and their duplicates together.
+    pub slots: usize,
     /// Why.
     pub reason: Reason,
 }

@@ -100,8 +100,10 @@ pub struct KeyspaceWrites {
 /// When and how cuts move.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RangeOptions {
-    /// Memtables that take writes, all parts and their duplicates together.
+    /// Most memtables that take writes in a keyspace, all parts and their duplicates together.
     pub slots: usize,
+    /// Whether parts that writes have made are joined where there are more.
+    pub joins: bool,
     /// Most tiny ranges in a part.
     pub tiny_max: usize,
     /// A part may have so much more than its even share of the writes, as a share of
@@ -115,21 +117,19 @@ pub struct RangeOptions {
     pub duplicates_max: u32,
     /// Cuts fall only between keys that differ in so many first bytes; 0: in any.
     pub prefix_bytes: usize,
-    /// Whether merges end their outputs at cuts.
-    pub ends_outputs: bool,
 }
 
 impl Default for RangeOptions {
     fn default() -> RangeOptions {
         RangeOptions {
             slots: 1,
+            joins: false,
             tiny_max: 16,
             excess: 0.2,
             major_excess: 0.6,
             writes: 1000,
             duplicates_max: 7,
             prefix_bytes: 0,
-            ends_outputs: false,
         }
     }
 }

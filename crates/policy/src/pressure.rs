@@ -45,7 +45,7 @@ pub fn pressure(view: &View<'_>) -> Pressure {
                 pressure.merge_debt_bytes += part.newest.size_bytes();
             }
         }
-        let targets = Targets::of(keyspace, view.shape);
+        let targets = Targets::by_parts(keyspace, view.shape);
         let excess = (0..targets.bottom()).map(|l| targets.excess_bytes(l));
         pressure.merge_debt_bytes += excess.sum::<u64>();
     }

@@ -250,8 +250,13 @@ fn no_runs_wait_that_writers_are_slowed_down_for() {
 #[test]
 fn several_runs_in_a_level_become_one() {
     claim(
+        "L7: #9[a..f] / #8[c..z]",
+        "level-runs: merge [9, 8] into L7",
+    );
+    // Above the level that newest runs are merged into they go straight there.
+    claim(
         "L3: #9[a..f] / #8[c..z]",
-        "level-runs: merge [9, 8] into L3",
+        "handed-down: merge [9, 8] into L7",
     );
 }
 

@@ -378,6 +378,72 @@ fn a_hot_part_gives_tiny_ranges_to_its_neighbours() {
     assert_eq!(planned(&with(&even, 100_000)), "nothing");
 }
 
+/// The same with cuts that the version says the writes have made.
+fn moved(parts: &[(u32, &[(&str, u64)])]) -> Store {
+    let mut store = with(parts, 0);
+    let tiny = |(part, at): (&NewPart, u32)| Change::SetTiny {
+        keyspace: K,
+        part: at,
+        duplicates: part.duplicates,
+        tiny: part.tiny.clone(),
+    };
+    let edit = Edit {
+        changes: store.parts.iter().zip(0..).map(tiny).collect(),
+    };
+    store.world.version = edit.apply(&store.world.version).unwrap();
+    store.world.shape.ranges.joins = true;
+    store
+}
+
+#[test]
+fn where_fewer_parts_are_allowed_neighbours_are_joined() {
+    let whole = [(0, &[("", 100_000)][..])];
+    let mut store = with(&whole, 100_000);
+    store.world.shape.ranges.slots = 4;
+    store.world.memtables.get_mut(&(K, 0)).unwrap().sealed = 1;
+    assert_eq!(planned(&store), "first-memtable: ");
+    store.world.shape.ranges.slots = 1;
+    assert_eq!(planned(&store), "nothing");
+    let thirds = [
+        (0, &[("", 10), ("c", 20)][..]),
+        (0, &[("g", 30), ("p", 1)]),
+        (0, &[("x", 2)]),
+    ];
+    let mut store = moved(&thirds);
+    assert_eq!(planned(&store), "nothing");
+    store.world.shape.ranges.slots = 2;
+    assert_eq!(planned(&store), "fewer-parts: =10 c=20 | g=30 p=1 x=2");
+    store.world.shape.ranges.slots = 1;
+    assert_eq!(planned(&store), "fewer-parts: =10 c=20 g=30 p=1 x=2");
+    store.world.shape.ranges.tiny_max = 2;
+    assert_eq!(planned(&store), "fewer-parts: =30 g=33");
+    // What an earlier move has handed down need not be merged before.
+    let runs = World::of("L1: #9[a..f] / #8[c..z]", &[1 << 40]).version;
+    let runs = runs.keyspaces[&K].levels.clone();
+    let keyspace = store.world.version.keyspaces.get_mut(&K).unwrap();
+    std::sync::Arc::make_mut(keyspace).levels = runs;
+    assert_eq!(planned(&store), "fewer-parts: =30 g=33");
+    store.world.shape.ranges.joins = false;
+    assert_eq!(planned(&store), "nothing");
+    // Those that somebody gave stay.
+    let mut store = with(&thirds, 0);
+    store.world.shape.ranges.slots = 1;
+    store.world.shape.ranges.joins = true;
+    assert_eq!(planned(&store), "nothing");
+    // What is duplicated too often is less often.
+    let mut store = moved(&[(7, &[("", 1000)][..]), (2, &[("c", 5)])]);
+    store.world.shape.ranges.slots = 5;
+    let Some(Job::Recut(job)) = MoveCuts.plan(&store.world.view()) else {
+        panic!("{}", planned(&store));
+    };
+    let duplicates: Vec<u32> = job.parts.iter().map(|p| p.duplicates).collect();
+    assert_eq!(duplicates, [3, 0]);
+    store.world.shape.ranges.slots = 64;
+    assert_eq!(planned(&store), "nothing");
+    store.world.shape.ranges.duplicates_max = 0;
+    assert_eq!(planned(&store), "fewer-parts: =1000 | c=5");
+}
+
 #[test]
 fn one_tiny_range_that_is_too_hot_calls_for_all_cuts_anew() {
     let point = [

@@ -92,6 +92,7 @@ impl Engine for Thermocline {
             Counted::new("logged anew bytes", stats.restated_bytes),
             Counted::new("lookup index us", stats.lookup.cpu_us),
             Counted::new("stall us", stats.stall_us),
+            Counted::new("stalled us", stats.stalled_us),
             Counted::new("memtable hits", stats.memtable_hits),
             Counted::new("cached hits", stats.cached_hits),
         ];

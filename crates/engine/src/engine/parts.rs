@@ -54,11 +54,12 @@ impl std::fmt::Debug for LiveMemtable {
 impl LiveMemtable {
     pub(super) fn new(
         options: &Options,
+        parts: u64,
         prefix: Prefix,
         pool: &Arc<ArenaPool>,
     ) -> Arc<LiveMemtable> {
         LiveMemtable::around(Memtable::new(MemtableOptions {
-            capacity_bytes: options.memtable_capacity(),
+            capacity_bytes: options.memtable_capacity(parts),
             prefix,
             filter: true,
             pool: Arc::clone(pool),

@@ -12,6 +12,7 @@ use thermocline_model::edit::{Change, Edit};
 use thermocline_model::job::Flush;
 use thermocline_model::key::SeqNo;
 use thermocline_model::version::{RunId, Slot};
+use thermocline_policy::plan::parts::have_moved;
 
 use super::output::{Host, Outputs, Target, spilling};
 use super::survive::Survivors;
@@ -191,10 +192,18 @@ impl Engine {
         });
         let need = self.log_need((job.keyspace, job.part), sealed);
         edit.changes.extend(need.changes());
+        // Tiny ranges in the version say that writes have made the cuts, so they are only written
+        // where some are there.
+        let version = Arc::clone(&self.versions.lock().current);
+        let moved = version
+            .keyspaces
+            .get(&job.keyspace)
+            .is_some_and(|k| have_moved(k));
         if let Some(tiny) = view
             .parts
             .get(job.part as usize)
             .and_then(|p| p.tiny.as_ref())
+            .filter(|_| moved)
         {
             edit.changes.push(Change::SetTiny {
                 keyspace: job.keyspace,

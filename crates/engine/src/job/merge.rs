@@ -71,7 +71,7 @@ impl Engine {
         let below = below(keyspace, job, &merged);
         let snapshots = self.held_snapshots();
         let mut walls = walls(keyspace, job, &moved, &merged);
-        if self.options.ranges().ends_outputs {
+        if self.options.ends_outputs(keyspace) {
             walls.extend(cuts_within(keyspace, &merged));
         }
         let stretches = self.stretches(&merged, &walls);
@@ -127,7 +127,13 @@ impl Engine {
             first_tier,
             background: true,
         };
+        let clock = &self.environment.clock;
+        let running_us = || match self.options.adapts_parts() {
+            true => clock.running_micros(),
+            false => 0,
+        };
         let run_one = |stretch: &Stretch| -> Result<(Outputs<'_>, Vec<Arc<TableMeta>>)> {
+            let (begun_us, ran_us) = (clock.now_micros(), running_us());
             let clipped = cover.clip(stretch.low.as_deref(), stretch.high.as_deref());
             let below = Below::new(below.to_vec());
             let survivors = Survivors::new(snapshots.to_vec(), &clipped, Some(below));
@@ -138,6 +144,10 @@ impl Engine {
             );
             self.merge_stretch(merged, stretch, survivors, &mut outputs)?;
             let tables = outputs.finish()?;
+            let took_us = clock.now_micros().saturating_sub(begun_us);
+            let running_us = running_us().saturating_sub(ran_us);
+            self.counters.merge_micros.add(took_us);
+            self.counters.merge_running_micros.add(running_us);
             Ok((outputs, tables))
         };
         let mut results = Vec::new();

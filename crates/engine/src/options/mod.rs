@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use thermocline_model::cuts::Cuts;
 use thermocline_model::view::{CostOptions, Optimisations, ShapeOptions, StagingOptions};
 use thermocline_policy::heat::HeatOptions;
+use thermocline_policy::plan;
 
 use crate::error::{Error, Result};
 
@@ -137,7 +138,8 @@ pub struct Options {
     pub(crate) staging_overlap_tables: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) optimisations_off: Vec<String>,
-    pub(crate) partitions: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) partitions: Option<usize>,
     pub(crate) partition_prefix_bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) moving_cuts: Option<bool>,
@@ -205,7 +207,7 @@ impl Default for Options {
             fast_share: 0.5,
             staging_overlap_tables: 10,
             optimisations_off: Vec::new(),
-            partitions: 10,
+            partitions: None,
             partition_prefix_bytes: 0,
             moving_cuts: None,
             tiny_ranges: 16,
@@ -419,16 +421,9 @@ impl Options {
         self.table_bytes.unwrap_or(auto.clamp(MIB, 32 * MIB))
     }
 
-    pub(crate) fn memtable_capacity(&self) -> usize {
-        // The memtables that take entries fill no more than half of the write buffer,
-        // with what they may have beyond their capacity (see `memory_max`).
-        let each = self.write_buffer_bytes / 2 / self.parts_expected();
-        let each = each.saturating_sub(256 * KIB) / 9 * 8;
-        let auto = match self.parts_expected() {
-            1 => self.write_buffer_bytes / 8,
-            _ => (self.write_buffer_bytes / 8).min(each),
-        };
-        let auto = auto.clamp(64 * KIB, 64 * MIB);
+    /// Bytes of a memtable where so many parts share the write buffer.
+    pub(crate) fn memtable_capacity(&self, parts: u64) -> usize {
+        let auto = plan::parts::memtable_bytes(self.write_buffer_bytes, parts);
         self.memtable_bytes.unwrap_or(auto) as usize
     }
 

@@ -5,10 +5,14 @@ use std::path::Path;
 
 use thermocline_model::tier::TierId;
 use thermocline_model::view::TierPins;
+use thermocline_policy::plan::parts;
 use thermocline_policy::{PresetEntry, presets};
 
 use super::{LookupIndex, Options};
 use crate::error::{Error, Result};
+
+/// Parts with presets that do not adapt them.
+const PARTS: usize = 10;
 
 /// Most keys that a memtable that is folded may be allowed: they are counted by
 /// searching for each.
@@ -18,9 +22,20 @@ const FOLD_KEYS_MAX: usize = 100_000;
 const PREFIX_BYTES_MAX: usize = 1024;
 
 impl Options {
-    /// Parts that a keyspace made without cuts is divided into with the preset
-    /// `ohdb`: evenly by the keys of its first memtable, once that is full. Fewer where
-    /// these are few. 1 leaves it whole. From 1 to 1024, default 10.
+    /// Most parts that keyspaces made without cuts are divided into: each with the presets `ohdb`
+    /// and `nova`, all together beyond one each with `leveled`. With `ohdb` evenly by the keys
+    /// of the first memtable, once that is full; with the others so that all get as many writes.
+    /// Fewer where keys are few, and none where writes gain nothing by it, as keys in order. 1
+    /// leaves it whole. From 1 to 1024.
+    ///
+    /// Default: 10, or with cuts that were given as many parts as these make. With `leveled` one
+    /// for each 1.5 MiB of `write_buffer_bytes`, but no more than 10, or four for each of
+    /// `background_threads` if that is more, and so few that memtables of a given
+    /// `memtable_bytes` fill no more than half of the write buffer.
+    ///
+    /// `leveled` makes them only once writers have waited for a quarter of a second, of late, for
+    /// merges that wait for processors, and takes them back once they have waited for one
+    /// for merges that wait for devices, unless [`Options::moving_cuts`] says otherwise.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -38,7 +53,7 @@ impl Options {
     /// ```
     #[must_use]
     pub fn partitions(mut self, parts: usize) -> Options {
-        self.partitions = parts;
+        self.partitions = Some(parts);
         self
     }
 
@@ -258,6 +273,33 @@ impl Options {
         presets().iter().find(|p| p.name == self.preset)
     }
 
+    fn given_parts(&self) -> usize {
+        1 + self.cuts.len() + self.cuts_bytes.len()
+    }
+
+    /// Whether there are as many parts as writes gain by.
+    pub(crate) fn adapts_parts(&self) -> bool {
+        self.moving_cuts.is_none() && self.entry().is_some_and(|p| p.adapts_parts)
+    }
+
+    /// Most parts of keyspaces made without cuts.
+    pub(crate) fn parts_max(&self) -> usize {
+        let auto = || match self.entry() {
+            Some(preset) if preset.adapts_parts => parts::parts_max(&parts::Means {
+                write_buffer_bytes: self.write_buffer_bytes,
+                memtable_bytes: self.memtable_bytes,
+                threads: self.background_threads,
+            }),
+            _ => PARTS,
+        };
+        match (self.makes_cuts(), self.partitions) {
+            (false, _) => 1,
+            (true, Some(parts)) if self.adapts_parts() => parts.min(auto()),
+            (true, Some(parts)) => parts,
+            (true, None) => auto().max(self.given_parts()),
+        }
+    }
+
     /// Whether the preset cuts keyspaces that were made without cuts.
     pub(crate) fn makes_cuts(&self) -> bool {
         self.entry().is_some_and(|p| p.makes_cuts)
@@ -265,10 +307,22 @@ impl Options {
 
     /// Parts of the default keyspace, as far as the options tell.
     pub(crate) fn parts_expected(&self) -> u64 {
-        match self.cuts.len() + self.cuts_bytes.len() {
-            0 if self.makes_cuts() => self.partitions as u64,
-            cuts => 1 + cuts as u64,
+        let keeps_whole = self.moving_cuts == Some(false) && !self.cuts_by_first_memtable();
+        match self.given_parts() {
+            1 if !keeps_whole => self.parts_max() as u64,
+            given => given as u64,
         }
+    }
+
+    /// How many parts memtables are sized for, where keyspaces have so many: all of them, but no
+    /// more than the options let expect, or a single keyspace has.
+    pub(crate) fn sharing_parts(&self, parts: impl Iterator<Item = usize>) -> u64 {
+        let (mut all, mut most) = (0, self.parts_expected());
+        for parts in parts {
+            all += parts as u64;
+            most = most.max(parts as u64);
+        }
+        all.min(most)
     }
 
     /// The tier of that name; the error names the option and the tiers there are.
@@ -295,7 +349,7 @@ impl Options {
 
     /// Refuses what cannot work of these options.
     pub(super) fn check_parts(&self) -> Result<()> {
-        super::check::within("partitions", self.partitions, 1, 1024)?;
+        super::check::within("partitions", self.partitions.unwrap_or(1), 1, 1024)?;
         super::check::within("fold_keys_max", self.folds_below(), 0, FOLD_KEYS_MAX)?;
         let prefix_bytes = self.partition_prefix_bytes;
         super::check::within("partition_prefix_bytes", prefix_bytes, 0, PREFIX_BYTES_MAX)?;
@@ -314,5 +368,58 @@ impl Options {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn memtables_of_many_parts_fill_half_of_the_write_buffer() {
+        let options = |preset: &str| {
+            let options = Options::at("/x").preset(preset);
+            options.write_buffer_bytes(64 * MIB).background_threads(2)
+        };
+        let sharing = |options: &Options, parts: &[usize]| {
+            let parts = options.sharing_parts(parts.iter().copied());
+            (parts, options.memtable_capacity(parts) as u64)
+        };
+        let leveled = options("leveled");
+        assert_eq!(sharing(&leveled, &[1]), (1, 8 * MIB));
+        let ten = sharing(&leveled, &[10]);
+        assert!(ten.0 == 10 && ten.1 < 3 * MIB, "{ten:?}");
+        // Many keyspaces are as many parts, where there may be some.
+        assert_eq!(sharing(&leveled, &[1; 1000]), ten);
+        assert_eq!(sharing(&options("mutant"), &[1; 1000]), (1, 8 * MIB));
+        // What other options have left counts as long as it is there.
+        assert_eq!(sharing(&options("mutant"), &[10, 1]), ten);
+        assert_eq!(sharing(&leveled.clone().partitions(1), &[10]), ten);
+        // Whatever there is, the promise holds.
+        for parts in [&[1][..], &[10], &[1, 10], &[1; 30], &[20, 20], &[7; 7]] {
+            for options in [&leveled, &options("mutant"), &options("nova")] {
+                let all = parts.iter().sum::<usize>() as u64;
+                let (_, capacity) = sharing(options, parts);
+                let taking = all * (capacity + capacity / 8 + (256 << 10));
+                let max = options.memory_max(all).memtables;
+                assert!(taking <= max, "{parts:?}: {taking} of {max}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_of_parts_is_no_more_than_the_memory_is_good_for() {
+        let options = Options::at("/x").write_buffer_bytes(64 * MIB);
+        let parts = |options: Options| options.background_threads(2).parts_max();
+        assert_eq!(parts(options.clone()), 10);
+        assert_eq!(parts(options.clone().partitions(4)), 4);
+        assert_eq!(parts(options.clone().partitions(1000)), 10);
+        let large = options.clone().memtable_bytes(32 * MIB);
+        assert_eq!(parts(large.clone().partitions(10)), 1);
+        assert_eq!(parts(large.moving_cuts(true).partitions(10)), 10);
+        assert_eq!(parts(options.clone().preset("nova").partitions(1000)), 1000);
+        assert_eq!(parts(options.preset("mutant").partitions(1000)), 1);
     }
 }

@@ -1,7 +1,8 @@
 //! Setting the options of cuts that move; see [`super::set`].
 
-use thermocline_model::version::TINY_MAX;
+use thermocline_model::version::{Keyspace, TINY_MAX};
 use thermocline_model::view::RangeOptions;
+use thermocline_policy::plan::parts;
 
 use super::Options;
 use super::check::within;
@@ -9,7 +10,10 @@ use crate::error::{Error, Result};
 
 impl Options {
     /// Whether cuts move with the writes, so that all parts get about as many. With presets
-    /// that make cuts (`nova`, `ohdb`). Default: with `nova` they do.
+    /// that make cuts (`leveled`, `nova`, `ohdb`). Default: with `nova` they do, with `ohdb` they
+    /// do not, and with `leveled` those do that writers gain by ([`Options::partitions`]), and
+    /// not those that were given. With `leveled`, `true` is as with `nova`, and `false` makes no
+    /// cuts and leaves those that there are.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -22,8 +26,8 @@ impl Options {
     /// db.settle()?;
     /// assert_eq!(db.stats().keyspaces[0].parts, 4);
     /// # drop(db);
-    /// let error = Db::open(options.preset("leveled").moving_cuts(true)).unwrap_err();
-    /// assert!(error.to_string().contains("option moving_cuts: the preset leveled makes no cuts"));
+    /// let error = Db::open(options.preset("logstore").moving_cuts(true)).unwrap_err();
+    /// assert!(error.to_string().contains("option moving_cuts: the preset logstore makes no cuts"));
     /// # Ok::<(), thermocline::Error>(())
     /// ```
     #[must_use]
@@ -101,7 +105,8 @@ impl Options {
     }
 
     /// How often a part may be duplicated that is one very hot key, or little more. Each
-    /// duplicate is one more memtable for reads to look in. From 0 to 63, default 7.
+    /// duplicate is one more memtable for reads to look in. From 0 to 63, default 7; with
+    /// `leveled` none unless [`Options::moving_cuts`] is `true`.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -118,7 +123,8 @@ impl Options {
     }
 
     /// Whether merges end their tables at the cuts, so that neighbouring parts share none below
-    /// and are merged side by side. Default: with `nova` they do.
+    /// and are merged side by side. Default: with `nova` they do, with `leveled` at those
+    /// that it made.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -141,24 +147,58 @@ impl Options {
         self
     }
 
-    /// Whether cuts move.
+    /// Whether cuts move, if somebody writes so that they should.
     pub(crate) fn moves_cuts(&self) -> bool {
         let by_preset = self.entry().is_some_and(|p| p.moves_cuts);
         self.makes_cuts() && self.moving_cuts.unwrap_or(by_preset)
     }
 
+    /// Whether those of `keyspace` do. Those that writes have made go again with a
+    /// preset that makes none.
+    pub(crate) fn moves_cuts_of(&self, keyspace: &Keyspace) -> bool {
+        if !self.makes_cuts() {
+            return parts::are_by_writes(keyspace);
+        }
+        let can = match self.adapts_parts() {
+            true => {
+                parts::have_moved(keyspace) || (keyspace.parts.len() == 1 && self.parts_max() > 1)
+            }
+            false => true,
+        };
+        can && self.moves_cuts()
+    }
+
+    /// Whether a keyspace is cut once, by the keys of its first memtable.
+    pub(crate) fn cuts_by_first_memtable(&self) -> bool {
+        let adapts = self.entry().is_some_and(|p| p.adapts_parts);
+        self.makes_cuts() && !adapts && !self.moves_cuts()
+    }
+
+    /// Whether merges into `keyspace` end their tables at its cuts.
+    pub(crate) fn ends_outputs(&self, keyspace: &Keyspace) -> bool {
+        let by_preset = || match self.entry() {
+            Some(preset) if preset.adapts_parts => {
+                self.moving_cuts == Some(true) || parts::are_by_writes(keyspace)
+            }
+            preset => preset.is_some_and(|p| p.moves_cuts),
+        };
+        self.merges_end_at_cuts.unwrap_or_else(by_preset)
+    }
+
     /// When and how cuts move.
     pub(crate) fn ranges(&self) -> RangeOptions {
-        let by_preset = self.entry().is_some_and(|p| p.moves_cuts);
         RangeOptions {
-            slots: self.partitions,
+            slots: self.parts_max(),
+            joins: self.adapts_parts() || !self.makes_cuts(),
             tiny_max: self.tiny_ranges,
             excess: self.recut_excess,
             major_excess: self.recut_major_excess,
             writes: self.recut_writes,
-            duplicates_max: self.duplicates_max,
+            duplicates_max: match self.adapts_parts() {
+                true => 0,
+                false => self.duplicates_max,
+            },
             prefix_bytes: self.partition_prefix_bytes,
-            ends_outputs: self.merges_end_at_cuts.unwrap_or(by_preset),
         }
     }
 
@@ -181,5 +221,50 @@ impl Options {
         )?;
         within("recut_writes", self.recut_writes, 16, 1_000_000_000)?;
         within("duplicates_max", self.duplicates_max, 0, 63)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thermocline_model::Cuts;
+    use thermocline_model::version::{KeyspaceId, Tiny};
+
+    use super::*;
+
+    /// A keyspace of two parts, that its writes have made or somebody gave.
+    fn keyspace(by_writes: bool) -> Keyspace {
+        let cuts = Cuts::new(vec![(*b"m").into()]).unwrap();
+        let mut keyspace = Keyspace::new(KeyspaceId::DEFAULT, "default", cuts);
+        if by_writes {
+            let writes = Tiny {
+                start: Box::default(),
+                writes: 1,
+            };
+            keyspace.parts[0].tiny = vec![writes];
+        }
+        keyspace
+    }
+
+    #[test]
+    fn whose_cuts_move_and_who_ends_tables_at_them() {
+        let (given, by_writes) = (keyspace(false), keyspace(true));
+        let whole = Keyspace::new(KeyspaceId::DEFAULT, "default", Cuts::default());
+        let options = |preset: &str| Options::at("/x").preset(preset);
+        let says = |options: Options| {
+            let keyspaces = [&whole, &given, &by_writes];
+            let moves = keyspaces.map(|k| options.moves_cuts_of(k));
+            (moves, keyspaces.map(|k| options.ends_outputs(k)))
+        };
+        let (none, all, last) = ([false; 3], [true; 3], [false, false, true]);
+        assert_eq!(says(options("leveled")), ([true, false, true], last));
+        assert_eq!(says(options("leveled").moving_cuts(true)), (all, all));
+        assert_eq!(says(options("leveled").moving_cuts(false)), (none, last));
+        assert_eq!(says(options("leveled").partitions(1)), (last, last));
+        assert_eq!(says(options("nova")), (all, all));
+        assert_eq!(says(options("ohdb")), (none, none));
+        assert_eq!(says(options("mutant")), (last, none));
+        assert_eq!(says(options("logstore")), (last, none));
+        let ends = options("mutant").merges_end_at_cuts(true);
+        assert_eq!(says(ends), (last, all));
     }
 }

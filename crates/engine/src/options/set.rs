@@ -27,9 +27,9 @@ impl Options {
 
     /// Bytes of one memtable. Small ones take inserts several times faster, as
     /// they fit the processor's caches; many are flushed together. From 16 KiB to
-    /// the write buffer, at most 2 GiB. Default: an eighth of the write buffer, with so
-    /// many parts that these would fill more than half of it as much less; from 64 KiB to
-    /// 64 MiB.
+    /// the write buffer, at most 2 GiB. Default: an eighth of the write buffer; while there
+    /// are so many parts that these would fill more than half of it, as much less; from
+    /// 64 KiB to 64 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

@@ -1,5 +1,6 @@
 //! The job that moves cuts. See [`super`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,7 +9,7 @@ use thermocline_model::edit::{Change, Edit};
 use thermocline_model::job::{NewPart, Recut};
 use thermocline_model::key::Prefix;
 use thermocline_model::version::{KeyspaceId, Slot};
-use thermocline_model::view::{KeyspaceWrites, PartWrites};
+use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions};
 use thermocline_policy::plan::ranges;
 
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
@@ -25,6 +26,10 @@ const SAMPLE_BYTES_MAX: usize = 4 << 20;
 
 /// Looks' worth of writes, at which all counters are halved.
 const LOOKS_KEPT: u64 = 4;
+
+/// Looks' worth of writes at a part, from which on a keyspace shares the parts with others until
+/// the store is closed.
+const SHARER_LOOKS: u64 = 16;
 
 /// Every so many-th entry of a keyspace's memtables, in order of keys.
 #[derive(Default)]
@@ -115,27 +120,35 @@ fn is_kept(part: &PartView, new: &NewPart) -> bool {
 }
 
 impl Engine {
-    /// What was counted of writes to keyspaces whose cuts may move now.
+    /// What was counted of writes to keyspaces whose cuts may move now; and how many keyspaces
+    /// were written to enough since the store was opened to share the parts that there may be.
     pub(crate) fn count_writes(
         &self,
         scheduler: &mut Scheduler,
-    ) -> std::collections::BTreeMap<KeyspaceId, KeyspaceWrites> {
-        let options = self.options.ranges();
+    ) -> (BTreeMap<KeyspaceId, KeyspaceWrites>, usize) {
+        let look_writes = self.options.ranges().writes;
         let spaces = self.spaces.load();
         scheduler.counted.retain(|id, _| spaces.contains_key(id));
-        let mut writes = std::collections::BTreeMap::new();
+        let (mut writes, mut sharers) = (BTreeMap::new(), 0);
         for (&id, space) in spaces.iter() {
-            if scheduler.recutting.contains(&id) || space.loads.load(Ordering::Acquire) > 0 {
-                continue;
-            }
             let view = space.view.load();
-            let slots: usize = view.parts.iter().map(|p| p.takers().count()).sum();
-            let look = options.writes.saturating_mul(slots as u64);
-            let counted = scheduler.counted.entry(id).or_default();
-            if counted.held {
+            if view.parts.iter().all(|part| part.tiny.is_none()) {
                 continue;
             }
-            if total(&view) >= LOOKS_KEPT.saturating_mul(look) {
+            let all = total(&view);
+            let counted = scheduler.counted.entry(id).or_default();
+            let ever = all + counted.forgotten;
+            let began = *counted.began.get_or_insert(ever);
+            counted.shares |=
+                ever.saturating_sub(began) >= look_writes.saturating_mul(SHARER_LOOKS);
+            sharers += usize::from(counted.shares);
+            let busy = scheduler.recutting.contains(&id) || counted.held;
+            if busy || space.loads.load(Ordering::Acquire) > 0 {
+                continue;
+            }
+            let slots: usize = view.parts.iter().map(|p| p.takers().count()).sum();
+            let look = look_writes.saturating_mul(slots as u64);
+            if all >= LOOKS_KEPT.saturating_mul(look) {
                 let tiny = view.parts.iter().filter_map(|p| p.tiny.as_ref());
                 counted.forgotten += tiny.map(|t| t.halve()).sum::<u64>();
             }
@@ -163,7 +176,7 @@ impl Engine {
                 },
             );
         }
-        writes
+        (writes, sharers)
     }
 
     pub(crate) fn run_recut(&self, job: &Recut) -> Result<Done> {
@@ -184,7 +197,11 @@ impl Engine {
             false => (job.parts.clone(), String::new()),
             true => {
                 let view = space.view.load_full();
-                let options = self.options.ranges();
+                let slots = job.slots;
+                let options = RangeOptions {
+                    slots,
+                    ..self.options.ranges()
+                };
                 let sample = Sample::of(&view)?;
                 let (older, newer) = sample.halves();
                 let (before, after, worth) =
@@ -279,13 +296,14 @@ impl Engine {
         if changed == 0 {
             return Ok(None);
         }
+        let sharing = self.sharing_parts(Some((space.id, new.len())));
         let mut parts: Vec<PartView> = kept
             .iter()
             .zip(new)
             .enumerate()
             .map(|(at, (kept, new))| match kept {
                 Some(old) => view.parts[*old].clone(),
-                None => self.part_over(&view, cuts.interval(at), new),
+                None => self.part_over(&view, cuts.interval(at), new, sharing),
             })
             .collect();
         let takers = |part: &PartView| -> u64 {
@@ -294,8 +312,8 @@ impl Engine {
         };
         let fresh = parts.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
         let added: u64 = fresh.map(|(part, _)| takers(part)).sum();
-        let bytes_max =
-            self.options.memory_max(new.len() as u64).memtables + self.borrowable_bytes();
+        let parts_max = new.len().max(view.parts.len()) as u64;
+        let bytes_max = self.options.memory_max(parts_max).memtables + self.borrowable_bytes();
         if self.memtable_resident_bytes() + added > bytes_max {
             // Flushes will make room.
             return Ok(None);
@@ -342,12 +360,14 @@ impl Engine {
         committed.map(|()| Some(changed))
     }
 
-    /// A part with empty memtables over those of `view` that reach into its interval.
+    /// A part with empty memtables over those of `view` that reach into its interval, where so many
+    /// parts share the write buffer.
     fn part_over(
         &self,
         view: &ReadView,
         (start, end): (Option<&[u8]>, Option<&[u8]>),
         new: &NewPart,
+        sharing: u64,
     ) -> PartView {
         let first = start.map_or(0, |s| view.cuts.part_of(s));
         let begins_before_end = |at: &usize| match (view.cuts.interval(*at).0, end) {
@@ -362,9 +382,9 @@ impl Engine {
             .first()
             .map_or_else(Prefix::default, |m| likely_prefix(m));
         let part = PartView {
-            active: self.new_memtable(prefix.clone()),
+            active: self.new_memtable_among(sharing, prefix.clone()),
             twins: (0..new.duplicates)
-                .map(|_| self.new_memtable(prefix.clone()))
+                .map(|_| self.new_memtable_among(sharing, prefix.clone()))
                 .collect(),
             by_number: new.duplicates > 0 || old.clone().any(|p| p.by_number),
             sealed,

@@ -42,6 +42,7 @@ fn recut_job(parts: &[(&str, u32)]) -> Recut {
     });
     Recut {
         keyspace: KeyspaceId::DEFAULT,
+        slots: parts.len(),
         parts: parts.collect(),
         reason: Reason::new("test"),
     }

@@ -49,6 +49,10 @@ impl Engine {
             RUNS_SLOW_PERCENT,
         );
         let brake = by_memory.max(by_runs);
+        let for_runs = by_runs > 0 && by_runs >= by_memory;
+        self.counters
+            .brake_for_runs
+            .store(for_runs, Ordering::Relaxed);
         self.counters.brake.store(brake, Ordering::Relaxed);
         brake
     }

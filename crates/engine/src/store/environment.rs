@@ -16,6 +16,12 @@ pub trait Clock: Send + Sync + Debug {
     fn now_micros(&self) -> u64;
     /// Waits for `duration`.
     fn sleep(&self, duration: Duration);
+    /// Microseconds that the calling thread has run, or waited for a processor, since it began:
+    /// what is not in it was spent waiting for devices and for other threads. 0, always, where
+    /// that is not known.
+    fn running_micros(&self) -> u64 {
+        0
+    }
 }
 
 /// Chance. Good for spreading things, not for secrets.
@@ -74,6 +80,17 @@ impl Clock for RealClock {
 
     fn sleep(&self, duration: Duration) {
         std::thread::sleep(duration);
+    }
+
+    /// Linux: the first two numbers of `/proc/thread-self/schedstat`, nanoseconds on a processor
+    /// and in its queue.
+    fn running_micros(&self) -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let nanoseconds = text
+            .split_whitespace()
+            .take(2)
+            .filter_map(|n| n.parse().ok());
+        nanoseconds.fold(0, u64::saturating_add) / 1000
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Buckets;
 
 impl Planner for Buckets {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        plan(view, Unit::Part)
+        plan(view, |_| Unit::Part)
     }
 }
 

@@ -19,6 +19,9 @@
 //! unbroken row from the oldest, to the first level that has anything in their
 //! way; a level's tables go to the next level that is not empty. And no job is
 //! planned into a place between which another job's outputs will come to lie.
+//!
+//! Parts that the writes themselves have made ([`super::parts`]) are merged each by itself, as
+//! [`super::buckets`] says.
 
 use std::sync::Arc;
 
@@ -30,6 +33,7 @@ use thermocline_model::view::View;
 
 use crate::Planner;
 use crate::plan::buckets::{SHARE_TABLES_MAX, merge_handed_down, share};
+use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
 use crate::pressure::{RUNS_SLOW_PERCENT, counted_runs};
 
@@ -89,23 +93,27 @@ pub(super) enum Unit {
 
 impl Planner for Leveled {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        plan(view, Unit::Table)
+        plan(view, |keyspace| match are_by_writes(keyspace) {
+            true => Unit::Part,
+            false => Unit::Table,
+        })
     }
 }
 
-pub(super) fn plan(view: &View<'_>, unit: Unit) -> Option<Job> {
+pub(super) fn plan(view: &View<'_>, unit_of: fn(&Keyspace) -> Unit) -> Option<Job> {
     let keyspaces = || view.version.keyspaces.values();
-    let targets_of = match unit {
-        Unit::Table => Targets::of,
-        Unit::Part => Targets::under_buckets,
+    let targets_of = |keyspace: &Arc<Keyspace>| match unit_of(keyspace) {
+        Unit::Table => Targets::of(keyspace, view.shape),
+        Unit::Part => Targets::under_buckets(keyspace, view.shape),
     };
-    let targets: Vec<Targets> = keyspaces().map(|k| targets_of(k, view.shape)).collect();
+    let targets: Vec<Targets> = keyspaces().map(targets_of).collect();
     let mut due = Vec::new();
     for (index, keyspace) in keyspaces().enumerate() {
+        let unit = unit_of(keyspace);
         find_due(view, keyspace, index, &targets[index], unit, &mut due);
     }
     due.sort_by(|a, b| b.score.total_cmp(&a.score));
-    // Keyspaces whose newest level waits for tables that are busy.
+    // Keyspaces whose newest level, or a level of several runs, waits for tables that are busy.
     let mut waiting = Vec::new();
     let merge = due.iter().find_map(|d| {
         // A level of several runs is what a newest level may be waiting for.
@@ -115,11 +123,12 @@ pub(super) fn plan(view: &View<'_>, unit: Unit) -> Option<Job> {
             return None;
         }
         let targets = &targets[d.targets];
+        let unit = unit_of(d.keyspace);
         let merge = match d.slot {
             Slot::Newest(part) => merge_newest(view, d.keyspace, targets, part, d.score),
             Slot::Level(level) => {
                 let level = level as usize;
-                if several && unit == Unit::Part && level < targets.base {
+                if several && level < targets.base {
                     merge_handed_down(view, d.keyspace, targets, level)
                 } else if several {
                     merge_runs(view, d.keyspace, level)
@@ -128,7 +137,12 @@ pub(super) fn plan(view: &View<'_>, unit: Unit) -> Option<Job> {
                 }
             }
         };
-        if merge.is_none() && matches!(d.slot, Slot::Newest(_)) && d.score >= URGENT_SCORE {
+        let waits = match d.slot {
+            Slot::Newest(_) => d.score >= URGENT_SCORE,
+            // What needs all of the level; what was handed down is merged piece by piece.
+            Slot::Level(level) => several && level as usize >= targets.base,
+        };
+        if merge.is_none() && waits {
             waiting.push(d.keyspace.id);
         }
         merge

@@ -12,6 +12,7 @@ pub mod leveled;
 pub mod migrate;
 pub mod newest;
 pub mod organisation;
+pub mod parts;
 pub mod ranges;
 pub mod reverse;
 pub mod staging;

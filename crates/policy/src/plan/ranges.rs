@@ -11,6 +11,9 @@
 //!   ([`rebuild`]), where that does not balance the load: a single tiny range is too hot, or one
 //!   key is.
 //!
+//! Where fewer parts are allowed than the writes have made, as another preset allowed more or as
+//! they do not pay any more ([`super::parts`]), neighbours are joined.
+//!
 //! A key with more than one and a half even shares gets a part of its own, with as many memtables as
 //! it has even shares: the part is *duplicated*.
 //!
@@ -26,6 +29,7 @@ use thermocline_model::version::{Keyspace, KeyspaceId, Slot, Tiny};
 use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions, View};
 
 use crate::Planner;
+use crate::plan::parts::have_moved;
 
 /// Keys of the sample that each memtable must have at least where cuts are made.
 const SLOT_KEYS_MIN: usize = 4;
@@ -58,15 +62,14 @@ impl Planner for MoveCuts {
     }
 }
 
-/// Whether the cuts of `keyspace` may move now: nothing writes to a newest level, what an earlier
-/// move handed down is merged, and every memtable is of the present generation.
+/// Whether the cuts of `keyspace` may move now: nothing writes to a newest level, and every
+/// memtable is of the present generation.
 fn may_move(view: &View<'_>, keyspace: &Keyspace) -> bool {
     let of = |id: &KeyspaceId| *id == keyspace.id;
     let mut outputs = view.busy_outputs.iter();
     let newest = outputs.any(|(id, slot, _)| of(id) && matches!(slot, Slot::Newest(_)));
-    let handed_down = keyspace.levels.first().is_some_and(|l| l.runs.len() > 1);
     let mut loads = view.memtables.iter().filter(|((id, _), _)| of(id));
-    !newest && !handed_down && !loads.any(|(_, load)| load.older)
+    !newest && !loads.any(|(_, load)| load.older)
 }
 
 fn is_flushing(view: &View<'_>, keyspace: &Keyspace, parts: std::ops::Range<usize>) -> bool {
@@ -83,17 +86,34 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
     if parts.len() != keyspace.parts.len() || !may_move(view, keyspace) {
         return None;
     }
+    let slots: usize = parts.iter().map(slots_of).sum();
+    let duplicated = parts.iter().any(|p| p.duplicates > options.duplicates_max);
+    if (slots > options.slots || duplicated) && options.joins && have_moved(keyspace) {
+        let busy = is_flushing(view, keyspace, 0..parts.len());
+        return (!busy).then(|| Recut {
+            keyspace: keyspace.id,
+            parts: fewer(parts, options),
+            slots: options.slots,
+            reason: Reason::new("fewer-parts")
+                .with("memtables", slots as f64)
+                .with("allowed", options.slots as f64),
+        });
+    }
+    // What an earlier move handed down is to be merged before another hands down more.
+    if keyspace.levels.first().is_some_and(|l| l.runs.len() > 1) {
+        return None;
+    }
     let major = |reason: Reason| {
         let busy = is_flushing(view, keyspace, 0..parts.len());
         (!busy).then(|| Recut {
             keyspace: keyspace.id,
             parts: Vec::new(),
+            slots: options.slots,
             reason: reason
                 .with("writes", writes.since as f64)
                 .with("in_vain", f64::from(writes.in_vain)),
         })
     };
-    let slots: usize = parts.iter().map(slots_of).sum();
     let look = options.writes.saturating_mul(slots as u64);
     let wait = look.saturating_mul(1 << writes.in_vain.min(WAITS_MAX));
     let tiny: usize = parts.iter().map(|p| p.writes.len()).sum();
@@ -149,10 +169,48 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
             .into_iter()
             .map(|g| g.into_part(options.tiny_max))
             .collect(),
+        slots: options.slots,
         reason: numbers("minor")
             .with("share_after", after / total.max(1.0))
             .with("parts", changed.len() as f64),
     })
+}
+
+/// `parts` joined until they have no more memtables than are allowed: of neighbours the two with
+/// the fewest writes, of duplicates all that are too many.
+fn fewer(parts: &[PartWrites], options: &RangeOptions) -> Vec<NewPart> {
+    let tiny = |part: &PartWrites| {
+        let tiny = part.starts.iter().zip(&part.writes);
+        let tiny = tiny.map(|(start, &writes)| Tiny {
+            start: start.clone(),
+            writes,
+        });
+        tiny.collect()
+    };
+    let mut new: Vec<NewPart> = parts
+        .iter()
+        .map(|part| NewPart {
+            duplicates: part.duplicates,
+            tiny: tiny(part),
+        })
+        .collect();
+    let writes = |part: &NewPart| part.tiny.iter().map(|t| t.writes).sum::<u64>();
+    while new.len() > options.slots.max(1) {
+        let pairs = new.windows(2).enumerate();
+        let least = pairs.min_by_key(|(_, pair)| writes(&pair[0]).saturating_add(writes(&pair[1])));
+        let Some((at, _)) = least else { break };
+        let next = new.remove(at + 1);
+        let mut tiny = std::mem::take(&mut new[at].tiny);
+        tiny.extend(next.tiny);
+        new[at].tiny = joined(tiny, options.tiny_max);
+        new[at].duplicates = 0;
+    }
+    let mut left = options.slots.saturating_sub(new.len());
+    for part in &mut new {
+        part.duplicates = part.duplicates.min(left as u32).min(options.duplicates_max);
+        left -= part.duplicates as usize;
+    }
+    new
 }
 
 /// The memtables that take writes of a part.

@@ -21,6 +21,8 @@
 use thermocline_model::version::Keyspace;
 use thermocline_model::view::ShapeOptions;
 
+use crate::plan::parts::are_by_writes;
+
 /// Index of the last level: L7. Seven levels at a ratio of 10 and a first
 /// level of 256 MiB reach 256 TiB.
 pub const BOTTOM: usize = 6;
@@ -64,6 +66,16 @@ impl Targets {
             first = first.max(full.saturating_mul(shape.level_ratio) / BASE_SLACK);
         }
         Targets::above(keyspace, shape, first)
+    }
+
+    /// As [`Targets::under_buckets`] where parts are merged each by itself with presets that
+    /// do not always do so, else as [`Targets::of`].
+    #[must_use]
+    pub fn by_parts(keyspace: &Keyspace, shape: &ShapeOptions) -> Targets {
+        match are_by_writes(keyspace) {
+            true => Targets::under_buckets(keyspace, shape),
+            false => Targets::of(keyspace, shape),
+        }
     }
 
     fn above(keyspace: &Keyspace, shape: &ShapeOptions, first_level_bytes: u64) -> Targets {

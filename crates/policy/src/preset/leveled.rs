@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::heat::{Counters, HeatOptions};
 use crate::place::ByLevel;
-use crate::plan::{Balance, FlushSealed, Leveled};
+use crate::plan::{Balance, FlushSealed, Leveled, MoveCuts};
 use crate::preset::{Preset, PresetEntry};
 
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
@@ -13,8 +13,9 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     about: "leveled merges; levels fill the tiers from the newest down",
     keeps_cost: false,
     by_level: true,
-    makes_cuts: false,
-    moves_cuts: false,
+    makes_cuts: true,
+    adapts_parts: true,
+    moves_cuts: true,
     fold_keys_max: 0,
     make,
 };
@@ -23,7 +24,7 @@ fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(FlushSealed::default()),
-        recut: None,
+        recut: Box::new(MoveCuts),
         planners: vec![Box::new(Leveled), Box::new(Balance)],
         placer: Arc::new(ByLevel),
         heat: Arc::new(Counters::default()),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::Planner;
 use crate::heat::{HeatOptions, Histograms};
 use crate::place::ByShape;
-use crate::plan::{Belong, Coldest, FlushSealed, Newest, Reclaim, Reverse, Staging};
+use crate::plan::{Belong, Coldest, FlushSealed, MoveCuts, Newest, Reclaim, Reverse, Staging};
 use crate::preset::{Preset, PresetEntry};
 
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
@@ -18,6 +18,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: false,
     makes_cuts: false,
+    adapts_parts: false,
     moves_cuts: false,
     fold_keys_max: 0,
     make: |heat| preset(ENTRY.name, heat, true),
@@ -29,6 +30,7 @@ pub(crate) const UNOPTIMISED: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: false,
     makes_cuts: false,
+    adapts_parts: false,
     moves_cuts: false,
     fold_keys_max: 0,
     make: |heat| preset(UNOPTIMISED.name, heat, false),
@@ -52,7 +54,7 @@ fn preset(name: &'static str, heat: &HeatOptions, optimised: bool) -> Preset {
     Preset {
         name,
         flush: Box::new(FlushSealed::on_first_tier(relief)),
-        recut: None,
+        recut: Box::new(MoveCuts),
         planners,
         placer: Arc::new(ByShape),
         heat: Arc::new(Histograms::new(*heat)),

@@ -17,9 +17,9 @@ pub struct Preset {
     pub name: &'static str,
     /// What plans flushes: a thread of its own may ask nobody else.
     pub flush: Box<dyn Planner>,
-    /// What moves cuts; asked before all others, as it can only act while no flush of the
-    /// parts concerned runs.
-    pub recut: Option<Box<dyn Planner>>,
+    /// What moves cuts, or takes back those that writes have made with another preset; asked
+    /// before all others, as it can only act while no flush of the parts concerned runs.
+    pub recut: Box<dyn Planner>,
     /// The other planners; the first that has a job wins.
     pub planners: Vec<Box<dyn Planner>>,
     /// Where new tables lie.
@@ -50,6 +50,9 @@ pub struct PresetEntry {
     pub by_level: bool,
     /// Whether it cuts a keyspace that was made without cuts.
     pub makes_cuts: bool,
+    /// Whether it only does so where writes gain by it, into as many parts as memory and threads
+    /// suggest, unless the options say that cuts move.
+    pub adapts_parts: bool,
     /// Whether cuts move with the writes if the options do not say.
     pub moves_cuts: bool,
     /// Memtables with fewer keys than this are folded, unless the options say

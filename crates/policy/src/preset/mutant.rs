@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::heat::{HeatOptions, Temperature};
 use crate::place::ByHeat;
-use crate::plan::{FlushSealed, Leveled, Migrate};
+use crate::plan::{FlushSealed, Leveled, Migrate, MoveCuts};
 use crate::preset::{Preset, PresetEntry};
 
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
@@ -16,6 +16,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: true,
     by_level: false,
     makes_cuts: false,
+    adapts_parts: false,
     moves_cuts: false,
     fold_keys_max: 0,
     make,
@@ -25,7 +26,7 @@ fn make(heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(FlushSealed::default()),
-        recut: None,
+        recut: Box::new(MoveCuts),
         planners: vec![Box::new(Leveled), Box::new(Migrate)],
         placer: Arc::new(ByHeat),
         heat: Arc::new(Temperature::new(*heat)),

@@ -16,6 +16,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: true,
     makes_cuts: true,
+    adapts_parts: false,
     moves_cuts: true,
     fold_keys_max: 100,
     make,
@@ -25,7 +26,7 @@ fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(FlushSealed::default()),
-        recut: Some(Box::new(MoveCuts)),
+        recut: Box::new(MoveCuts),
         planners: vec![Box::new(Buckets), Box::new(Balance)],
         placer: Arc::new(ByBucket),
         heat: Arc::new(Counters::default()),

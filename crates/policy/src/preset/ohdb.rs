@@ -15,6 +15,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: true,
     makes_cuts: true,
+    adapts_parts: false,
     moves_cuts: false,
     fold_keys_max: 0,
     make,
@@ -24,7 +25,7 @@ fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(FlushSealed::default()),
-        recut: Some(Box::new(MoveCuts)),
+        recut: Box::new(MoveCuts),
         planners: vec![Box::new(Buckets), Box::new(Balance)],
         placer: Arc::new(ByBucket),
         heat: Arc::new(Counters::default()),

@@ -67,7 +67,7 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
              another table, once their temperatures differ by more than chance"
         )),
         None => {
-            let targets = Targets::of(keyspace, view.shape);
+            let targets = Targets::by_parts(keyspace, view.shape);
             next_merge(view, keyspace, &targets, slot, &mut numbers)
         }
     };

@@ -13,10 +13,10 @@ use crate::plan::targets::Targets;
 /// Explains the place of `table`; `None` when no keyspace has it.
 #[must_use]
 pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
-    why_with(view, table, Targets::of)
+    why_with(view, table, Targets::by_parts)
 }
 
-/// The same, where levels have other sizes than [`Targets::of`] says.
+/// The same, where levels have other sizes than [`Targets::by_parts`] says.
 pub(crate) fn why_with(
     view: &View<'_>,
     table: TableId,

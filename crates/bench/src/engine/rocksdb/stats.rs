@@ -38,8 +38,9 @@ pub(super) fn counted(text: &str) -> Vec<Counted> {
     ]
 }
 
-/// The time that writers were slowed or waited, all together, from the line
-/// `Cumulative stall: HH:MM:SS.mmm H:M:S`.
+/// The time that writers were slowed or waited, from the line
+/// `Cumulative stall: HH:MM:SS.mmm H:M:S`. RocksDB counts the writer that leads a group, so that
+/// those behind it count for nothing: it is the time in which somebody waited.
 pub(super) fn stalled(text: &str) -> Option<Counted> {
     let line = text
         .lines()
@@ -47,7 +48,7 @@ pub(super) fn stalled(text: &str) -> Option<Counted> {
     let mut parts = line.split_whitespace().next()?.split(':');
     let mut next = || parts.next()?.parse::<f64>().ok();
     let seconds = (next()? * 60.0 + next()?) * 60.0 + next()?;
-    Some(Counted::new("stall us", (seconds * 1e6).round() as u64))
+    Some(Counted::new("stalled us", (seconds * 1e6).round() as u64))
 }
 
 #[cfg(test)]

@@ -1,0 +1,136 @@
+//! The time in which writers wait, however many do at once.
+
+use parking_lot::Mutex;
+
+use super::Counters;
+use crate::store::Clock;
+use crate::sync::atomic::Ordering;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Stalled(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    writers: usize,
+    since_us: u64,
+    ended_us: u64,
+}
+
+/// A writer that waits.
+pub(crate) struct StalledWriter<'a> {
+    stalled: &'a Stalled,
+    clock: &'a dyn Clock,
+}
+
+impl Stalled {
+    /// A writer waits until it drops what it gets.
+    pub(crate) fn begin<'a>(&'a self, clock: &'a dyn Clock) -> StalledWriter<'a> {
+        let mut waiting = self.0.lock();
+        if waiting.writers == 0 {
+            waiting.since_us = clock.now_micros();
+        }
+        waiting.writers += 1;
+        let stalled = self;
+        StalledWriter { stalled, clock }
+    }
+
+    /// In all up to now, in microseconds.
+    pub(crate) fn micros(&self, clock: &dyn Clock) -> u64 {
+        let waiting = self.0.lock();
+        let now_us = match waiting.writers {
+            0 => waiting.since_us,
+            _ => clock.now_micros(),
+        };
+        waiting.ended_us + now_us.saturating_sub(waiting.since_us)
+    }
+}
+
+/// A writer that waits now, or not yet.
+pub(crate) struct Stall<'a> {
+    counters: &'a Counters,
+    clock: &'a dyn Clock,
+    any: Option<StalledWriter<'a>>,
+    for_runs: Option<StalledWriter<'a>>,
+}
+
+impl<'a> Stall<'a> {
+    /// One that does not wait yet.
+    pub(crate) fn of(counters: &'a Counters, clock: &'a dyn Clock) -> Stall<'a> {
+        Stall {
+            counters,
+            clock,
+            any: None,
+            for_runs: None,
+        }
+    }
+
+    /// It waits from now on, for what the brake is on for.
+    pub(crate) fn look(&mut self) {
+        let (counters, clock) = (self.counters, self.clock);
+        self.any
+            .get_or_insert_with(|| counters.stalled.begin(clock));
+        match counters.brake_for_runs.load(Ordering::Relaxed) {
+            false => self.for_runs = None,
+            true => {
+                let runs = &counters.stalled_for_runs;
+                self.for_runs.get_or_insert_with(|| runs.begin(clock));
+            }
+        }
+    }
+}
+
+impl Drop for StalledWriter<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.stalled.0.lock();
+        waiting.writers -= 1;
+        if waiting.writers == 0 {
+            let now_us = self.clock.now_micros();
+            waiting.ended_us += now_us.saturating_sub(waiting.since_us);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn now_micros(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        fn sleep(&self, _: Duration) {}
+    }
+
+    #[test]
+    fn the_time_of_writers_that_wait_together_counts_once() {
+        let (clock, stalled) = (Hand::default(), Stalled::default());
+        let set = |us| clock.0.store(us, Ordering::Relaxed);
+        set(10);
+        let first = stalled.begin(&clock);
+        set(20);
+        let second = stalled.begin(&clock);
+        set(30);
+        drop(first);
+        assert_eq!(stalled.micros(&clock), 20);
+        set(45);
+        drop(second);
+        set(100);
+        assert_eq!(stalled.micros(&clock), 35);
+        drop(stalled.begin(&clock));
+        assert_eq!(stalled.micros(&clock), 35);
+        let third = stalled.begin(&clock);
+        set(107);
+        assert_eq!(stalled.micros(&clock), 42);
+        set(0); // Clocks jump.
+        drop(third);
+        assert_eq!(stalled.micros(&clock), 35);
+    }
+}
