@@ -23,12 +23,12 @@ const PREFIX_BYTES_MAX: usize = 1024;
 
 impl Options {
     /// Most parts that keyspaces made without cuts are divided into: each with the presets `ohdb`
-    /// and `nova`, all together beyond one each with `leveled`. With `ohdb` evenly by the keys
-    /// of the first memtable, once that is full; with the others so that all get as many writes.
-    /// Fewer where keys are few, and none where writes gain nothing by it, as keys in order. 1
-    /// leaves it whole. From 1 to 1024.
+    /// and `nova`, those that are written to together with `leveled`. With `ohdb` evenly by the
+    /// keys of the first memtable, once that is full; with the others so that all get as many
+    /// writes. Fewer where keys are few, and none where writes gain nothing by it, as keys in
+    /// order. 1 leaves them whole. From 1 to 1024.
     ///
-    /// Default: 10, or with cuts that were given as many parts as these make. With `leveled` one
+    /// Default: 10, or as many as given cuts make if these are more. With `leveled` one
     /// for each 1.5 MiB of `write_buffer_bytes`, but no more than 10, or four for each of
     /// `background_threads` if that is more, and so few that memtables of a given
     /// `memtable_bytes` fill no more than half of the write buffer.

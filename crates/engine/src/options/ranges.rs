@@ -147,7 +147,7 @@ impl Options {
         self
     }
 
-    /// Whether cuts move, if somebody writes so that they should.
+    /// Whether cuts may move at all, but for those that a preset which makes none takes back.
     pub(crate) fn moves_cuts(&self) -> bool {
         let by_preset = self.entry().is_some_and(|p| p.moves_cuts);
         self.makes_cuts() && self.moving_cuts.unwrap_or(by_preset)
