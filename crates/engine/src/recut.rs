@@ -1,7 +1,7 @@
 //! Cutting a keyspace into parts by the keys that it gets (OHDB's L0 partition,
 //! section III-A).
 //!
-//! A keyspace made without cuts has one part. With a preset that makes cuts it is
+//! A keyspace made without cuts has one part. With a preset whose cuts do not move it is
 //! divided when its first memtable is full, evenly by the keys of its memtables
 //! ([`Cuts::derive`]), and the memtables are divided with it. That is only
 //! done while its newest level is empty, as tables of the newest level lie in one part

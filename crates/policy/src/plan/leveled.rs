@@ -376,7 +376,8 @@ fn merge_resting(view: &View<'_>, keyspace: &Keyspace, targets: &Targets) -> Opt
 }
 
 /// Makes one run of a level that has several, as another preset may have left
-/// it.
+/// it; those above the level that newest runs are merged into go straight there
+/// ([`merge_handed_down`]).
 pub(super) fn merge_runs(view: &View<'_>, keyspace: &Keyspace, level: usize) -> Option<Merge> {
     let inputs: Vec<_> = keyspace.levels[level].tables().collect();
     if in_the_way(view, keyspace, level, level, &hull(inputs.iter().copied())?) {
