@@ -155,9 +155,14 @@ impl Planned {
         let table = (fast / TABLES_OF_FAST_TIER).max(TABLE_SEEK_BYTES.min(fast / TABLES_LEAST));
         let table = records(table.clamp(least, most));
         let by_table = self.in_key_order && contender.layout == Layout::Tiers;
+        let tables =
+            |rooms: &[u64]| by_table.then(|| of(&|weights| table_shares(weights, rooms, table)));
+        let mut cached = rooms.clone();
+        cached[0] = records(load.buffers().into_iter().sum());
         Some(Limit {
             by_record: of(&|weights| shares(weights, &rooms)),
-            by_table: by_table.then(|| of(&|weights| table_shares(weights, &rooms, table))),
+            by_table: tables(&rooms),
+            by_table_cached: tables(&cached),
         })
     }
 }

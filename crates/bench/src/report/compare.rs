@@ -75,6 +75,12 @@ impl Measured {
         Some(self.per_second() / tables.per_second?)
     }
 
+    /// The same with no more in memory than the engine's caches hold.
+    pub(super) fn of_cached_table_limit(&self) -> Option<f64> {
+        let tables = self.limit.as_ref()?.by_table_cached.as_ref()?;
+        Some(self.per_second() / tables.per_second?)
+    }
+
     /// Bytes written to all devices, until merges were done, for each byte that
     /// clients wrote.
     pub(crate) fn write_amplification(&self) -> Option<f64> {
@@ -120,6 +126,7 @@ struct Line<'a> {
     per_second: f64,
     of_limit: Option<f64>,
     of_table_limit: Option<f64>,
+    of_cached_table_limit: Option<f64>,
     write_amplification: Option<f64>,
     read_amplification: Option<f64>,
     space_amplification: Option<f64>,
@@ -150,6 +157,7 @@ impl Lines {
             per_second: measured.per_second(),
             of_limit: measured.of_limit(),
             of_table_limit: measured.of_table_limit(),
+            of_cached_table_limit: measured.of_cached_table_limit(),
             write_amplification: measured.write_amplification(),
             read_amplification: measured.read_amplification(),
             space_amplification: measured.space_amplification(),
@@ -208,9 +216,15 @@ impl<'a> Rows<'a> {
             all.any(|m| m.outcome.latency_ns[class].is_some())
         };
         let classes: Vec<usize> = (0..CLASSES.len()).filter(|&class| seen(class)).collect();
-        let mut titles = ["engine", "ops/s", "of limit", "of tables' limit"]
-            .map(String::from)
-            .to_vec();
+        let mut titles = [
+            "engine",
+            "ops/s",
+            "of limit",
+            "of tables' limit",
+            "the same, caches only",
+        ]
+        .map(String::from)
+        .to_vec();
         titles.extend(
             classes
                 .iter()
@@ -229,6 +243,7 @@ impl<'a> Rows<'a> {
                 rate.map_or_else(String::new, |rate| rate.rate()),
                 of(Measured::of_limit),
                 of(Measured::of_table_limit),
+                of(Measured::of_cached_table_limit),
             ];
             line.extend(classes.iter().map(|&class| latency(runs, class)));
             let marks = distinct(runs.iter().flat_map(|m| m.marks.iter().map(String::as_str)));
@@ -367,11 +382,19 @@ impl<'a> Rows<'a> {
 }
 
 fn limit_words(limit: &Limit) -> String {
-    let tables = limit.by_table.as_ref();
-    let tables = tables.map_or_else(String::new, |tables| {
-        format!("; placing whole tables: {}", bound_words(tables))
-    });
-    format!("{}{tables}", bound_words(&limit.by_record))
+    let words = |what: &str, bound: &Option<Bound>| match bound {
+        Some(bound) => format!("; {what}: {}", bound_words(bound)),
+        None => String::new(),
+    };
+    format!(
+        "{}{}{}",
+        bound_words(&limit.by_record),
+        words("placing whole tables", &limit.by_table),
+        words(
+            "and with only write buffer and block cache full of records",
+            &limit.by_table_cached
+        )
+    )
 }
 
 fn bound_words(bound: &Bound) -> String {
@@ -482,6 +505,11 @@ pub(super) mod tests {
                     per_second: Some(800.0),
                     bound_by: Some("reads of slow".to_string()),
                 }),
+                by_table_cached: Some(Bound {
+                    shares: vec![0.2, 0.25, 0.55],
+                    per_second: Some(625.0),
+                    bound_by: Some("reads of slow".to_string()),
+                }),
             }),
         }
     }
@@ -520,6 +548,11 @@ pub(super) mod tests {
         assert!(text.contains("500 (100-1,000)"), "{text}");
         assert!(text.contains(" 0.50 |"), "{text}");
         assert!(text.contains(" 0.62 |"), "{text}");
+        assert!(text.contains(" 0.80 |"), "{text}");
+        assert!(
+            text.contains("block cache full of records: 625/s"),
+            "{text}"
+        );
         assert!(text.contains("900 ns / 1.5 us / 2.5 ms"), "{text}");
         assert!(text.contains("drifting +20 %"), "{text}");
         assert!(text.contains("1,000/s, by reads of slow"), "{text}");
@@ -537,6 +570,7 @@ pub(super) mod tests {
         assert_eq!(value["per_second"], 500.0);
         assert_eq!(value["of_limit"], 0.5);
         assert_eq!(value["of_table_limit"], 0.625);
+        assert_eq!(value["of_cached_table_limit"], 0.8);
         assert_eq!(value["order"]["workload"]["name"], "ycsb-a");
         assert_eq!(value["outcome"]["homes"][1]["measured"]["reads"], 30);
     }
