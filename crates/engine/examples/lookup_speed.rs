@@ -1,5 +1,7 @@
 //! What the lookup index and cuts are worth with many memtables (Nova-LSM, sections
-//! 4.1.1 and 4.1.2): gets with and without the index, scans with and without cuts.
+//! 4.1.1 and 4.1.2): gets with and without the index, scans with and without cuts. Nova-LSM's
+//! memtables have no filters, ours have unless `memtable_filters` says otherwise: so there are four
+//! kinds of gets.
 //!
 //! `lookup_speed [MEMTABLES] [VALUE_BYTES]`, 64 and 1024 by default. The store has that
 //! many memtables of 1 MiB; then they are flushed, into one run. Each number is
@@ -106,6 +108,7 @@ struct Shape {
 fn store(
     shape: &Shape,
     keys: &Keys,
+    filters: bool,
     index: LookupIndex,
     parts: u64,
 ) -> (tempfile::TempDir, Db, f64) {
@@ -119,6 +122,7 @@ fn store(
         .log_bytes_max(4 << 30)
         .background_threads(0)
         .cuts((1..parts).map(cut).collect())
+        .memtable_filters(filters)
         .lookup_index(index);
     let db = Db::open(options).expect("a store");
     let mut dice = Dice(5);
@@ -155,26 +159,32 @@ fn main() {
             skewed,
         };
         println!("\nwritten {}", if skewed { "skewed" } else { "evenly" });
-        for (name, index) in [("without", LookupIndex::Off), ("with", LookupIndex::On)] {
-            let (directory, db, put) = store(&shape, &keys, index, 1);
+        let kinds = [
+            ("neither", false, LookupIndex::Off),
+            ("index", false, LookupIndex::On),
+            ("filters", true, LookupIndex::Off),
+            ("both", true, LookupIndex::On),
+        ];
+        for (name, filters, index) in kinds {
+            let (directory, db, put) = store(&shape, &keys, filters, index, 1);
             let [even, zipf, absent] = gets(&db, &keys);
             println!(
-                "{name:>8} index, {} memtables: put {put:6.0}, get {even:6.0}, skewed {zipf:6.0}, absent {absent:6.0}",
+                "{name:>8}, {} memtables: put {put:6.0}, get {even:6.0}, skewed {zipf:6.0}, absent {absent:6.0}",
                 db.stats().memtables
             );
             db.flush().expect("a flush");
             let [even, zipf, absent] = gets(&db, &keys);
             println!(
-                "{name:>8} index, flushed:      get {even:6.0}, skewed {zipf:6.0}, absent {absent:6.0}"
+                "{name:>8}, flushed:      get {even:6.0}, skewed {zipf:6.0}, absent {absent:6.0}"
             );
             let lookup = db.stats().lookup;
             if lookup.bytes > 0 {
-                print!("         {lookup}");
+                print!("          {lookup}");
             }
             drop((db, directory));
         }
         for parts in [1, memtables] {
-            let (directory, db, _) = store(&shape, &keys, LookupIndex::Off, parts);
+            let (directory, db, _) = store(&shape, &keys, true, LookupIndex::Off, parts);
             let scan = scans(&db, &keys, skewed);
             println!(
                 "{parts:>3} parts, {} memtables: scan of {SCAN_ENTRIES} {scan:8.0}",

@@ -17,7 +17,7 @@
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
-use thermocline_policy::lookup::{LookupTurns, LookupUse};
+use thermocline_policy::lookup::{LookupTurns, LookupUse, PLACES_PER_USE};
 
 use crate::engine::PartView;
 use crate::memory::Lookup;
@@ -29,8 +29,9 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::RunTables;
 
 /// Memtables and newest runs that a read of a part may have to ask, from which on the index is
-/// used: with 8 it gains nothing, with 16 something, with 64 much (docs/papers/nova.md).
-pub(crate) const PLACES_MIN: usize = 12;
+/// used: with 8 it gains nothing, with 16 something, with 64 much (docs/papers/nova.md). A memtable
+/// without filter is as many by itself.
+const PLACES_MIN: usize = 12;
 
 /// Of so many uses one is timed.
 const SAMPLE: u64 = 64;
@@ -38,6 +39,8 @@ const SAMPLE: u64 = 64;
 /// See the module.
 pub(crate) struct Indexing {
     mode: LookupIndex,
+    /// As how many places a memtable counts: without a filter it is searched.
+    memtable_places: usize,
     bytes: usize,
     index: OnceLock<Lookup>,
     /// The stamp that the next memtable gets.
@@ -50,6 +53,8 @@ pub(crate) struct Indexing {
     /// Of the reads, those that passed over something, and all that was passed over.
     answered: AtomicU64,
     passed_over: AtomicU64,
+    /// The same by what they would have cost.
+    saved_places: AtomicU64,
     /// Whether it was worth it, where that is asked.
     turns: Mutex<LookupTurns>,
     /// Microseconds of the uses that were timed.
@@ -66,8 +71,13 @@ impl std::fmt::Debug for Indexing {
 
 impl Indexing {
     pub(crate) fn new(options: &Options, clock: Arc<dyn Clock>) -> Indexing {
+        let memtable_places = match options.memtable_filters {
+            true => 1,
+            false => PLACES_PER_USE as usize,
+        };
         Indexing {
             mode: options.lookup_index,
+            memtable_places,
             bytes: options.lookup_bytes() as usize,
             index: OnceLock::new(),
             next: AtomicU64::new(1),
@@ -77,6 +87,7 @@ impl Indexing {
             reads: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             passed_over: AtomicU64::new(0),
+            saved_places: AtomicU64::new(0),
             turns: Mutex::new(LookupTurns::default()),
             timed_us: AtomicU64::new(0),
         }
@@ -91,7 +102,8 @@ impl Indexing {
             LookupIndex::Auto => {
                 // What has no stamp is never passed over, whatever the index knows.
                 let runs = runs.iter().take_while(|run| run.stamp > 0);
-                2 + part.sealed.len() + runs.count() >= PLACES_MIN
+                let memtables = 2 + part.sealed.len();
+                memtables * self.memtable_places + runs.count() >= PLACES_MIN
                     && self.turns.lock().next_is_known(self.used())
             }
         };
@@ -134,10 +146,10 @@ impl Indexing {
         self.covered.fetch_max(stamp, Ordering::AcqRel);
     }
 
-    /// Of a part's memtables and newest runs, whose stamps are `stamps`, newest first,
+    /// Of a part's memtables, so many, and newest runs, whose stamps are `stamps`, newest first,
     /// so many surely have nothing to say of a key with this hash.
     #[inline]
-    pub(crate) fn passed_over(&self, stamps: &[u64], hash: u64) -> usize {
+    pub(crate) fn passed_over(&self, stamps: &[u64], memtables: usize, hash: u64) -> usize {
         // Without an index, and where even the newest has no stamp.
         let (Some(index), Some(1..)) = (self.index.get(), stamps.first()) else {
             return 0;
@@ -159,6 +171,9 @@ impl Indexing {
             self.answered.fetch_add(SAMPLE, Ordering::Relaxed);
             self.passed_over
                 .fetch_add(SAMPLE * passed_over as u64, Ordering::Relaxed);
+            let searches = passed_over.min(memtables) * (self.memtable_places - 1);
+            self.saved_places
+                .fetch_add(SAMPLE * (passed_over + searches) as u64, Ordering::Relaxed);
         }
         passed_over
     }
@@ -178,7 +193,7 @@ impl Indexing {
             answered,
             in_vain: self.reads.load(Ordering::Relaxed).saturating_sub(answered),
             notes: self.notes.load(Ordering::Relaxed),
-            passed_over: self.passed_over.load(Ordering::Relaxed),
+            passed_over: self.saved_places.load(Ordering::Relaxed),
         }
     }
 
@@ -189,7 +204,7 @@ impl Indexing {
             notes: used.notes,
             reads: used.answered + used.in_vain,
             answered: used.answered,
-            passed_over: used.passed_over,
+            passed_over: self.passed_over.load(Ordering::Relaxed),
             is_paused: self.turns.lock().is_paused(),
             cpu_us: self.timed_us.load(Ordering::Relaxed) * SAMPLE,
         }

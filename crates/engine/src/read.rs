@@ -92,7 +92,9 @@ impl Engine {
         // memtables has the newest entry, it does not tell.
         let passed_over = match memtables.by_number {
             true => 0,
-            false => self.lookup.passed_over(view.stamps(part), hash),
+            false => self
+                .lookup
+                .passed_over(view.stamps(part), 1 + memtables.sealed.len(), hash),
         };
         let hit = match memtables.by_number {
             true => newest_by_number(memtables, key, hash, snapshot, &mut cover),

@@ -110,6 +110,30 @@ fn reads_with_the_index_are_those_without() {
     }
 }
 
+#[test]
+fn reads_of_memtables_without_filters_are_those_with() {
+    for mode in [LookupIndex::Off, LookupIndex::On, LookupIndex::Auto] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = many(directory.path()).memtable_filters(false);
+        compare(&options.fold_keys_max(60).lookup_index(mode), 11);
+    }
+}
+
+#[test]
+fn without_filters_the_index_comes_into_use_with_two_memtables_and_with_filters_it_does_not() {
+    for (filters, expected) in [(true, false), (false, true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = many(directory.path());
+        let db = Db::open(options.memtable_filters(filters)).unwrap();
+        let mut n = 0;
+        while db.stats().memtables < 6 {
+            db.put(&key(n), &[0; 100]).unwrap();
+            n += 1;
+        }
+        assert_eq!(db.stats().lookup.bytes > 0, expected, "{filters}");
+    }
+}
+
 /// An index of 4 KiB, far too small: it forgets, and must not hide anything.
 #[test]
 fn an_index_that_is_too_small_hides_nothing() {

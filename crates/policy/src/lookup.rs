@@ -5,7 +5,8 @@
 //! one for each memtable or newest run that a lookup passes over, but those are near one
 //! another in time, and the processor waits for several at once: so one access of the index
 //! weighs as much as [`PLACES_PER_USE`] that it saves. Who only writes, and who finds
-//! most keys in the first memtables, is better off without.
+//! most keys in the first memtables, is better off without. Where memtables have no filters,
+//! as in the paper, one that is not passed over is searched, and counts as that many places.
 //!
 //! What it would save cannot be measured while it is off. So it goes in *turns* of memtables: in
 //! the first half of a turn memtables come to be known to the index, in the second half what it does
@@ -35,7 +36,8 @@ pub struct LookupUse {
     pub in_vain: u64,
     /// Entries noted.
     pub notes: u64,
-    /// Memtables and newest runs that were passed over, all lookups together.
+    /// Memtables and newest runs that were passed over, all lookups together; a memtable without
+    /// filter counts as [`PLACES_PER_USE`] of them.
     pub passed_over: u64,
 }
 

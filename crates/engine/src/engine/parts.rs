@@ -61,7 +61,7 @@ impl LiveMemtable {
         LiveMemtable::around(Memtable::new(MemtableOptions {
             capacity_bytes: options.memtable_capacity(parts),
             prefix,
-            filter: true,
+            filter: options.memtable_filters,
             pool: Arc::clone(pool),
         }))
     }
@@ -82,11 +82,11 @@ impl LiveMemtable {
     }
 
     /// A memtable for what survives of others, about `bytes` bytes.
-    pub(crate) fn folded(bytes: usize, prefix: Prefix) -> Arc<LiveMemtable> {
+    pub(crate) fn folded(options: &Options, bytes: usize, prefix: Prefix) -> Arc<LiveMemtable> {
         let table = Memtable::new(MemtableOptions {
             capacity_bytes: bytes.max(FOLDED_BYTES_MIN),
             prefix,
-            filter: true,
+            filter: options.memtable_filters,
             // Of a size that no other memtable has.
             pool: ArenaPool::new(0),
         });

@@ -92,7 +92,7 @@ impl Engine {
         if self.memtable_resident_bytes() > self.write_buffer_bytes() {
             return Ok(None);
         }
-        let folded = LiveMemtable::folded(batch.size_bytes(), prefix_of(&sealed[0]));
+        let folded = LiveMemtable::folded(&self.options, batch.size_bytes(), prefix_of(&sealed[0]));
         for operation in Operations::new(batch.encoded()).flatten() {
             let seq = operation.restated.unwrap_or(SeqNo::ZERO);
             match operation.kind {

@@ -153,6 +153,7 @@ pub struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fold_keys_max: Option<usize>,
     pub(crate) lookup_index: LookupIndex,
+    pub(crate) memtable_filters: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log_tier: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,6 +219,7 @@ impl Default for Options {
             merges_end_at_cuts: None,
             fold_keys_max: None,
             lookup_index: LookupIndex::Auto,
+            memtable_filters: true,
             log_tier: None,
             event_tier: None,
             newest_tier: None,

@@ -109,8 +109,10 @@ impl Options {
     /// Whether an index tells of a key which memtables, and which tables made of them, are
     /// all newer than its entries, so that reads pass over these. It takes a sixteenth of
     /// `write_buffer_bytes`, once it is in use, and one access to memory for each put and get;
-    /// it saves one for each memtable passed over. Default: [`LookupIndex::Auto`], which
-    /// has it where a read has a dozen places to look in or more, and rests where that cost more
+    /// it saves one for each memtable passed over, or a search of it without
+    /// [`Options::memtable_filters`]. Default: [`LookupIndex::Auto`], which
+    /// has it where a read has a dozen places to look in or more (memtables without filters
+    /// count as a dozen each), and rests where that cost more
     /// than it gave ([`LookupStats`](crate::LookupStats)).
     ///
     /// ```
@@ -128,6 +130,28 @@ impl Options {
     #[must_use]
     pub fn lookup_index(mut self, when: LookupIndex) -> Options {
         self.lookup_index = when;
+        self
+    }
+
+    /// Whether each memtable has a filter of its keys, so that a read that asks it for one it
+    /// lacks looks at one line of memory; without, it searches the memtable. A filter takes
+    /// an eightieth of the memtable, from the start, and two lines of memory for each put.
+    /// Default: yes. Tables have their filters either way.
+    ///
+    /// Nova-LSM has none, and the lookup index in their place ([`Options::lookup_index`]):
+    /// this is how to see what each of the two is worth.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Db::open(Options::at(directory.path()).memtable_filters(false))?;
+    /// db.put(b"key", b"value")?;
+    /// assert_eq!(db.get(b"other")?, None);
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn memtable_filters(mut self, are_kept: bool) -> Options {
+        self.memtable_filters = are_kept;
         self
     }
 
