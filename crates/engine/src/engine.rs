@@ -29,7 +29,7 @@ use crate::memory::{ArenaPool, TinyCounts};
 use crate::options::{Options, Tier};
 use crate::publish::Published;
 use crate::stats::{Counters, TierCounters};
-use crate::step::Scheduler;
+use crate::step::{Emptied, Pace, Scheduler};
 use crate::store::{Environment, IoBudget, Lock, ObjectKind, ObjectName, Store, StoreState};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex};
@@ -130,6 +130,8 @@ pub(crate) struct Engine {
     pub(crate) leaving_bytes: AtomicUsize,
     /// Held by the thread that works out how hard writers must brake.
     pub(crate) brake_turn: Mutex<()>,
+    pub(crate) emptied: Mutex<Emptied>,
+    pub(crate) pace: Pace,
     pub(crate) commit: Mutex<Commit>,
     pub(crate) syncer: Option<Arc<LogSyncer>>,
     /// Every entry up to this number is in the memtables: what reads see.

@@ -37,7 +37,7 @@ use crate::memory::ArenaPool;
 use crate::options::{OPTIONS_FILE, Options, Tier};
 use crate::publish::Published;
 use crate::stats::{Counters, Recovery};
-use crate::step::Scheduler;
+use crate::step::{Pace, Scheduler};
 use crate::store::{
     Environment, IoBudget, LocalStore, LocalStoreOptions, ObjectKind, ObjectName, Store,
     TierIdentity, create_directory, is_given_id, replace_file,
@@ -104,6 +104,8 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         waits: WaitedFor::default(),
         leaving_bytes: AtomicUsize::new(0),
         brake_turn: Mutex::new(()),
+        emptied: Mutex::default(),
+        pace: Pace::default(),
         commit: Mutex::new(Commit {
             log: None,
             next_seq: last_seq.next(),

@@ -171,7 +171,10 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         slowdowns: c.slowdowns.get(),
         stall_us: c.stall_micros.get(),
         stalled_us: c.stalled.micros(&*engine.environment.clock),
-        brake_ns_per_byte: c.brake.load(Ordering::Relaxed),
+        brake_ns_per_byte: match c.brake.load(Ordering::Relaxed) {
+            u64::MAX => u64::MAX,
+            ps => ps.div_ceil(1000),
+        },
         flushes: c.flushes.get(),
         flushed_bytes: c.flushed_bytes.get(),
         folds: c.folds.get(),

@@ -118,11 +118,10 @@ pub(crate) struct Counters {
     pub(crate) migrations_saved_bytes: Counter,
     pub(crate) bulk_bytes: Counter,
     pub(crate) job_errors: Counter,
-    /// Nanoseconds a writer owes per byte; `u64::MAX` means stop.
+    /// Picoseconds a byte takes of all writers together; `u64::MAX` means stop.
     pub(crate) brake: AtomicU64,
     /// Whether it is for runs that are not merged yet, and not for memory.
     pub(crate) brake_for_runs: AtomicBool,
-    pub(crate) brake_debt_ns: AtomicU64,
     /// Whether live tables fill the capacity of all tiers.
     pub(crate) is_full: AtomicBool,
     last_error: Mutex<Option<Error>>,
@@ -241,8 +240,8 @@ pub struct Stats {
     pub stall_us: u64,
     /// Microseconds in which a writer waited, or several at a time.
     pub stalled_us: u64,
-    /// Nanoseconds per byte that writers are slowed by now; none when not at
-    /// all, `u64::MAX` when writes are stopped.
+    /// Nanoseconds that a byte takes of all writers together, as they are slowed now;
+    /// none when not at all, `u64::MAX` when writes are stopped.
     pub brake_ns_per_byte: u64,
     /// Flushes.
     pub flushes: u64,

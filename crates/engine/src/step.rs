@@ -37,7 +37,7 @@ use crate::version::tree::OpenTable;
 
 mod brake;
 mod heat;
-pub(crate) use brake::pay;
+pub(crate) use brake::{Emptied, Pace};
 
 /// How long an idle thread waits before it looks again.
 const IDLE_WAIT: Duration = Duration::from_millis(500);
@@ -400,6 +400,7 @@ impl Engine {
         let Planned { job, hull } = planned;
         let job = &job;
         let started_us = self.environment.clock.now_micros();
+        let newest_bytes = self.begin_emptying(job, started_us);
         let ended = catch_unwind(AssertUnwindSafe(|| match job {
             Job::Flush(flush) => self.run_flush(flush),
             Job::Fold(fold) => self.run_fold(fold),
@@ -451,6 +452,7 @@ impl Engine {
                 scheduler.not_before_us = self.environment.clock.now_micros() + BACKOFF_MICROS;
             }
         }
+        self.end_emptying(job, newest_bytes, &result);
         self.note(job, started_us, &result);
         self.update_full();
         self.update_brake();

@@ -267,28 +267,36 @@ impl Engine {
         let clock = &self.environment.clock;
         let started = clock.now_micros();
         let mut stall = Stall::of(&self.counters, &**clock);
-        while brake == u64::MAX {
-            stall.look();
-            self.check_writable()?;
-            if self.options.background_threads == 0 {
-                // Nobody else will make room.
-                if !self.step()? {
-                    break;
-                }
-            } else {
-                self.wait_for_room()?;
-            }
-            brake = self.update_brake();
-        }
-        if brake != u64::MAX && brake > 0 {
-            // Nanoseconds per byte, paid in sleeps long enough to be accurate.
-            let debt = &self.counters.brake_debt_ns;
-            debt.fetch_add(brake * bytes as u64, Ordering::Relaxed);
-            if let Some(paid) = crate::step::pay(debt) {
+        let mut has_paid = false;
+        loop {
+            while brake == u64::MAX {
                 stall.look();
-                clock.sleep(paid);
+                self.check_writable()?;
+                if self.options.background_threads == 0 {
+                    // Nobody else will make room.
+                    if !self.step()? {
+                        break;
+                    }
+                } else {
+                    self.wait_for_room()?;
+                }
+                brake = self.update_brake();
             }
+            // Without threads nothing is emptied meanwhile.
+            let is_paced = self.options.background_threads > 0 && brake > 0 && brake < u64::MAX;
+            if !is_paced || has_paid {
+                break;
+            }
+            has_paid = true;
             self.counters.slowdowns.add(1);
+            let cost_ns = u128::from(brake) * bytes as u128 / 1000;
+            let cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);
+            if let Some(owed) = self.pace.take(clock.now_micros(), cost_ns) {
+                stall.look();
+                self.sleep_off(owed);
+                // It may have come to a stop meanwhile.
+                brake = self.counters.brake.load(Ordering::Relaxed);
+            }
         }
         let waited = clock.now_micros().saturating_sub(started);
         self.counters.stall_micros.add(waited);

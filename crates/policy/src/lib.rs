@@ -20,6 +20,7 @@ pub mod forecast;
 pub mod heat;
 pub mod lending;
 pub mod lookup;
+pub mod pace;
 pub mod place;
 pub mod plan;
 pub mod preset;

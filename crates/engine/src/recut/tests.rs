@@ -160,6 +160,37 @@ fn a_range_delete_logged_anew_is_recovered_only_where_it_is_in_no_table() {
     assert_eq!(forward(&db), ["a", "y"]);
 }
 
+/// The same of one that nobody logged anew, over both parts: replayed whole, it was in memory where it was in
+/// a table, and once the part was divided again no flush of the keys above the cut was lawful any more.
+#[test]
+fn a_range_delete_is_replayed_only_where_it_is_in_no_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(options(directory.path()).cuts(vec![b"m".to_vec()])).unwrap();
+    for key in ["a", "c", "n", "x"] {
+        put(&db, key, "old");
+    }
+    db.delete_range(b"b", b"y").unwrap();
+    put(&db, "x", "new");
+    flush(&db, 1);
+    recut(&db, &[("", 0)]);
+    // As after a crash.
+    drop(db);
+    let db = Db::open(options(directory.path())).unwrap();
+    let covered = |key: &[u8]| {
+        let view = view(&db);
+        let mut memtables = view.parts[0].memtables();
+        memtables.any(|m| m.table.cover(key, SeqNo::MAX).is_some())
+    };
+    assert!(covered(b"c") && covered(b"lz"));
+    assert!(!covered(b"m") && !covered(b"n") && !covered(b"x"));
+    recut(&db, &[("", 0), ("m", 0)]);
+    put(&db, "z", "new");
+    flush(&db, 1);
+    flush(&db, 0);
+    assert_eq!(forward(&db), ["a", "x", "z"]);
+    assert_eq!(get(&db, "x").as_deref(), Some("new"));
+}
+
 /// A memtable that reaches into two parts needs its segments until both were flushed, also one that a fold
 /// made, which needs only the segment that it was logged anew in.
 #[test]

@@ -2,21 +2,41 @@
 //!
 //! Runs count by what they hold: see [`counted_runs`].
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use thermocline_model::job::{Job, Merge};
+use thermocline_model::version::KeyspaceId;
+use thermocline_policy::pace::{self, Drain};
 use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, counted_runs};
 
 use crate::engine::{Engine, PartView};
+use crate::error::Result;
+use crate::job::Done;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::{RunTables, Tree};
 
 /// The share of the write buffer, in percent, at which writers begin to slow.
 const MEMORY_SLOW_PERCENT: u64 = 60;
-/// Nanoseconds per byte just before writes stop.
-const BRAKE_NS_PER_BYTE_MAX: u64 = 200;
+/// The rate at which something is emptied, before any job has shown it: that of a disk.
+const UNKNOWN_BYTES_PER_US: f64 = 100.0;
+/// Jobs that take longer are worth pacing writers for from the first byte: they would stand still
+/// for about as long.
+const LONG_JOB_US: u64 = 250_000;
+/// So many jobs after writers were slowed, what comes is still no burst.
+const LASTING_JOBS: u64 = 3;
+/// But no longer than this.
+const LASTING_US_MAX: u64 = 60_000_000;
+/// A writer sleeps for no less: shorter sleeps are not accurate.
+const SLEEP_NS_MIN: u64 = 1_000_000;
+/// Nor for longer, whatever those before it have written: they may be very many, or their batches very large,
+/// and then what is left to them is to stop at the limit.
+const SLEEP_NS_MAX: u64 = 1_000_000_000;
+/// In so long the brake may be off, and nobody owes anything.
+const NAP: Duration = Duration::from_millis(10);
 
 impl Engine {
-    /// How hard writers must brake now: nothing, nanoseconds per byte, or
+    /// How hard writers must brake now: nothing, picoseconds per byte, or
     /// `u64::MAX` for stop. Also fits the emptied memory that is kept for later
     /// memtables into what the write buffer has left.
     pub(crate) fn update_brake(&self) -> u64 {
@@ -42,19 +62,94 @@ impl Engine {
         // ever let writers go on (see the planner of flushes).
         let full = resident >= limit && memory >= limit / 2;
         let memory = if full { memory.max(limit) } else { memory };
-        let by_memory = brake(memory, limit, MEMORY_SLOW_PERCENT);
-        let by_runs = brake(
-            newest_runs,
-            self.options.newest_runs_stop as u64,
-            RUNS_SLOW_PERCENT,
-        );
+        let now_us = self.environment.clock.now_micros();
+        let mut emptied = self.emptied.lock();
+        let of_memory = &mut emptied.memory;
+        let by_memory = of_memory.brake(now_us, memory, limit, MEMORY_SLOW_PERCENT);
+        let stop = self.options.newest_runs_stop as u64;
+        let of_runs = &mut emptied.runs;
+        let by_runs = of_runs.brake(now_us, newest_runs, stop, RUNS_SLOW_PERCENT);
+        drop(emptied);
         let brake = by_memory.max(by_runs);
         let for_runs = by_runs > 0 && by_runs >= by_memory;
         self.counters
             .brake_for_runs
             .store(for_runs, Ordering::Relaxed);
         self.counters.brake.store(brake, Ordering::Relaxed);
+        if brake == 0 {
+            self.pace.clear();
+        }
         brake
+    }
+
+    /// Sleeps for `owed`, or until writers are no longer slowed, or have to stop.
+    pub(crate) fn sleep_off(&self, mut owed: Duration) {
+        let is_slowed = || !matches!(self.counters.brake.load(Ordering::Relaxed), 0 | u64::MAX);
+        let is_poisoned = || self.is_poisoned.load(Ordering::Acquire);
+        while owed > Duration::ZERO && is_slowed() && !is_poisoned() {
+            let nap = owed.min(NAP);
+            self.environment.clock.sleep(nap);
+            owed -= nap;
+        }
+    }
+
+    /// Notes that `job` begins; the bytes that it is about to take of what writers fill, if that is what
+    /// it does.
+    pub(super) fn begin_emptying(&self, job: &Job, now_us: u64) -> u64 {
+        let bytes = match job {
+            Job::Flush(flush) => self.sealed_bytes(flush.keyspace, flush.part, flush.active),
+            Job::Fold(fold) => self.sealed_bytes(fold.keyspace, fold.part, fold.active),
+            Job::Merge(merge) => self.newest_bytes(merge),
+            Job::Relocate(_) | Job::Recut(_) => 0,
+        };
+        if bytes > 0 {
+            self.emptied.lock().of(job).begin(now_us);
+        }
+        bytes
+    }
+
+    /// Notes that it has ended; `bytes` is what [`Engine::begin_emptying`] said.
+    pub(super) fn end_emptying(&self, job: &Job, bytes: u64, result: &Result<Done>) {
+        if bytes == 0 {
+            return;
+        }
+        let now_us = self.environment.clock.now_micros();
+        let taken = result.as_ref().ok().and_then(|done| match job {
+            Job::Flush(_) | Job::Fold(_) if done.bytes_in == 0 => None,
+            // What a fold has left is in memory still, unless it had to flush.
+            Job::Fold(_) if done.tables_out.is_empty() => {
+                Some(bytes.saturating_sub(done.bytes_out))
+            }
+            Job::Merge(_) if done.tables_in.is_empty() => None,
+            _ => Some(bytes),
+        });
+        self.emptied.lock().of(job).end(now_us, taken);
+    }
+
+    /// What the memtables hold for a part that a flush of it would take.
+    fn sealed_bytes(&self, keyspace: KeyspaceId, part: u32, active: bool) -> u64 {
+        let Some(space) = self.space(keyspace) else {
+            return 0;
+        };
+        let view = space.view.load();
+        let Some(part) = view.parts.get(part as usize) else {
+            return 0;
+        };
+        let takers = part.takers().filter(|_| active);
+        let memtables = takers.chain(&part.sealed);
+        memtables.map(|m| m.size_share() as u64).sum()
+    }
+
+    /// Of a merge's inputs, the bytes that lie in newest levels.
+    fn newest_bytes(&self, merge: &Merge) -> u64 {
+        let Some(space) = self.space(merge.keyspace) else {
+            return 0;
+        };
+        let view = space.view.load();
+        let tables = view.tree.parts.iter().flatten().flat_map(|run| &run.tables);
+        let inputs: HashSet<_> = merge.inputs.iter().collect();
+        let newest = tables.filter(|t| inputs.contains(&t.meta.id));
+        newest.map(|t| t.meta.size_bytes()).sum()
     }
 }
 
@@ -71,35 +166,131 @@ fn runs_of(tree: &Tree) -> u64 {
     counted.max().unwrap_or(0)
 }
 
-/// Nothing below `slow_percent` of `limit`, stop at the limit, and a cubic rise
-/// in between: gentle at first, so that the background can catch up early.
-fn brake(value: u64, limit: u64, slow_percent: u64) -> u64 {
-    if value >= limit {
-        return u64::MAX;
-    }
-    let slow = limit * slow_percent / 100;
-    if value <= slow {
-        return 0;
-    }
-    let share = (value - slow) as f64 / (limit - slow) as f64;
-    1 + (share.powi(3) * BRAKE_NS_PER_BYTE_MAX as f64) as u64
+/// What empties memtables, or newest levels: how many jobs do so now, and how fast they are.
+#[derive(Debug, Default)]
+pub(crate) struct Emptying {
+    running: usize,
+    /// While any runs, or writers are slowed: up to when the time is noted.
+    since_us: u64,
+    /// Whether there is so much to empty that writers are slowed,
+    is_wanted: bool,
+    /// and when there last was.
+    wanted_us: Option<u64>,
+    drain: Drain,
 }
 
-/// Takes off `debt_ns` what a writer is to sleep now. What one pays no other pays: were it
-/// taken off twice, the debt would fall below nothing, which is the largest there is, and
-/// every writer would sleep at every write.
-pub(crate) fn pay(debt_ns: &AtomicU64) -> Option<Duration> {
-    const SLEEP_NS: u64 = 1_000_000;
-    let order = Ordering::Relaxed;
-    let mut debt = debt_ns.load(order);
-    while debt >= SLEEP_NS {
-        let paid = debt.min(10 * SLEEP_NS);
-        match debt_ns.compare_exchange(debt, debt - paid, order, order) {
-            Ok(_) => return Some(Duration::from_nanos(paid)),
-            Err(other) => debt = other,
+impl Emptying {
+    /// How hard to brake with `value` of `limit` to empty: nothing below `slow_percent` of it, stop at the limit, and
+    /// in between by the rate at which it is emptied ([`pace`]), if that is known. Where it was more than that
+    /// a few long jobs ago, what comes now is no burst that there is room for: then the brake begins
+    /// with the first byte, so that the room is not gone long before the next job ends.
+    fn brake(&mut self, now_us: u64, value: u64, limit: u64, slow_percent: u64) -> u64 {
+        let slow = limit * slow_percent / 100;
+        self.want(now_us, value > slow);
+        if value >= limit {
+            return u64::MAX;
+        }
+        let from = if self.is_lasting(now_us) { 0 } else { slow };
+        if value <= from {
+            return 0;
+        }
+        let share = (value - from) as f64 / (limit - from) as f64;
+        let rate = self.drain.bytes_per_us().unwrap_or(UNKNOWN_BYTES_PER_US);
+        pace::ps_per_byte(share, rate)
+    }
+
+    fn is_lasting(&self, now_us: u64) -> bool {
+        let job_us = self.drain.job_us();
+        let since_us = self.wanted_us.and_then(|at| now_us.checked_sub(at));
+        let lasts_us = job_us.saturating_mul(LASTING_JOBS).min(LASTING_US_MAX);
+        job_us >= LONG_JOB_US && since_us.is_some_and(|us| us <= lasts_us)
+    }
+
+    /// Writers are slowed for it from now on, or are not. Then the time in which no job runs is a part of
+    /// what emptying takes: other jobs are in its way.
+    fn want(&mut self, now_us: u64, is_wanted: bool) {
+        if is_wanted && !self.is_wanted && self.running == 0 {
+            self.since_us = now_us;
+        }
+        self.is_wanted = is_wanted;
+        if is_wanted {
+            self.wanted_us = Some(now_us);
         }
     }
-    None
+
+    pub(crate) fn begin(&mut self, now_us: u64) {
+        if self.running == 0 && !self.is_wanted {
+            self.since_us = now_us;
+        }
+        self.running += 1;
+    }
+
+    /// One of them has ended; `bytes` is what it took away, none if it failed or had nothing left to do.
+    pub(crate) fn end(&mut self, now_us: u64, bytes: Option<u64>) {
+        self.running = self.running.saturating_sub(1);
+        let micros = now_us.saturating_sub(self.since_us);
+        if let Some(bytes) = bytes {
+            self.drain.note(bytes, micros);
+        }
+        // What the others took up to now is theirs, if this one says nothing of it.
+        if bytes.is_some() || self.running == 0 {
+            self.since_us = now_us;
+        }
+    }
+}
+
+/// Flushes, and merges of newest levels.
+#[derive(Debug, Default)]
+pub(crate) struct Emptied {
+    pub(crate) memory: Emptying,
+    pub(crate) runs: Emptying,
+}
+
+impl Emptied {
+    /// What `job` empties, if it does.
+    fn of(&mut self, job: &Job) -> &mut Emptying {
+        match job {
+            Job::Merge(_) => &mut self.runs,
+            _ => &mut self.memory,
+        }
+    }
+}
+
+/// When writers may go on: all of them keep to one pace, however many they are.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Nanoseconds of the clock up to which it is taken.
+    taken_upto_ns: AtomicU64,
+}
+
+impl Pace {
+    /// Nobody owes anything any more.
+    fn clear(&self) {
+        self.taken_upto_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// Takes `cost_ns` for a writer, which is to sleep as long as this says, if it says so. It owes for
+    /// what others have taken before it, in sleeps that are long enough to be accurate.
+    pub(crate) fn take(&self, now_us: u64, cost_ns: u64) -> Option<Duration> {
+        let now_ns = now_us.saturating_mul(1000);
+        let order = Ordering::Relaxed;
+        let mut taken = self.taken_upto_ns.load(order);
+        loop {
+            // Not further ahead, whatever was taken under another brake.
+            let from = taken.clamp(now_ns, now_ns.saturating_add(SLEEP_NS_MAX));
+            let upto = from.saturating_add(cost_ns);
+            match self
+                .taken_upto_ns
+                .compare_exchange(taken, upto, order, order)
+            {
+                Ok(_) => {
+                    let wait_ns = from - now_ns;
+                    return (wait_ns >= SLEEP_NS_MIN).then(|| Duration::from_nanos(wait_ns));
+                }
+                Err(other) => taken = other,
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -108,34 +299,108 @@ mod tests {
 
     #[test]
     fn the_brake_rises_from_nothing_to_stop() {
-        let steps: Vec<u64> = [0, 50, 60, 70, 80, 90, 99, 100, 200]
-            .map(|v| brake(v, 100, 60))
-            .into();
-        assert_eq!(&steps[..3], &[0, 0, 0]);
-        assert!(steps.is_sorted());
-        assert_eq!(&steps[7..], &[u64::MAX, u64::MAX]);
+        let mut memory = Emptying::default();
+        let steps = |memory: &mut Emptying, now_us: u64| {
+            let values = [0, 50, 60, 61, 70, 80, 90, 99, 100, 200];
+            values.map(|value| memory.brake(now_us, value, 100, 60))
+        };
+        // As long as nobody knows how fast it is emptied, by 100 MB/s.
+        let unknown = steps(&mut memory, 0);
+        assert_eq!(&unknown[..3], &[0, 0, 0]);
+        assert_eq!(unknown[5], 1_000_000 / 200);
+        assert_eq!(&unknown[8..], &[u64::MAX, u64::MAX]);
+        // Jobs of 50 ms, and then of 500.
+        for _ in 0..20 {
+            memory.drain.note(200_000, 50_000);
+        }
+        let short = steps(&mut memory, 1_000);
+        assert_eq!(&short[..3], &[0, 0, 0]);
+        assert!(short[2..8].is_sorted_by(|a, b| a < b), "{short:?}");
+        assert_eq!(&short[8..], &[u64::MAX, u64::MAX]);
+        // At half, twice what is emptied.
+        assert_eq!(short[5], 1_000_000 / 8);
+        for _ in 0..20 {
+            memory.drain.note(2_000_000, 500_000);
+        }
+        // It was in need a moment ago, so the brake begins with the first byte.
+        let lasting = steps(&mut memory, 2_000);
+        assert!(lasting[0] == 0 && lasting[..8].is_sorted_by(|a, b| a < b));
+        assert_eq!(lasting[1], 1_000_000 / 8);
+        assert_eq!(memory.brake(1_400_000, 50, 100, 60), 1_000_000 / 8);
+        assert_eq!(memory.brake(1_600_000, 50, 100, 60), 0);
+        // Nor by a clock that went back.
+        assert_eq!(memory.brake(1_000, 50, 100, 60), 0);
     }
 
-    /// Several writers once took the same debt off, each by itself. It fell below nothing,
-    /// and from then on whoever had to brake slept ten milliseconds for every write.
     #[test]
-    fn a_debt_is_paid_once_whoever_pays_it() {
-        let debt_ns = AtomicU64::new(0);
-        let (mut owed, paid) = (0, AtomicU64::new(0));
-        for round in 1..=200 {
-            owed += round * 100_000;
-            debt_ns.fetch_add(round * 100_000, Ordering::Relaxed);
-            std::thread::scope(|scope| {
-                for _ in 0..4 {
-                    scope.spawn(|| {
-                        if let Some(sleep) = pay(&debt_ns) {
-                            paid.fetch_add(sleep.as_nanos() as u64, Ordering::Relaxed);
-                        }
-                    });
-                }
-            });
-            let left = debt_ns.load(Ordering::Relaxed);
-            assert_eq!(left + paid.load(Ordering::Relaxed), owed);
+    fn jobs_that_run_side_by_side_empty_in_one_time() {
+        let mut emptying = Emptying::default();
+        emptying.begin(100);
+        emptying.begin(150);
+        emptying.end(200, Some(1_000));
+        // 100 us for the first, 100 more for the other, none between them and the next.
+        emptying.end(300, Some(500));
+        emptying.begin(9_000);
+        emptying.end(9_100, None);
+        // Nor does one that did nothing take anything from those that still run.
+        emptying.begin(9_100);
+        emptying.begin(9_150);
+        emptying.end(9_190, None);
+        emptying.end(9_200, Some(700));
+        let mut expected = Drain::default();
+        for bytes in [1_000, 500, 700] {
+            expected.note(bytes, 100);
         }
+        assert_eq!(emptying.drain, expected);
+        // While writers are slowed it counts from then on, whatever runs.
+        emptying.want(10_000, true);
+        emptying.want(10_050, true);
+        emptying.begin(10_200);
+        emptying.end(10_300, Some(70));
+        emptying.begin(10_900);
+        emptying.want(10_950, false);
+        emptying.end(11_000, Some(80));
+        emptying.begin(20_000);
+        emptying.end(20_100, Some(90));
+        for (bytes, micros) in [(70, 300), (80, 700), (90, 100)] {
+            expected.note(bytes, micros);
+        }
+        assert_eq!(emptying.drain, expected);
+    }
+
+    /// Each writer used to sleep for what it owed by itself, so that eight of them kept to
+    /// eight times the pace.
+    #[test]
+    fn writers_keep_one_pace_together() {
+        let pace = Pace::default();
+        // Ten microseconds each: nobody sleeps for less than a millisecond.
+        let owed: Vec<_> = (0..300).map(|_| pace.take(1_000_000, 10_000)).collect();
+        assert!(owed[..100].iter().all(Option::is_none));
+        let owed = owed[100..].iter().map(|o| o.unwrap().as_micros());
+        assert!(owed.eq((100..300).map(|n| n * 10)));
+        // Who comes later owes less, and what was not taken is not kept.
+        assert_eq!(pace.take(1_001_000, 0), Some(Duration::from_millis(2)));
+        assert_eq!(pace.take(5_000_000, 10_000), None);
+        assert_eq!(pace.take(5_000_000, 10_000), None);
+        // A long write holds up those behind it for a while, and not for all of it.
+        assert_eq!(pace.take(6_000_000, 60_000_000_000), None);
+        assert_eq!(pace.take(6_000_000, u64::MAX), Some(Duration::from_secs(1)));
+        assert_eq!(pace.take(6_000_000, 1), Some(Duration::from_secs(1)));
+        assert_eq!(pace.take(u64::MAX, 1), None);
+    }
+
+    #[test]
+    fn a_pace_is_taken_once_whoever_takes_it() {
+        let pace = Pace::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1_000 {
+                        let _ = pace.take(7, 100);
+                    }
+                });
+            }
+        });
+        assert_eq!(pace.taken_upto_ns.load(Ordering::Relaxed), 7_000 + 400_000);
     }
 }

@@ -1,0 +1,155 @@
+//! How fast writers may write when what they fill is emptied more slowly.
+//!
+//! Memtables are emptied by flushes, newest levels by merges, and both in lumps: a merge of a
+//! level that lies on a slow disk takes seconds, in which nothing gets less, and then all is gone. Writers
+//! that are not slowed in time fill what room there is in a moment and stand still for the
+//! rest. So they are given the rate at which it is emptied, many times that while there
+//! is much room and a small part of it while there is little: with the share `x` of the room taken,
+//! 2 (1 - x) / x times the rate. At two thirds it is the rate itself, and near the end it goes to nothing,
+//! so that a merge which takes longer than the ones before it does not stop anybody: beginning with an empty room, 0.95 of it
+//! are full when as much was written as is emptied, and 0.98 when it took half as long again (half the integral of x / (1 - x)).
+//!
+//! The rate is what jobs took away while one of them ran. Where they do not run all the time, or writers
+//! overwrite what no flush will write, it is not what can be written; then the share settles where the factor makes up for it.
+
+/// What the latest job leaves of the weight of those before it: about five jobs count.
+const KEPT: f64 = 0.8;
+
+/// As how many usual jobs, and a second, one counts at most, however long it took: a process that stood still,
+/// or a store at rest with much to empty, says nothing about how fast it is emptied.
+const JOBS_MAX: u64 = 16;
+
+/// How many times the rate, where half of the room is taken.
+const AT_HALF: f64 = 2.0;
+
+/// The least part of the rate that writers are left.
+const LEAST: f64 = 1.0 / 64.0;
+
+/// Bytes taken away and the time it took, of the latest jobs.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Drain {
+    bytes: f64,
+    micros: f64,
+}
+
+impl Drain {
+    /// A job has taken `bytes` away, `micros` after it began or, where several run at once, after
+    /// the one before it ended.
+    pub fn note(&mut self, bytes: u64, micros: u64) {
+        let micros = match self.bytes_per_us() {
+            Some(_) => micros.min(JOBS_MAX * self.job_us() + 1_000_000),
+            None => micros,
+        };
+        self.bytes = self.bytes * KEPT + bytes as f64;
+        self.micros = self.micros * KEPT + micros as f64;
+    }
+
+    /// The time of one of the latest jobs, once there were some.
+    #[must_use]
+    pub fn job_us(&self) -> u64 {
+        (self.micros * (1.0 - KEPT)) as u64
+    }
+
+    /// Bytes taken away each microsecond; none before there was a job that took any.
+    #[must_use]
+    pub fn bytes_per_us(&self) -> Option<f64> {
+        (self.bytes >= 1.0 && self.micros >= 1.0).then(|| self.bytes / self.micros)
+    }
+}
+
+/// Picoseconds that a byte written takes of all writers together, where `share` of the room
+/// between where they begin to slow and where they stop is taken: 0 for nothing, `u64::MAX` for
+/// stop.
+#[must_use]
+pub fn ps_per_byte(share: f64, bytes_per_us: f64) -> u64 {
+    if share <= 0.0 {
+        return 0;
+    }
+    if share >= 1.0 {
+        return u64::MAX;
+    }
+    let allowed = bytes_per_us * (AT_HALF * (1.0 - share) / share).max(LEAST);
+    // At least 1, as writers are to slow; and a second for each byte is as good as stop.
+    (1e6 / allowed).round().clamp(1.0, 1e12) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_are_slowed_by_the_room_that_is_left_and_stop_where_there_is_none() {
+        let of = |share| ps_per_byte(share, 100.0);
+        assert_eq!((of(-1.0), of(0.0)), (0, 0));
+        // 100 MB/s: five nanoseconds a byte at half, a third of that at a quarter.
+        assert_eq!((of(0.5), of(0.25), of(0.75)), (5_000, 1_667, 15_000));
+        assert_eq!((of(0.999), of(1.0), of(7.0)), (640_000, u64::MAX, u64::MAX));
+        let steps: Vec<u64> = (0..=100).map(|n| of(f64::from(n) / 100.0)).collect();
+        assert!(steps.is_sorted());
+        assert_eq!(ps_per_byte(0.5, 1e-300), 1_000_000_000_000);
+        assert_eq!(ps_per_byte(f64::NAN, 1.0), 64_000_000);
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_latest_jobs() {
+        let mut drain = Drain::default();
+        assert_eq!(drain.bytes_per_us(), None);
+        drain.note(0, 5);
+        assert_eq!(drain.bytes_per_us(), None);
+        for _ in 0..100 {
+            drain.note(1_000, 10);
+        }
+        assert!((drain.bytes_per_us().unwrap() - 100.0).abs() < 0.1);
+        for _ in 0..20 {
+            drain.note(100, 10);
+        }
+        let now = drain.bytes_per_us().unwrap();
+        assert!((10.0..12.0).contains(&now), "{now}");
+        assert_eq!(drain.job_us(), 9);
+        // An hour of standing still is forgotten in a few dozen jobs.
+        drain.note(100, 3_600_000_000);
+        assert!(drain.job_us() < 201_000);
+        for _ in 0..60 {
+            drain.note(100, 10);
+        }
+        assert!(drain.bytes_per_us().unwrap() > 8.0);
+        // Two that end together count as one of both.
+        let mut pair = Drain::default();
+        pair.note(50, 10);
+        pair.note(50, 0);
+        assert!((pair.bytes_per_us().unwrap() - 90.0 / 8.0).abs() < 1e-9);
+    }
+
+    /// Merges that each take away all there was when they began, writers that always write as
+    /// fast as they may: nobody stops, though one merge in four takes half as long again.
+    #[test]
+    fn writers_do_not_stop_for_merges_that_come_in_lumps() {
+        let (stop, slow) = (24.0, 10.0);
+        let mut drain = Drain::default();
+        let (mut held, mut most, mut written) = (0.0f64, 0.0f64, 0.0);
+        for merge in 0..200 {
+            let taken = held.max(8.0);
+            held = held.max(8.0);
+            let steps = if merge % 4 == 3 { 15_000 } else { 10_000 };
+            for _ in 0..steps {
+                let share = (held - slow) / (stop - slow);
+                let rate = drain.bytes_per_us().unwrap_or(0.001);
+                let allowed = match ps_per_byte(share, rate) {
+                    0 => 0.1,
+                    u64::MAX => 0.0,
+                    ps => (1e6 / ps as f64).min(0.1),
+                };
+                held += allowed;
+                written += allowed;
+                if merge > 20 {
+                    most = most.max(held);
+                }
+            }
+            drain.note(taken as u64, steps);
+            held -= taken;
+        }
+        assert!(most < stop, "{most} of {stop}");
+        // Nor do they wait for more than merges do.
+        assert!(written > 200.0 * 11.0, "{written}");
+    }
+}
