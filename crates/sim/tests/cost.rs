@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use thermocline::store::{Clock, Environment, FileSystem, OpenHow, read_exact_at, write_all_at};
-use thermocline::{Db, ErrorKind, Options, Tier, WhatIf};
+use thermocline::{Db, ErrorKind, Options, TablePlace, Tier, WhatIf};
 use thermocline_sim::Dice;
 use thermocline_sim::disk::{Disk, Down};
 
@@ -632,7 +632,12 @@ fn explanations_say_where_tables_really_are_and_what_put_them_there() {
             assert_eq!(names[placed.unwrap().tier as usize], tier, "{put_by}");
             relocated += usize::from(put_by.job == "relocate");
         }
-        assert!(!at_rest || near_the_divide <= 2, "{told}");
+        // What nobody has to tell apart from chance is fast, and most of the rest is sorted.
+        let hot = |place: &&TablePlace| place.temperature.is_some_and(|t| t > 10.0);
+        let mut hot = told.tables.iter().filter(hot);
+        assert!(!at_rest || hot.all(|place| place.tier == "fast"), "{told}");
+        let few = near_the_divide * 8 <= told.tables.len();
+        assert!(!at_rest || few, "{told}");
         relocated
     };
     check(&db, false);
