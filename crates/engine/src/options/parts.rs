@@ -146,7 +146,7 @@ impl Options {
     /// # let directory = tempfile::tempdir().unwrap();
     /// let db = Db::open(Options::at(directory.path()).memtable_filters(false))?;
     /// db.put(b"key", b"value")?;
-    /// assert_eq!(db.get(b"other")?, None);
+    /// assert!(db.get(b"other")?.is_none());
     /// # Ok::<(), thermocline::Error>(())
     /// ```
     #[must_use]
