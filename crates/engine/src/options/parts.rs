@@ -135,7 +135,7 @@ impl Options {
 
     /// Whether each memtable has a filter of its keys, so that a read that asks it for one it
     /// lacks looks at one line of memory; without, it searches the memtable. A filter takes
-    /// an eightieth of the memtable, from the start, and two lines of memory for each put.
+    /// 1.5 % of the memtable, from the start, and a line of memory for each put.
     /// Default: yes. Tables have their filters either way.
     ///
     /// Nova-LSM has none, and the lookup index in their place ([`Options::lookup_index`]):

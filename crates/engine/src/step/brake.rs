@@ -16,7 +16,7 @@ use crate::job::Done;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::{RunTables, Tree};
 
-/// The share of the write buffer, in percent, at which writers begin to slow.
+/// The share of the write buffer, in percent, at which writers begin to slow, where nothing lasts.
 const MEMORY_SLOW_PERCENT: u64 = 60;
 /// The rate at which something is emptied, before any job has shown it: that of a disk.
 const UNKNOWN_BYTES_PER_US: f64 = 100.0;
@@ -168,7 +168,7 @@ fn runs_of(tree: &Tree) -> u64 {
 
 /// What empties memtables, or newest levels: how many jobs do so now, and how fast they are.
 #[derive(Debug, Default)]
-pub(crate) struct Emptying {
+struct Emptying {
     running: usize,
     /// While any runs, or writers are slowed: up to when the time is noted.
     since_us: u64,
@@ -218,7 +218,7 @@ impl Emptying {
         }
     }
 
-    pub(crate) fn begin(&mut self, now_us: u64) {
+    fn begin(&mut self, now_us: u64) {
         if self.running == 0 && !self.is_wanted {
             self.since_us = now_us;
         }
@@ -226,7 +226,7 @@ impl Emptying {
     }
 
     /// One of them has ended; `bytes` is what it took away, none if it failed or had nothing left to do.
-    pub(crate) fn end(&mut self, now_us: u64, bytes: Option<u64>) {
+    fn end(&mut self, now_us: u64, bytes: Option<u64>) {
         self.running = self.running.saturating_sub(1);
         let micros = now_us.saturating_sub(self.since_us);
         if let Some(bytes) = bytes {
@@ -242,8 +242,8 @@ impl Emptying {
 /// Flushes, and merges of newest levels.
 #[derive(Debug, Default)]
 pub(crate) struct Emptied {
-    pub(crate) memory: Emptying,
-    pub(crate) runs: Emptying,
+    memory: Emptying,
+    runs: Emptying,
 }
 
 impl Emptied {

@@ -236,7 +236,7 @@ pub fn urgent_runs(view: &View<'_>) -> usize {
     (view.shape.newest_runs_merge as f64 * score) as usize
 }
 
-/// Whether writers are slowed down for so many runs of a part: nobody is for runs that are
+/// Whether writers are slowed down for so many runs of a part: nobody begins to be for runs that are
 /// left to wait.
 fn are_braked_for(view: &View<'_>, keyspace: &Keyspace, runs: usize, bytes: u64) -> bool {
     let mut below = keyspace.levels.iter().map(|level| level.size_bytes());
