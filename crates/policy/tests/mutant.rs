@@ -123,22 +123,26 @@ fn a_table_hardly_hotter_stays_where_it_is() {
 fn a_table_hotter_by_chance_stays_where_it_is() {
     // 50 reads a second and 60: in five seconds 250 and 300, which is three standard
     // deviations of neither; in ten and more it is.
-    let decided = |age_s: u64, resistance: f64| {
+    let known_from = |world: &mut World, seconds: f64| {
+        for heat in world.heat.values_mut() {
+            heat.temperature_of_one = 1.0 / (10.0 * seconds);
+        }
+    };
+    let decided = |seconds: f64, resistance: f64| {
         let mut world = four(0.29, [9.0, 5.0, 6.0, 1.0]);
         world.cost.migration_resistance = resistance;
-        world.now_us = age_s * 1_000_000;
+        known_from(&mut world, seconds);
         decide(&world)
     };
-    assert_eq!(decided(5, 0.05), "rest");
-    assert_eq!(decided(9, 0.05), "rest");
-    assert_eq!(decided(10, 0.05), "yields-to-hotter: move 2 to 1");
-    assert_eq!(decided(100_000, 0.05), "yields-to-hotter: move 2 to 1");
-    // A clock that went back tells nothing, and without resistance nothing is asked.
-    assert_eq!(decided(0, 0.05), "yields-to-hotter: move 2 to 1");
-    assert_eq!(decided(5, 0.0), "yields-to-hotter: move 2 to 1");
+    assert_eq!(decided(5.0, 0.05), "rest");
+    assert_eq!(decided(9.0, 0.05), "rest");
+    assert_eq!(decided(10.0, 0.05), "yields-to-hotter: move 2 to 1");
+    assert_eq!(decided(100_000.0, 0.05), "yields-to-hotter: move 2 to 1");
+    // Without resistance nothing is asked.
+    assert_eq!(decided(5.0, 0.0), "yields-to-hotter: move 2 to 1");
     // What takes no other's place is asked nothing either.
     let mut world = four(0.45, [9.0, 5.0, 1.0, 2.0]);
-    world.now_us = 1_000_000;
+    known_from(&mut world, 1.0);
     assert_eq!(decide(&world), "hotter: move 4 to 0");
 }
 
@@ -530,8 +534,11 @@ impl Run {
             let middle = (number(&table.range.start) + number(&table.range.end)) / 2.0;
             let noise = 0.98 + 0.04 * self.dice.below(1000) as f64 / 1000.0;
             let temperature = (self.heat)(middle / KEYS as f64) * noise;
+            let known_s = (self.world.now_us - table.created_us).max(1_000_000) as f64 / 1e6;
+            let mib = table.data_bytes() as f64 / M as f64;
             let table_heat = TableHeat {
                 temperature: Some(temperature),
+                temperature_of_one: 1.0 / (mib * known_s.min(1000.0)),
                 ..TableHeat::default()
             };
             self.world.heat.entry(table.id).or_insert(table_heat);

@@ -38,7 +38,7 @@ impl Engine {
                 rejects: now.rejects.saturating_sub(before.rejects),
                 block_reads: now.block_reads.saturating_sub(before.block_reads),
                 scans: now.scans.saturating_sub(before.scans),
-                temperature: None,
+                ..TableHeat::default()
             };
             if delta != TableHeat::default() {
                 tracker.touch(&Access {

@@ -31,7 +31,7 @@ fn map(heat: &TableHeat, f: impl Fn(u64) -> u64) -> TableHeat {
         rejects: f(heat.rejects),
         block_reads: f(heat.block_reads),
         scans: f(heat.scans),
-        temperature: None,
+        ..TableHeat::default()
     }
 }
 

@@ -13,7 +13,10 @@
 //! goes, so that no history is lost.
 //!
 //! Where this departs from the paper: counts fade, by the cooling coefficient each
-//! epoch, so that a hot set that has moved is forgotten; the paper's only grow.
+//! epoch, so that a hot set that has moved is forgotten; the paper's only grow. And where
+//! a table's share of all block reads is another than before, by a factor of two and by more
+//! than chance ([`super::shift`]), its counts are made what they would be if it had always been
+//! read as it is since then; but not with [`HeatOptions::cooling_from_start`].
 //! Levels whose tables overlap have buckets that overlap.
 //!
 //! *Temperature* here is the faded count of block reads, per MiB and by the seconds
@@ -31,6 +34,7 @@ use super::HeatOptions;
 use super::heirs::{self, Kin, size_mib};
 use super::known::Known;
 use super::shards::{Shards, lock};
+use super::shift::{Shift, Since};
 use crate::{Access, HeatMap, HeatTracker};
 
 /// Epochs that counts fade by at once, at most: a clock that leaps makes nothing cold.
@@ -80,6 +84,9 @@ struct Bucket {
     whole: [u64; 5],
     /// Since when it counts, in microseconds since the Unix epoch.
     since_us: u64,
+    /// Of the block reads counted, those of the present epoch.
+    recent: f64,
+    shift: Shift,
 }
 
 impl Bucket {
@@ -108,6 +115,7 @@ impl Histograms {
             if let Some(bucket) = state.buckets.get_mut(table) {
                 let gained = counts_of(&heat);
                 bucket.change(|count, at| count + gained[at]);
+                bucket.recent += gained[BLOCK_READS];
             }
         }
     }
@@ -118,6 +126,9 @@ impl Histograms {
         let begun_us = state.epoch_us.map_or(now_us, |begun| begun.min(now_us));
         let epochs = (now_us - begun_us) / epoch_us;
         state.epoch_us = Some(begun_us + epochs * epoch_us);
+        if epochs > 0 && !self.options.cooling_from_start {
+            self.follow_shifts(state, now_us, epochs);
+        }
         let kept = self
             .options
             .cooling_coefficient
@@ -127,6 +138,49 @@ impl Histograms {
             if epochs > 0 {
                 bucket.change(|count, _| count * kept);
             }
+        }
+    }
+
+    /// Judges the block reads of the epochs that have passed by those of before. What
+    /// changes keeps what its counts stand for, so that they can be compared with others.
+    fn follow_shifts(&self, state: &mut State, now_us: u64, epochs: u64) {
+        let passed_us = epochs.saturating_mul(self.options.epoch_us);
+        let mut window_s = self.windows();
+        let mut rate = |bucket: &Bucket| {
+            let age_us = now_us.saturating_sub(bucket.since_us);
+            let before = bucket.counts[BLOCK_READS] - bucket.recent;
+            before.max(0.0) / window_s(age_us.saturating_sub(passed_us))
+        };
+        let rates: Vec<f64> = state.buckets.values_mut().map(|b| rate(b)).collect();
+        let rate_of_all: f64 = rates.iter().sum();
+        let mut now = Since {
+            seen: 0.0,
+            all: state.buckets.values_mut().map(|b| b.recent).sum(),
+            epochs: epochs.min(LEAP_EPOCHS_MAX) as f64,
+        };
+        let says_something = rate_of_all > 0.0 && now.all > 0.0;
+        for (bucket, rate) in state.buckets.values_mut().zip(rates) {
+            now.seen = std::mem::take(&mut bucket.recent);
+            let age_us = now_us.saturating_sub(bucket.since_us);
+            if !says_something || age_us <= passed_us {
+                continue;
+            }
+            let expected = rate / rate_of_all * now.all;
+            let Some(since) = bucket.shift.observe(expected, &now) else {
+                continue;
+            };
+            let reads = since.seen / since.all * rate_of_all * self.window_s(age_us);
+            let times = match rate > 0.0 {
+                true => reads / bucket.counts[BLOCK_READS].max(1.0),
+                false => 1.0,
+            };
+            bucket.change(|count, at| {
+                if at == BLOCK_READS {
+                    reads
+                } else {
+                    count * times
+                }
+            });
         }
     }
 
@@ -152,19 +206,25 @@ impl Histograms {
         (epochs * self.options.epoch_us.max(1) as f64) as u64
     }
 
-    /// Tells temperatures one after another. Many tables are as old as the one before, and
-    /// their counts stand for as long.
-    fn temperatures(&self, now_us: u64) -> impl FnMut(&Bucket) -> Option<f64> {
+    /// Tells what counts stand for one after another. Many tables are as old as the one before,
+    /// and their counts stand for as long.
+    fn windows(&self) -> impl FnMut(u64) -> f64 {
         let mut last = (0, self.window_s(0));
-        move |bucket| {
-            let age_us = now_us.saturating_sub(bucket.since_us);
-            if age_us < self.options.epoch_us {
-                return None;
-            }
+        move |age_us| {
             if last.0 != age_us {
                 last = (age_us, self.window_s(age_us));
             }
-            Some(bucket.counts[BLOCK_READS] / bucket.size_mib / last.1)
+            last.1
+        }
+    }
+
+    /// Tells temperatures one after another.
+    fn temperatures(&self, now_us: u64) -> impl FnMut(&Bucket) -> Option<f64> {
+        let mut window_s = self.windows();
+        move |bucket| {
+            let age_us = now_us.saturating_sub(bucket.since_us);
+            let is_known = age_us >= self.options.epoch_us;
+            is_known.then(|| bucket.counts[BLOCK_READS] / bucket.size_mib / window_s(age_us))
         }
     }
 
@@ -174,6 +234,8 @@ impl Histograms {
             counts: Counts::default(),
             whole: [0; 5],
             since_us: now_us,
+            recent: 0.0,
+            shift: Shift::default(),
         };
         if let Some(temperature) = restored {
             let age_us = self.full_age_us();
@@ -205,6 +267,8 @@ impl HeatTracker for Histograms {
             counts: Counts::default(),
             whole: [0; 5],
             since_us: before.since_us,
+            recent: 0.0,
+            shift: Shift::default(),
         };
         heirs::inherit(
             &mut state.buckets,
@@ -218,6 +282,7 @@ impl HeatTracker for Histograms {
             |heir, before, share| {
                 heir.since_us = heir.since_us.min(before.since_us);
                 heir.change(|count, at| count + before.counts[at] * share.of_parent);
+                heir.recent += before.recent * share.of_parent;
             },
         );
     }
@@ -247,6 +312,7 @@ impl HeatTracker for Histograms {
                 block_reads,
                 scans,
                 temperature: temperature(bucket),
+                ..TableHeat::default()
             };
             (*table, heat)
         });
@@ -478,6 +544,31 @@ mod tests {
         tracker.sample(&version, START);
         let ahead = tracker.sample(&version, START + 100 * 365 * 86_400 * SECOND);
         assert!(ahead[&TableId(1)].block_reads > 900);
+    }
+
+    #[test]
+    fn counts_of_a_hot_set_that_has_moved_follow_it_unless_they_fade_alone() {
+        let version = picture::parse("L7: #1[a..f]{size=1048575} #2[g..z]{size=1048575}").unwrap();
+        for cooling_from_start in [false, true] {
+            let tracker = Histograms::new(HeatOptions {
+                cooling_from_start,
+                ..HeatOptions::default()
+            });
+            let mut heat = tracker.sample(&version, START);
+            for second in 1..=1010 {
+                let (hot, cold) = if second <= 1000 { (1, 2) } else { (2, 1) };
+                read(&tracker, hot, 90, 10);
+                read(&tracker, cold, 1, 0);
+                heat = tracker.sample(&version, START + second * SECOND);
+            }
+            let [was, is] = [1, 2].map(|table| heat[&TableId(table)]);
+            let hot = |heat: &TableHeat| heat.block_reads > 30_000 && heat.probes > 30_000;
+            let cold = |heat: &TableHeat| heat.block_reads < 5_000 && heat.probes < 5_000;
+            match cooling_from_start {
+                false => assert!(cold(&was) && hot(&is), "{was:?}, {is:?}"),
+                true => assert!(hot(&was) && cold(&is), "{was:?}, {is:?}"),
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod heirs;
 pub mod histogram;
 mod known;
 mod shards;
+mod shift;
 pub mod temperature;
 
 pub use counters::Counters;

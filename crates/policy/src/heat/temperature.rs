@@ -9,9 +9,21 @@
 //!
 //! With the paper's coefficient the first second's accesses would still be two fifths of a
 //! temperature a quarter of an hour later, and on a device of sixty reads a second they are
-//! chance. So the share kept is at first that which makes the temperature the mean of all
-//! epochs, until it comes to the coefficient; [`HeatOptions::cooling_from_start`] has it be the
-//! coefficient from the start.
+//! chance. So what is kept is at first all, which makes the temperature the mean of all
+//! epochs, until these are as many as the coefficient remembers.
+//!
+//! Tables are known from different times, and a store is read more at some times than at
+//! others. So what is kept of a table is the share that it had of all accesses while they
+//! were counted, and its temperature is that share of the rate of all. Where all tables
+//! are known from the same time that is the mean of their accesses.
+//!
+//! When a table's share is another than before, by a factor of two and by more than chance
+//! ([`super::shift`]), what was known of it is forgotten, and it is known from when that
+//! began: a hot set that has moved is found in seconds, and not when the coefficient has
+//! forgotten the old one.
+//!
+//! [`HeatOptions::cooling_from_start`] is the equation alone: rates, cooled by the
+//! coefficient from the first epoch on, whatever happens.
 //!
 //! An *access* is a block read from the device for somebody who reads. What a
 //! filter, the block cache or the memtables answer costs no device anything,
@@ -36,6 +48,7 @@ use super::HeatOptions;
 use super::heirs::{self, Kin, size_mib};
 use super::known::Known;
 use super::shards::{Shards, lock};
+use super::shift::{Shift, Since};
 use crate::{Access, HeatMap, HeatTracker};
 
 /// Epochs that a table cools by at once, at most.
@@ -59,34 +72,91 @@ struct State {
     restored: BTreeMap<TableId, f64>,
     /// When the present epoch began; `None` before the first sample.
     epoch_us: Option<u64>,
+    /// Accesses of all tables, ever.
+    counted: f64,
+    /// Of these, those that have gone into `all`.
+    reckoned: f64,
+    all: All,
 }
 
+/// The rate of all accesses, cooled.
+#[derive(Clone, Copy, Debug, Default)]
+struct All {
+    reads: f64,
+    epochs: f64,
+}
+
+impl All {
+    fn per_epoch(&self) -> f64 {
+        match self.epochs > 0.0 {
+            true => self.reads / self.epochs,
+            false => 0.0,
+        }
+    }
+}
+
+/// What is known of a table. With [`HeatOptions::cooling_from_start`] it is its rate alone:
+/// `reads` are those of an epoch, and `all` is 1.
 #[derive(Clone, Copy, Debug)]
 struct Warmth {
     size_mib: f64,
-    /// Accesses per second and MiB; `None` in the first epoch.
-    value: Option<f64>,
-    /// Epochs whose accesses it is known from.
+    /// Whether a whole epoch has been counted.
+    is_known: bool,
+    /// Accesses, cooled.
+    reads: f64,
+    /// Accesses of all tables in the same time, cooled as these.
+    all: f64,
+    /// Epochs, cooled as these.
     epochs: f64,
+    shift: Shift,
     /// Accesses that have not gone into it.
     pending: f64,
     /// Since when `pending` counts.
     since_us: u64,
+    /// The accesses of all tables, ever, at that time.
+    counted_before: f64,
 }
 
 impl Warmth {
-    /// Adds accesses of other keys, known from so many epochs. Numbers that come by chance
-    /// vary by as much as they are (Poisson's law), rates by that over the time, and sums by
-    /// the sum of that: what is known least decides.
-    fn add(&mut self, rate: f64, epochs: f64) {
-        let before = self.value.unwrap_or(0.0);
-        let varies = before / self.epochs + rate / epochs;
-        self.epochs = match (varies > 0.0, self.value) {
-            (true, _) => (before + rate) / varies,
-            (false, None) => epochs,
-            (false, Some(_)) => self.epochs.min(epochs),
+    fn share(&self) -> f64 {
+        match self.all > 0.0 {
+            true => self.reads / self.all,
+            false => 0.0,
+        }
+    }
+
+    /// Adds a share of the accesses, of other keys, known from so many of all, and from so
+    /// many epochs. Numbers that come by chance vary by as much as they are (Poisson's law),
+    /// shares by that over those of all, and sums by the sum of that: what is known least
+    /// decides.
+    fn add(&mut self, share: f64, all: f64, epochs: f64) {
+        let before = self.share();
+        let known_from = |its: f64, other: f64| {
+            let varies = before / its + share / other;
+            match varies.is_normal() {
+                true => (before + share) / varies,
+                false => its.min(other),
+            }
         };
-        self.value = Some(before + rate);
+        (self.all, self.epochs) = match self.is_known {
+            true => (known_from(self.all, all), known_from(self.epochs, epochs)),
+            false => (all, epochs),
+        };
+        self.is_known = true;
+        self.reads = (before + share) * self.all;
+    }
+}
+
+impl HeatOptions {
+    /// What is kept of sums over so many epochs after so many more, and how much the sums
+    /// of these count.
+    fn kept_and_taken(&self, before: f64, epochs: f64) -> (f64, f64) {
+        let forgotten = 1.0 - self.cooling_coefficient;
+        if (before + epochs) * forgotten <= 1.0 {
+            return (1.0, 1.0);
+        }
+        let kept = self.cooling_coefficient.powf(epochs);
+        (kept, (1.0 - kept) / (forgotten * epochs))
     }
 }
 
@@ -106,6 +176,7 @@ impl Temperature {
         for (table, heat) in self.counted.drain() {
             if let Some(warmth) = state.tables.get_mut(table) {
                 warmth.pending += heat.block_reads as f64;
+                state.counted += heat.block_reads as f64;
             }
         }
     }
@@ -119,37 +190,91 @@ impl Temperature {
         let epochs = (now_us - begun_us) / epoch_us;
         let ended_us = begun_us + epochs * epoch_us;
         state.epoch_us = Some(ended_us);
+        self.fetch(state);
         if epochs == 0 {
             for warmth in state.tables.values_mut() {
                 warmth.since_us = warmth.since_us.min(now_us);
             }
             return;
         }
-        self.fetch(state);
-        let cooling = self.options.cooling_coefficient;
-        let from_start = self.options.cooling_from_start;
+        let whole = epochs.min(LEAP_EPOCHS_MAX) as f64;
+        let (kept, taken) = self.options.kept_and_taken(state.all.epochs, whole);
+        let counted = (state.counted - state.reckoned) * whole / epochs as f64;
+        state.all.reads = state.all.reads * kept + counted * taken;
+        state.all.epochs = state.all.epochs * kept + whole * taken;
+        state.reckoned = state.counted;
         for warmth in state.tables.values_mut() {
             warmth.since_us = warmth.since_us.min(ended_us);
             let counted_us = ended_us - warmth.since_us;
-            let rate = || warmth.pending / warmth.size_mib / (counted_us as f64 / 1e6);
-            warmth.value = match warmth.value {
-                _ if counted_us < epoch_us => continue,
-                None => {
-                    warmth.epochs = 1.0;
-                    Some(rate())
-                }
-                Some(before) => {
-                    let epochs = (counted_us / epoch_us).min(LEAP_EPOCHS_MAX);
-                    let known = warmth.epochs + epochs as f64;
-                    let mean = warmth.epochs / known;
-                    let kept = cooling.powi(epochs as i32);
-                    let kept = if from_start { kept } else { kept.min(mean) };
-                    warmth.epochs = known;
-                    Some((1.0 - kept) * rate() + kept * before)
-                }
+            if counted_us < epoch_us {
+                continue;
+            }
+            let epochs = (counted_us / epoch_us).min(LEAP_EPOCHS_MAX) as f64;
+            let of_counted = epochs * epoch_us as f64 / counted_us as f64;
+            let now = Since {
+                seen: warmth.pending * of_counted,
+                all: (state.counted - warmth.counted_before) * of_counted,
+                epochs,
             };
+            match self.options.cooling_from_start {
+                true => self.cool(warmth, &now),
+                false => self.share(warmth, &now),
+            }
+            warmth.is_known = true;
             warmth.pending = 0.0;
             warmth.since_us = ended_us;
+            warmth.counted_before = state.counted;
+        }
+    }
+
+    /// Equation 4, of the rate.
+    fn cool(&self, warmth: &mut Warmth, now: &Since) {
+        let kept = match warmth.is_known {
+            true => self.options.cooling_coefficient.powf(now.epochs),
+            false => 0.0,
+        };
+        warmth.reads = kept * warmth.reads + (1.0 - kept) * now.seen / now.epochs;
+        warmth.all = 1.0;
+        warmth.epochs += now.epochs;
+    }
+
+    /// Where nothing was read the shares are what they were.
+    fn share(&self, warmth: &mut Warmth, now: &Since) {
+        if now.all <= 0.0 {
+            return;
+        }
+        let expected = warmth.share() * now.all;
+        if let Some(since) = warmth.shift.observe(expected, now) {
+            (warmth.reads, warmth.all, warmth.epochs) = (since.seen, since.all, since.epochs);
+            return;
+        }
+        let (kept, taken) = self.options.kept_and_taken(warmth.epochs, now.epochs);
+        warmth.reads = warmth.reads * kept + now.seen * taken;
+        warmth.all = warmth.all * kept + now.all * taken;
+        warmth.epochs = warmth.epochs * kept + now.epochs * taken;
+    }
+}
+
+impl Temperature {
+    /// The rate of all accesses before a restart, by the temperatures that the tables had.
+    fn all_of_restored(&self, version: &Version, restored: &BTreeMap<TableId, f64>) -> All {
+        let epoch_s = self.options.epoch_us.max(1) as f64 / 1e6;
+        let rate = |table: &Arc<TableMeta>| Some(restored.get(&table.id)? * size_mib(table));
+        let per_epoch = version.tables().filter_map(rate).sum::<f64>() * epoch_s;
+        All {
+            reads: per_epoch * RESTORED_EPOCHS,
+            epochs: RESTORED_EPOCHS,
+        }
+    }
+}
+
+impl State {
+    /// What a share of the accesses is as a rate, in accesses per second.
+    fn per_share(&self, options: &HeatOptions) -> f64 {
+        let epoch_s = options.epoch_us.max(1) as f64 / 1e6;
+        match options.cooling_from_start {
+            true => 1.0 / epoch_s,
+            false => self.all.per_epoch() / epoch_s,
         }
     }
 }
@@ -172,10 +297,18 @@ impl HeatTracker for Temperature {
         self.fetch(&mut state);
         let born = |child: &TableMeta, before: Warmth| Warmth {
             size_mib: size_mib(child),
-            value: None,
-            epochs: 1.0,
+            is_known: false,
+            reads: 0.0,
+            all: 0.0,
+            epochs: 0.0,
+            shift: Shift::default(),
             pending: 0.0,
             since_us: before.since_us,
+            counted_before: before.counted_before,
+        };
+        let one_epoch = match self.options.cooling_from_start {
+            true => 1.0,
+            false => state.all.per_epoch(),
         };
         heirs::inherit(
             &mut state.tables,
@@ -184,15 +317,18 @@ impl HeatTracker for Temperature {
                 children,
                 below,
             },
-            |warmth| warmth.value.unwrap_or(0.0) * warmth.size_mib,
+            Warmth::share,
             born,
             |heir, before, share| {
                 heir.pending += share.of_parent * before.pending;
                 heir.since_us = heir.since_us.max(before.since_us);
-                if let Some(value) = before.value {
-                    let rate = share.of_parent * value * before.size_mib / heir.size_mib;
-                    let epochs = if share.is_guess { 1.0 } else { before.epochs };
-                    heir.add(rate, epochs);
+                heir.counted_before = heir.counted_before.max(before.counted_before);
+                if before.is_known {
+                    let (all, epochs) = match share.is_guess {
+                        true => (one_epoch, 1.0),
+                        false => (before.all, before.epochs),
+                    };
+                    heir.add(share.of_parent * before.share(), all, epochs);
                 }
             },
         );
@@ -208,16 +344,47 @@ impl HeatTracker for Temperature {
         let state = &mut *state;
         self.reckon(state, now_us);
         let restored = std::mem::take(&mut state.restored);
-        state.tables.follow(version, |table| Warmth {
-            size_mib: size_mib(table),
-            value: restored.get(&table.id).copied(),
-            epochs: RESTORED_EPOCHS,
-            pending: 0.0,
-            since_us: now_us,
+        if !restored.is_empty() && state.all.epochs == 0.0 {
+            state.all = self.all_of_restored(version, &restored);
+        }
+        let per_share = state.per_share(&self.options);
+        let (counted, all) = (state.counted, state.all);
+        state.tables.follow(version, |table| {
+            let mut warmth = Warmth {
+                size_mib: size_mib(table),
+                is_known: false,
+                reads: 0.0,
+                all: 0.0,
+                epochs: 0.0,
+                shift: Shift::default(),
+                pending: 0.0,
+                since_us: now_us,
+                counted_before: counted,
+            };
+            if let Some(temperature) = restored.get(&table.id) {
+                let known_from = match self.options.cooling_from_start {
+                    true => 1.0,
+                    false => all.per_epoch() * RESTORED_EPOCHS,
+                };
+                let share = match per_share > 0.0 {
+                    true => temperature * warmth.size_mib / per_share,
+                    false => 0.0,
+                };
+                warmth.add(share, known_from, RESTORED_EPOCHS);
+            }
+            warmth
         });
+        let epoch_s = self.options.epoch_us.max(1) as f64 / 1e6;
         let heat = state.tables.iter().map(|(table, warmth)| {
+            let per_share = per_share / warmth.size_mib;
+            // Of rates all is 1, whatever they are known from.
+            let of_one = match self.options.cooling_from_start {
+                true => 1.0 / (warmth.size_mib * epoch_s * warmth.epochs),
+                false => per_share / warmth.all,
+            };
             let heat = TableHeat {
-                temperature: warmth.value,
+                temperature: warmth.is_known.then(|| warmth.share() * per_share),
+                temperature_of_one: if of_one.is_finite() { of_one } else { 0.0 },
                 ..TableHeat::default()
             };
             (*table, heat)
@@ -233,10 +400,9 @@ impl HeatTracker for Temperature {
 
     fn save(&self) -> Vec<(TableId, f64)> {
         let state = lock(&self.state);
-        let known = state
-            .tables
-            .iter()
-            .filter_map(|(t, w)| Some((*t, w.value?)));
+        let per_share = state.per_share(&self.options);
+        let known = state.tables.iter().filter(|(_, w)| w.is_known);
+        let known = known.map(|(t, w)| (*t, w.share() * per_share / w.size_mib));
         // Nobody may have asked for them since the restart.
         let restored = state.restored.iter().map(|(&t, &value)| (t, value));
         let mut saved: BTreeMap<_, _> = restored.collect();
@@ -397,6 +563,74 @@ mod tests {
         let heat = tracker.sample(&after, START + 100 * SECOND);
         let shown = temperature(&heat, 4).unwrap();
         assert!((shown - 1.0).abs() < 1e-9, "{shown}");
+    }
+
+    /// Both tables are of 1 MiB.
+    const PAIR: &str = "L7: #1[a..f]{size=1048575} #2[g..z]{size=1048575}";
+
+    #[test]
+    fn a_hot_set_that_has_moved_is_known_in_seconds_and_by_the_equation_in_minutes() {
+        let (shifting, equation, version) = (averaging(0.999), tracker(0.999), version(PAIR));
+        for tracker in [&shifting, &equation] {
+            let mut heat = tracker.sample(&version, START);
+            for second in 1..=1010 {
+                let (hot, cold) = if second <= 1000 { (1, 2) } else { (2, 1) };
+                read(tracker, hot, 100);
+                read(tracker, cold, 1);
+                heat = tracker.sample(&version, START + second * SECOND);
+            }
+            let [was, is] = [1, 2].map(|table| temperature(&heat, table).unwrap());
+            match std::ptr::eq(tracker, &raw const shifting) {
+                true => assert!(was < 5.0 && is > 90.0, "{was}, {is}"),
+                false => assert!(was > 90.0 && is < 5.0, "{was}, {is}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_that_nobody_reads_for_a_night_keeps_what_it_knows() {
+        let (tracker, version) = (averaging(0.999), version(PAIR));
+        tracker.sample(&version, START);
+        for second in 1..=100 {
+            read(&tracker, 1, 90);
+            read(&tracker, 2, 10);
+            tracker.sample(&version, START + second * SECOND);
+        }
+        let night = START + 8 * 3600 * SECOND;
+        for second in 0..8 * 3600 {
+            tracker.sample(&version, START + (101 + second) * SECOND);
+        }
+        // One read tells nothing beside a hundred seconds of them.
+        read(&tracker, 2, 1);
+        let heat = tracker.sample(&version, night + 200 * SECOND);
+        let [hot, cold] = [1, 2].map(|table| temperature(&heat, table).unwrap());
+        assert!((8.5..9.5).contains(&(hot / cold)), "{hot}, {cold}");
+        let chance = heat[&TableId(1)].temperature_of_one / hot;
+        assert!(
+            (chance * 9000.0 - 1.0).abs() < 0.01,
+            "of 9,000 reads: {chance}"
+        );
+    }
+
+    #[test]
+    fn tables_known_from_other_times_are_compared_by_their_share_of_all_reads() {
+        let (tracker, before) = (averaging(0.999), version(PAIR));
+        tracker.sample(&before, START);
+        for second in 1..=100 {
+            read(&tracker, 1, 100);
+            read(&tracker, 2, 900);
+            tracker.sample(&before, START + second * SECOND);
+        }
+        // Then a hundredth is read, half of it of a table that was not there.
+        let after = version(&format!("{PAIR} | L6: #3[a..f]{{size=1048575}}"));
+        let mut heat = tracker.sample(&after, START + 100 * SECOND);
+        for second in 101..=110 {
+            read(&tracker, 2, 5);
+            read(&tracker, 3, 5);
+            heat = tracker.sample(&after, START + second * SECOND);
+        }
+        let [one, new] = [1, 3].map(|table| temperature(&heat, table).unwrap());
+        assert!((4.5..5.5).contains(&(new / one)), "{one}, {new}");
     }
 
     #[test]

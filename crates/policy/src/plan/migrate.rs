@@ -40,9 +40,6 @@ const SPARE_SHARE_MAX: f64 = 0.25;
 /// Standard deviations by which a table must be hotter than the one that makes room for it.
 const DEVIATIONS: f64 = 3.0;
 
-/// Seconds of reads that a temperature remembers, with the paper's cooling coefficient.
-const MEMORY_S: f64 = 1000.0;
-
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Migrate;
@@ -152,20 +149,9 @@ impl<'a> Migration<'a> {
             return true;
         }
         let by = hot.temperature - cold.temperature;
-        by * by > DEVIATIONS * DEVIATIONS * (self.variance(hot) + self.variance(cold))
-    }
-
-    /// The variance of a table's temperature, if reads come by chance (Poisson's law):
-    /// that of their number, by MiB and second.
-    fn variance(&self, placed: &Placed<'_>) -> f64 {
-        let age_us = self.view.now_us.saturating_sub(placed.table.created_us);
-        let age_s = match age_us as f64 / 1e6 {
-            // The clock went back.
-            0.0 => MEMORY_S,
-            age_s => age_s.min(MEMORY_S),
-        };
-        let mib = placed.table.data_bytes() as f64 / f64::from(1 << 20);
-        placed.temperature / (mib * age_s)
+        // If reads come by chance (Poisson's law).
+        let variance = |placed: &Placed<'_>| placed.temperature * placed.temperature_of_one;
+        by * by > DEVIATIONS * DEVIATIONS * (variance(hot) + variance(cold))
     }
 
     /// Microseconds by which all reads of a second get slower.

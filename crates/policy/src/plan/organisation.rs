@@ -32,6 +32,8 @@ pub struct Placed<'a> {
     pub temperature: f64,
     /// Whether it has one.
     pub is_known: bool,
+    /// What one more read would have added to it.
+    pub temperature_of_one: f64,
     /// The tier its data lies on.
     pub from: usize,
     /// The tier its data belongs on.
@@ -101,7 +103,6 @@ impl<'a> Organisation<'a> {
         let fill = Fill::of(view);
         let budget = budget(view, &fill);
         let problem = problem(view, &fill, &budget);
-        let known = |table: &TableMeta| view.heat.get(&table.id).and_then(|h| h.temperature);
         let hottest = view.heat.values().filter_map(|h| h.temperature);
         let hottest = hottest.fold(0.0, f64::max);
         let young = if hottest > 0.0 { hottest } else { 1.0 };
@@ -112,13 +113,15 @@ impl<'a> Organisation<'a> {
             .flat_map(|k| k.tables().map(move |(slot, _, table)| (k.id, slot, table)))
             .filter(|(_, _, table)| table.data_bytes() > 0)
             .map(|(keyspace, slot, table)| {
-                let temperature = known(table);
+                let heat = view.heat.get(&table.id);
+                let temperature = heat.and_then(|h| h.temperature);
                 Placed {
                     keyspace,
                     table,
                     depth: depth(slot),
                     temperature: temperature.unwrap_or(young),
                     is_known: temperature.is_some(),
+                    temperature_of_one: heat.map_or(0.0, |h| h.temperature_of_one),
                     from: fill.index(table.tier()),
                     to: 0,
                 }

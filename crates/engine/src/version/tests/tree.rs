@@ -191,7 +191,7 @@ fn heat_is_what_was_counted_here_and_before_it_took_its_place() {
         rejects: 2 * once.rejects,
         block_reads: 2 * once.block_reads,
         scans: 2 * once.scans,
-        temperature: None,
+        ..TableHeat::default()
     };
     assert_eq!(second.heat(), twice);
 }
