@@ -231,6 +231,7 @@ fn understood(view: &View<'_>) -> BTreeMap<TableId, TableHeat> {
             }
             None if heat.block_reads > 0 => {
                 heat.temperature = Some(heat.block_reads as f64 / mib);
+                heat.temperature_of_one = 1.0 / mib;
             }
             _ => {}
         }

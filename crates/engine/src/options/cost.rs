@@ -41,7 +41,9 @@ impl Options {
     }
 
     /// How much of its temperature a table keeps from one epoch to the next: above
-    /// 0, at most 1. Default 0.999. Lower it where the hot keys change quickly.
+    /// 0, at most 1. Default 0.999. A table whose share of the reads doubles or halves is known
+    /// anew in any case (but see [`Options::cooling_from_start`]); lower it where changes are
+    /// smaller than that, and matter.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -58,10 +60,12 @@ impl Options {
     }
 
     /// Whether tables cool by the coefficient from their first epoch on, as Mutant's equation
-    /// 4 has it. Otherwise a temperature is the mean of what a table has shown, until that is as many
-    /// epochs as the coefficient remembers, and cools by it from then on. Default false: where a
+    /// 4 has it, and nothing else; with preset `logstore`, whether counts only fade. Otherwise a
+    /// temperature is the mean of what a table has shown, until that is as many
+    /// epochs as the coefficient remembers, and cools by it from then on; and when a table's share
+    /// of the reads has doubled or halved, it is known from then on only. Default false: where a
     /// device serves few reads, equation 4 keeps what chance made of the first second for a
-    /// quarter of an hour.
+    /// quarter of an hour, and everywhere it keeps a hot set that has moved for as long.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

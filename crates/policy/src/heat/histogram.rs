@@ -15,8 +15,8 @@
 //! Where this departs from the paper: counts fade, by the cooling coefficient each
 //! epoch, so that a hot set that has moved is forgotten; the paper's only grow. And where
 //! a table's share of all block reads is another than before, by a factor of two and by more
-//! than chance ([`super::shift`]), its counts are made what they would be if it had always been
-//! read as it is since then; but not with [`HeatOptions::cooling_from_start`].
+//! than chance ([`super::shift`]), their count is made what it would be if it had always had the
+//! share that it has since then; but not with [`HeatOptions::cooling_from_start`].
 //! Levels whose tables overlap have buckets that overlap.
 //!
 //! *Temperature* here is the faded count of block reads, per MiB and by the seconds
@@ -34,7 +34,7 @@ use super::HeatOptions;
 use super::heirs::{self, Kin, size_mib};
 use super::known::Known;
 use super::shards::{Shards, lock};
-use super::shift::{Shift, Since};
+use super::shift::{Expected, Shift, Since};
 use crate::{Access, HeatMap, HeatTracker};
 
 /// Epochs that counts fade by at once, at most: a clock that leaps makes nothing cold.
@@ -141,10 +141,10 @@ impl Histograms {
         }
     }
 
-    /// Judges the block reads of the epochs that have passed by those of before. What
-    /// changes keeps what its counts stand for, so that they can be compared with others.
+    /// Judges the block reads of the epochs that have passed by those of before. A count that
+    /// changes stands for as long as it did, so that it can be compared with others.
     fn follow_shifts(&self, state: &mut State, now_us: u64, epochs: u64) {
-        let passed_us = epochs.saturating_mul(self.options.epoch_us);
+        let passed_us = epochs.saturating_mul(self.options.epoch_us.max(1));
         let mut window_s = self.windows();
         let mut rate = |bucket: &Bucket| {
             let age_us = now_us.saturating_sub(bucket.since_us);
@@ -165,22 +165,15 @@ impl Histograms {
             if !says_something || age_us <= passed_us {
                 continue;
             }
-            let expected = rate / rate_of_all * now.all;
+            let expected = Expected {
+                by_share: rate / rate_of_all * now.all,
+                by_rate: rate * passed_us as f64 / 1e6,
+            };
             let Some(since) = bucket.shift.observe(expected, &now) else {
                 continue;
             };
             let reads = since.seen / since.all * rate_of_all * self.window_s(age_us);
-            let times = match rate > 0.0 {
-                true => reads / bucket.counts[BLOCK_READS].max(1.0),
-                false => 1.0,
-            };
-            bucket.change(|count, at| {
-                if at == BLOCK_READS {
-                    reads
-                } else {
-                    count * times
-                }
-            });
+            bucket.change(|count, at| if at == BLOCK_READS { reads } else { count });
         }
     }
 
@@ -303,6 +296,8 @@ impl HeatTracker for Histograms {
         self.fetch(state);
         self.fade(state, now_us);
         let mut temperature = self.temperatures(now_us);
+        let mut window_s = self.windows();
+        let age_us = |bucket: &Bucket| now_us.saturating_sub(bucket.since_us);
         let heat = state.buckets.iter().map(|(table, bucket)| {
             let [probes, hits, rejects, block_reads, scans] = bucket.whole;
             let heat = TableHeat {
@@ -312,7 +307,7 @@ impl HeatTracker for Histograms {
                 block_reads,
                 scans,
                 temperature: temperature(bucket),
-                ..TableHeat::default()
+                temperature_of_one: 1.0 / (bucket.size_mib * window_s(age_us(bucket))),
             };
             (*table, heat)
         });
@@ -562,8 +557,8 @@ mod tests {
                 heat = tracker.sample(&version, START + second * SECOND);
             }
             let [was, is] = [1, 2].map(|table| heat[&TableId(table)]);
-            let hot = |heat: &TableHeat| heat.block_reads > 30_000 && heat.probes > 30_000;
-            let cold = |heat: &TableHeat| heat.block_reads < 5_000 && heat.probes < 5_000;
+            let hot = |heat: &TableHeat| heat.block_reads > 30_000;
+            let cold = |heat: &TableHeat| heat.block_reads < 5_000;
             match cooling_from_start {
                 false => assert!(cold(&was) && hot(&is), "{was:?}, {is:?}"),
                 true => assert!(hot(&was) && cold(&is), "{was:?}, {is:?}"),

@@ -18,9 +18,9 @@
 //! are known from the same time that is the mean of their accesses.
 //!
 //! When a table's share is another than before, by a factor of two and by more than chance
-//! ([`super::shift`]), what was known of it is forgotten, and it is known from when that
-//! began: a hot set that has moved is found in seconds, and not when the coefficient has
-//! forgotten the old one.
+//! ([`super::shift`]), what was known of it is forgotten but for one read, and it is known from
+//! when that began: a hot set that has moved is found in seconds, and not when the coefficient
+//! has forgotten the old one. Where nothing at all is read nothing is forgotten.
 //!
 //! [`HeatOptions::cooling_from_start`] is the equation alone: rates, cooled by the
 //! coefficient from the first epoch on, whatever happens.
@@ -48,14 +48,18 @@ use super::HeatOptions;
 use super::heirs::{self, Kin, size_mib};
 use super::known::Known;
 use super::shards::{Shards, lock};
-use super::shift::{Shift, Since};
+use super::shift::{Expected, Shift, Since};
 use crate::{Access, HeatMap, HeatTracker};
 
 /// Epochs that a table cools by at once, at most.
 pub const LEAP_EPOCHS_MAX: u64 = 60;
 
-/// Epochs that a temperature of before a restart is known from: how many they were is not saved.
-const RESTORED_EPOCHS: f64 = 1000.0;
+/// Epochs that a temperature of before a restart is known from, at most: how many they were is
+/// not saved.
+const RESTORED_EPOCHS_MAX: f64 = 1000.0;
+
+/// A temperature beyond this is none: no device serves as many reads.
+const TEMPERATURE_MAX: f64 = 1e15;
 
 /// See the module.
 #[derive(Debug)]
@@ -79,7 +83,7 @@ struct State {
     all: All,
 }
 
-/// The rate of all accesses, cooled.
+/// All accesses, and the epochs in which there were any, both cooled.
 #[derive(Clone, Copy, Debug, Default)]
 struct All {
     reads: f64,
@@ -133,7 +137,7 @@ impl Warmth {
         let before = self.share();
         let known_from = |its: f64, other: f64| {
             let varies = before / its + share / other;
-            match varies.is_normal() {
+            match varies > 0.0 {
                 true => (before + share) / varies,
                 false => its.min(other),
             }
@@ -148,15 +152,23 @@ impl Warmth {
 }
 
 impl HeatOptions {
+    /// Epochs that the coefficient remembers.
+    fn remembered(&self) -> f64 {
+        1.0 / (1.0 - self.cooling_coefficient)
+    }
+
+    fn restored_epochs(&self) -> f64 {
+        self.remembered().min(RESTORED_EPOCHS_MAX)
+    }
+
     /// What is kept of sums over so many epochs after so many more, and how much the sums
     /// of these count.
     fn kept_and_taken(&self, before: f64, epochs: f64) -> (f64, f64) {
-        let forgotten = 1.0 - self.cooling_coefficient;
-        if (before + epochs) * forgotten <= 1.0 {
+        if before + epochs <= self.remembered() {
             return (1.0, 1.0);
         }
         let kept = self.cooling_coefficient.powf(epochs);
-        (kept, (1.0 - kept) / (forgotten * epochs))
+        (kept, (1.0 - kept) * self.remembered() / epochs)
     }
 }
 
@@ -198,11 +210,14 @@ impl Temperature {
             return;
         }
         let whole = epochs.min(LEAP_EPOCHS_MAX) as f64;
-        let (kept, taken) = self.options.kept_and_taken(state.all.epochs, whole);
         let counted = (state.counted - state.reckoned) * whole / epochs as f64;
-        state.all.reads = state.all.reads * kept + counted * taken;
-        state.all.epochs = state.all.epochs * kept + whole * taken;
         state.reckoned = state.counted;
+        let per_epoch = state.all.per_epoch();
+        if counted > 0.0 {
+            let (kept, taken) = self.options.kept_and_taken(state.all.epochs, whole);
+            state.all.reads = state.all.reads * kept + counted * taken;
+            state.all.epochs = state.all.epochs * kept + whole * taken;
+        }
         for warmth in state.tables.values_mut() {
             warmth.since_us = warmth.since_us.min(ended_us);
             let counted_us = ended_us - warmth.since_us;
@@ -218,7 +233,7 @@ impl Temperature {
             };
             match self.options.cooling_from_start {
                 true => self.cool(warmth, &now),
-                false => self.share(warmth, &now),
+                false => self.share(warmth, per_epoch, &now),
             }
             warmth.is_known = true;
             warmth.pending = 0.0;
@@ -235,17 +250,27 @@ impl Temperature {
         };
         warmth.reads = kept * warmth.reads + (1.0 - kept) * now.seen / now.epochs;
         warmth.all = 1.0;
-        warmth.epochs += now.epochs;
+        warmth.epochs = (warmth.epochs + now.epochs).min(self.options.remembered());
     }
 
-    /// Where nothing was read the shares are what they were.
-    fn share(&self, warmth: &mut Warmth, now: &Since) {
+    /// Where nothing was read the shares are what they were. `per_epoch` are all accesses, as
+    /// they were before.
+    fn share(&self, warmth: &mut Warmth, per_epoch: f64, now: &Since) {
         if now.all <= 0.0 {
             return;
         }
-        let expected = warmth.share() * now.all;
-        if let Some(since) = warmth.shift.observe(expected, now) {
-            (warmth.reads, warmth.all, warmth.epochs) = (since.seen, since.all, since.epochs);
+        let share = warmth.share();
+        let expected = Expected {
+            by_share: share * now.all,
+            by_rate: share * per_epoch * now.epochs,
+        };
+        let is_known = warmth.all > 0.0;
+        let since = is_known.then(|| warmth.shift.observe(expected, now));
+        if let Some(since) = since.flatten() {
+            // What was known counts as one read of all, so that none is as cold as another.
+            warmth.reads = since.seen + share;
+            warmth.all = since.all + 1.0;
+            warmth.epochs = since.epochs;
             return;
         }
         let (kept, taken) = self.options.kept_and_taken(warmth.epochs, now.epochs);
@@ -261,9 +286,10 @@ impl Temperature {
         let epoch_s = self.options.epoch_us.max(1) as f64 / 1e6;
         let rate = |table: &Arc<TableMeta>| Some(restored.get(&table.id)? * size_mib(table));
         let per_epoch = version.tables().filter_map(rate).sum::<f64>() * epoch_s;
+        let epochs = self.options.restored_epochs();
         All {
-            reads: per_epoch * RESTORED_EPOCHS,
-            epochs: RESTORED_EPOCHS,
+            reads: per_epoch * epochs,
+            epochs,
         }
     }
 }
@@ -323,7 +349,8 @@ impl HeatTracker for Temperature {
                 heir.pending += share.of_parent * before.pending;
                 heir.since_us = heir.since_us.max(before.since_us);
                 heir.counted_before = heir.counted_before.max(before.counted_before);
-                if before.is_known {
+                // What is known from no reads says nothing.
+                if before.is_known && before.all > 0.0 {
                     let (all, epochs) = match share.is_guess {
                         true => (one_epoch, 1.0),
                         false => (before.all, before.epochs),
@@ -364,13 +391,13 @@ impl HeatTracker for Temperature {
             if let Some(temperature) = restored.get(&table.id) {
                 let known_from = match self.options.cooling_from_start {
                     true => 1.0,
-                    false => all.per_epoch() * RESTORED_EPOCHS,
+                    false => all.per_epoch() * self.options.restored_epochs(),
                 };
                 let share = match per_share > 0.0 {
                     true => temperature * warmth.size_mib / per_share,
                     false => 0.0,
                 };
-                warmth.add(share, known_from, RESTORED_EPOCHS);
+                warmth.add(share, known_from, self.options.restored_epochs());
             }
             warmth
         });
@@ -413,7 +440,7 @@ impl HeatTracker for Temperature {
     fn restore(&self, temperatures: &[(TableId, f64)]) {
         let sound = temperatures
             .iter()
-            .filter(|(_, t)| t.is_finite() && *t >= 0.0);
+            .filter(|(_, t)| (0.0..=TEMPERATURE_MAX).contains(t));
         lock(&self.state).restored = sound.copied().collect();
     }
 }
@@ -494,6 +521,7 @@ mod tests {
         let mut heat = HeatMap::new();
         for (epoch, reads) in [80, 40, 0, 0].into_iter().enumerate() {
             read(&tracker, 1, reads);
+            read(&tracker, 2, 80 - reads);
             heat = at(epoch as u64 + 1);
             let shown = [80.0, 60.0, 40.0, 30.0][epoch];
             assert!((temperature(&heat, 1).unwrap() - shown).abs() < 1e-9);
@@ -506,8 +534,9 @@ mod tests {
         tracker.sample(&version, START);
         read(&tracker, 1, 90);
         tracker.sample(&version, START + SECOND);
+        read(&tracker, 2, 180);
         let heat = tracker.sample(&version, START + 3 * SECOND);
-        assert_eq!(temperature(&heat, 1), Some(90.0 / 3.0));
+        assert!((temperature(&heat, 1).unwrap() - 90.0 / 3.0).abs() < 1e-9);
     }
 
     /// After a merge of flushes into a level that had nothing where the hot keys were, its
@@ -552,17 +581,21 @@ mod tests {
     #[test]
     fn what_comes_of_tables_known_to_be_cold_is_known_to_be_so() {
         let tracker = averaging(0.999);
-        let before = version("L6: #1[a..m]{size=1M} | L7: #2[a..f]{size=1M} #3[g..m]{size=1M}");
+        let before = version(
+            "L6: #1[a..m]{size=1M} | L7: #2[a..f]{size=1M} #3[g..m]{size=1M} #8[n..z]{size=1M}",
+        );
         for second in 0..100 {
+            read(&tracker, 8, 99);
             tracker.sample(&before, START + second * SECOND);
         }
-        let after = version("L7: #4[a..f]{size=1048575} #5[g..m]{size=1048575}");
+        let after = version("L7: #4[a..f]{size=1M} #5[g..m]{size=1M} #8[n..z]{size=1M}");
         let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
-        tracker.inherit(&tables(&before), &tables(&after), &[]);
-        read(&tracker, 4, 100);
+        tracker.inherit(&tables(&before)[..3], &tables(&after)[..2], &[]);
+        read(&tracker, 4, 1);
+        read(&tracker, 8, 99);
         let heat = tracker.sample(&after, START + 100 * SECOND);
         let shown = temperature(&heat, 4).unwrap();
-        assert!((shown - 1.0).abs() < 1e-9, "{shown}");
+        assert!((0.009..0.011).contains(&shown), "{shown}");
     }
 
     /// Both tables are of 1 MiB.
@@ -631,6 +664,75 @@ mod tests {
         }
         let [one, new] = [1, 3].map(|table| temperature(&heat, table).unwrap());
         assert!((4.5..5.5).contains(&(new / one)), "{one}, {new}");
+    }
+
+    /// After a load many tables are known from epochs in which nobody read anything.
+    #[test]
+    fn what_is_known_from_no_reads_takes_nothing_from_what_it_is_merged_with() {
+        let tracker = averaging(0.999);
+        let before = version("L6: #1[a..m]{size=1M} | L7: #2[a..f]{size=1M} #3[g..m]{size=1M}");
+        let without = version("L7: #2[a..f]{size=1M} #3[g..m]{size=1M}");
+        tracker.sample(&without, START);
+        for second in 1..=100 {
+            read(&tracker, 2, 90);
+            read(&tracker, 3, 10);
+            tracker.sample(&without, START + second * SECOND);
+        }
+        for second in 100..103 {
+            tracker.sample(&before, START + second * SECOND);
+        }
+        let after = version("L7: #4[a..f]{size=1M} #5[g..m]{size=1M}");
+        let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
+        tracker.inherit(&tables(&before), &tables(&after), &[]);
+        let heat = tracker.sample(&after, START + 102 * SECOND);
+        let [hot, cold] = [4, 5].map(|table| temperature(&heat, table).unwrap());
+        assert!((8.9..9.1).contains(&(hot / cold)), "{hot}, {cold}");
+    }
+
+    #[test]
+    fn a_night_between_a_closing_and_an_opening_is_forgotten_and_not_what_was_before() {
+        let (first, version) = (averaging(0.999), version(PAIR));
+        first.sample(&version, START);
+        for second in 1..=100 {
+            read(&first, 1, 90);
+            read(&first, 2, 10);
+            first.sample(&version, START + second * SECOND);
+        }
+        for second in 101..30_000 {
+            first.sample(&version, START + second * SECOND);
+        }
+        let second = averaging(0.999);
+        second.restore(&first.save());
+        let opened = START + 30_000 * SECOND;
+        second.sample(&version, opened);
+        read(&second, 2, 1);
+        let heat = second.sample(&version, opened + SECOND);
+        let [hot, cold] = [1, 2].map(|table| temperature(&heat, table).unwrap());
+        assert!((8.5..9.5).contains(&(hot / cold)), "{hot}, {cold}");
+    }
+
+    #[test]
+    fn a_backup_does_not_make_cold_what_is_read_beside_it() {
+        let tracker = averaging(0.999);
+        let tables: Vec<String> = (2..40)
+            .map(|t| format!("#{t}[b{t}..b{t}z]{{size=1M}}"))
+            .collect();
+        let version = version(&format!("L7: #1[a..b]{{size=1M}} {}", tables.join(" ")));
+        let mut heat = tracker.sample(&version, START);
+        for second in 1..=300 {
+            read(&tracker, 1, 50);
+            match second {
+                200..230 => read(&tracker, second - 198, 2000),
+                _ => read(&tracker, 2 + second % 38, 50),
+            }
+            heat = tracker.sample(&version, START + second * SECOND);
+            if second >= 100 {
+                let hot = temperature(&heat, 1).unwrap();
+                let hotter = (2..40).filter(|&t| temperature(&heat, t).unwrap() > hot);
+                assert_eq!(hotter.count(), 0, "after {second} s");
+            }
+        }
+        assert!(temperature(&heat, 1).unwrap() > 10.0);
     }
 
     #[test]
