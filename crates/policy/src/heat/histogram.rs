@@ -15,7 +15,7 @@
 //! Where this departs from the paper: counts fade, by the cooling coefficient each
 //! epoch, so that a hot set that has moved is forgotten; the paper's only grow. And where
 //! a table's share of all block reads is another than before, by a factor of two and by more
-//! than chance ([`super::shift`]), their count is made what it would be if it had always had the
+//! than chance (`shift.rs`), their count is made what it would be if it had always had the
 //! share that it has since then; but not with [`HeatOptions::cooling_from_start`].
 //! Levels whose tables overlap have buckets that overlap.
 //!

@@ -18,7 +18,7 @@
 //! are known from the same time that is the mean of their accesses.
 //!
 //! When a table's share is another than before, by a factor of two and by more than chance
-//! ([`super::shift`]), what was known of it is forgotten but for one read, and it is known from
+//! (`shift.rs`), what was known of it is forgotten but for one read, and it is known from
 //! when that began: a hot set that has moved is found in seconds, and not when the coefficient
 //! has forgotten the old one. Where nothing at all is read nothing is forgotten.
 //!
