@@ -445,7 +445,7 @@ impl BlockCache {
         }
     }
 
-    /// An empty buffer for a block of `bytes`: that of an evicted one, if there is one.
+    /// A buffer for a block of `bytes`: that of an evicted one, with what it held, if there is one.
     pub(crate) fn buffer(&self, bytes: usize) -> Vec<u8> {
         self.buffers.take(bytes)
     }

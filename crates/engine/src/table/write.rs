@@ -367,6 +367,7 @@ impl TableWriter {
         if let Some(cache) = &self.cache {
             let payload = self.builder.payload();
             let mut buffer = cache.buffer(payload.len());
+            buffer.clear();
             buffer.extend_from_slice(payload);
             if let Ok(block) = Block::of(trailer, buffer) {
                 drop(cache.insert_used(self.id, self.list.len() as u32, block));
