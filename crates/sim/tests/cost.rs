@@ -642,7 +642,9 @@ fn explanations_say_where_tables_really_are_and_what_put_them_there() {
             relocated += usize::from(put_by.job == "relocate");
         }
         // What nobody has to tell apart from chance is fast, and most of the rest is sorted.
-        let hot = |place: &&TablePlace| place.temperature.is_some_and(|t| t > 10.0);
+        let temperatures = told.tables.iter().filter_map(|place| place.temperature);
+        let hottest = temperatures.fold(0.0, f64::max);
+        let hot = |place: &&TablePlace| place.temperature.is_some_and(|t| t > hottest / 20.0);
         let mut hot = told.tables.iter().filter(hot);
         assert!(!at_rest || hot.all(|place| place.tier == "fast"), "{told}");
         let few = near_the_divide * 8 <= told.tables.len();
