@@ -36,6 +36,7 @@ use crate::place::Placing;
 use crate::version::tree::OpenTable;
 
 mod brake;
+mod flushed;
 mod heat;
 pub(crate) use brake::{Emptied, Pace};
 
@@ -76,6 +77,7 @@ pub(crate) struct Scheduler {
     pub(crate) tended: crate::heat::Tended,
     /// What new tables are placed by.
     pub(crate) placing: Option<Arc<Placing>>,
+    flushed: flushed::FlushRate,
     /// No job before this moment: one has just failed.
     not_before_us: u64,
 }
@@ -122,6 +124,7 @@ impl Scheduler {
             moves: Moves::default(),
             tended: crate::heat::Tended::default(),
             placing: None,
+            flushed: flushed::FlushRate::default(),
             not_before_us: 0,
         }
     }
@@ -151,6 +154,7 @@ pub(crate) struct Scene {
     heat: BTreeMap<TableId, TableHeat>,
     memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
     writes: BTreeMap<KeyspaceId, KeyspaceWrites>,
+    flushed_bytes_per_s: f64,
     log_bytes: u64,
     log_segments: (u64, u64),
     oldest_snapshot: SeqNo,
@@ -180,6 +184,7 @@ impl Scene {
             writes: &self.writes,
             busy,
             busy_outputs,
+            flushed_bytes_per_s: self.flushed_bytes_per_s,
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
             oldest_snapshot: self.oldest_snapshot,
@@ -226,8 +231,10 @@ impl Engine {
         }
         let (writes, sharers) = self.count_writes(scheduler);
         self.look_at_active(&mut memtables);
+        let flushed_bytes = self.counters.flushed_bytes.get();
         Scene {
             writes,
+            flushed_bytes_per_s: scheduler.flushed.per_second(now_us, flushed_bytes),
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,
             oldest_snapshot: self

@@ -12,6 +12,7 @@ use common::{KEYSPACE, M, World, line, logstore, read, two_tiers};
 use thermocline_model::job::Job;
 use thermocline_model::table::TableId;
 use thermocline_model::view::PartLoad;
+use thermocline_policy::plan::coldest::room_bytes;
 
 const LARGE: u64 = 1 << 40;
 
@@ -42,6 +43,23 @@ fn the_first_flush_after_a_rest_waits_for_no_merge() {
     world.memtables.insert((KEYSPACE, 0), load(8 * M));
     let job = world.plan(&mut logstore());
     assert!(matches!(job, Some(Job::Flush(_))), "{}", line(job));
+}
+
+/// Updates of five in a hundred left an eighth of the fast tier unused on average, which reads
+/// missed.
+#[test]
+fn room_is_made_by_what_is_written() {
+    let mut world = two_tiers(World::of("L1: #1[a..c]{size=38M}", &[LARGE, LARGE]));
+    world.shape.table_bytes = 4 * M;
+    let mut room = |flushed_bytes_per_s: f64, limit: u64| {
+        world.flushed_bytes_per_s = flushed_bytes_per_s;
+        room_bytes(&world.view(), limit)
+    };
+    assert_eq!(room(2.0 * M as f64, 1000 * M), 60 * M);
+    assert_eq!(room(0.0, 1000 * M), 8 * M, "two tables");
+    assert_eq!(room(f64::INFINITY, 1000 * M), 250 * M, "a quarter");
+    assert_eq!(room(f64::INFINITY, 100_000 * M), 256 * M, "64 tables");
+    assert_eq!(room(0.0, 20 * M), 5 * M, "no more than a quarter");
 }
 
 /// Half of the settled tables are young, which come last: so the hottest of those that are known

@@ -42,8 +42,15 @@ use crate::plan::leveled::{
 };
 use crate::plan::staging::RUNS_MAX;
 
-/// Of what the fast levels may hold, the share that is made free at once.
-pub const ROOM_SHARE: f64 = 0.25;
+/// Of what the fast levels may hold, the share that is made free at once, at most.
+const ROOM_SHARE: f64 = 0.25;
+
+/// Seconds of writing that room is made for at once. What is free is not read from, so a store
+/// that is mostly read keeps little free.
+const ROOM_S: f64 = 30.0;
+
+/// Tables for which room is made at least, so that they go together.
+const ROOM_TABLES_MIN: u64 = 2;
 
 /// Of the settled tables, the share of colder ones that are compared by what their going is
 /// worth.
@@ -268,6 +275,18 @@ fn oldest_runs(view: &View<'_>, levels: &FastLevels<'_>, runs_max: usize) -> Opt
     Descent::take(view, levels, tables, bytes).merge(view, levels, reason)
 }
 
+/// Bytes that are made free at once in fast levels that may hold so many, while the store is
+/// written to.
+#[must_use]
+pub fn room_bytes(view: &View<'_>, limit_bytes: u64) -> u64 {
+    let table_bytes = view.shape.table_bytes;
+    let coming = (view.flushed_bytes_per_s * ROOM_S) as u64;
+    let most = (limit_bytes as f64 * ROOM_SHARE) as u64;
+    (coming.max(ROOM_TABLES_MIN * table_bytes))
+        .min(most)
+        .min(TABLES_MAX * table_bytes)
+}
+
 /// Makes room in fast levels that hold more than they may.
 fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool) -> Option<Merge> {
     let share = Share::of(view);
@@ -275,8 +294,7 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
     if excess == 0 {
         return None;
     }
-    let room = (share.limit_bytes as f64 * ROOM_SHARE) as u64;
-    let room = room.min(TABLES_MAX * view.shape.table_bytes);
+    let room = room_bytes(view, share.limit_bytes);
     let bytes = match deferred {
         false => 1,
         // Nothing is about to take the room.

@@ -32,7 +32,7 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::compaction::{Device, SEEKS, reads_s, reverse_s};
 use crate::heat::histogram::{self, LevelBucket};
-use crate::plan::coldest::{Descent, ROOM_SHARE};
+use crate::plan::coldest::{Descent, room_bytes};
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, WarmTable, bytes_of, is_free, merge, newest_waits,
 };
@@ -198,8 +198,11 @@ fn up(
         free.then(|| merge(view, levels.keyspace, &inputs, FIRST, reason))
     };
     // What was made free while the store is written to is for what is written.
-    let spoken_for = if view.idle { 0.0 } else { ROOM_SHARE };
-    let unclaimed = (share.limit_bytes as f64 * (1.0 - spoken_for)) as u64;
+    let spoken_for = match view.idle {
+        true => 0,
+        false => room_bytes(view, share.limit_bytes),
+    };
+    let unclaimed = share.limit_bytes.saturating_sub(spoken_for);
     if has_room && grown <= unclaimed {
         return rises(spared(reads));
     }

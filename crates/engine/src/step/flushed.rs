@@ -1,0 +1,58 @@
+//! How fast is what comes: bytes that flushes write in a second, smoothed.
+
+/// How long the rate remembers.
+const MEMORY_S: f64 = 30.0;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FlushRate {
+    per_s: f64,
+    /// When it was last asked for, and what had been flushed by then.
+    last: Option<(u64, u64)>,
+}
+
+impl FlushRate {
+    /// The rate at `now_us`, if so many bytes have been flushed since the store was opened. A
+    /// clock that was set back begins anew.
+    pub(super) fn per_second(&mut self, now_us: u64, bytes: u64) -> f64 {
+        let (last_us, last_bytes) = self.last.unwrap_or((now_us, bytes));
+        self.last = Some((now_us, bytes));
+        let passed_s = now_us.saturating_sub(last_us) as f64 / 1e6;
+        let kept = (-passed_s / MEMORY_S).exp();
+        // In no time at all: as if they were spread over what is remembered.
+        let came = bytes.saturating_sub(last_bytes) as f64;
+        let taken = match passed_s > 0.0 {
+            true => (1.0 - kept) / passed_s,
+            false => 1.0 / MEMORY_S,
+        };
+        self.per_s = self.per_s * kept + came * taken;
+        self.per_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_rate_is_found_however_often_it_is_asked_for() {
+        for step_us in [10_000, 500_000, 7_000_000] {
+            let mut rate = FlushRate::default();
+            let mut last = rate.per_second(0, 0);
+            for at in 1..=200_000_000 / step_us {
+                last = rate.per_second(at * step_us, at * step_us * 5);
+            }
+            assert!((last - 5e6).abs() < 0.01 * 5e6, "{last} by {step_us} us");
+        }
+    }
+
+    #[test]
+    fn what_was_flushed_long_ago_is_forgotten_and_a_clock_set_back_does_no_harm() {
+        let mut rate = FlushRate::default();
+        rate.per_second(1 << 40, 0);
+        let now = rate.per_second(1 << 40, 300 << 20);
+        assert_eq!(now, f64::from(10 << 20));
+        assert_eq!(rate.per_second(5, 300 << 20), now);
+        assert!(rate.per_second(300_000_000, 300 << 20) < 1e3);
+    }
+}
