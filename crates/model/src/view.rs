@@ -27,7 +27,7 @@ pub struct TableHeat {
     /// tracker keeps no temperatures, and for a table that is too young to
     /// have one.
     pub temperature: Option<f64>,
-    /// What one more block read would have added to the temperature: its variance, if reads
+    /// What one more block read would have added to the temperature, about: its variance, if reads
     /// come by chance, is the temperature times this (Poisson's law). 0 where the tracker
     /// does not say.
     pub temperature_of_one: f64,

@@ -276,6 +276,7 @@ impl HeatTracker for Histograms {
                 heir.since_us = heir.since_us.min(before.since_us);
                 heir.change(|count, at| count + before.counts[at] * share.of_parent);
                 heir.recent += before.recent * share.of_parent;
+                heir.shift.succeed(&before.shift);
             },
         );
     }

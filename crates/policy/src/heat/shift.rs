@@ -83,6 +83,11 @@ pub(super) struct Shift {
 }
 
 impl Shift {
+    /// What takes the place of several has changed as often as any of them.
+    pub(super) fn succeed(&mut self, other: &Shift) {
+        self.asked = self.asked.max(other.asked);
+    }
+
     /// What was seen since the rate changed, if it has. Then all begins anew.
     pub(super) fn observe(&mut self, expected: Expected, now: &Since) -> Option<Since> {
         let seen = now.seen * LN_2;
@@ -97,7 +102,15 @@ impl Shift {
         let told = match (&self.more, &self.less) {
             (more, _) if more.evidence >= enough && is_more(more) => more.since,
             (_, less) if less.evidence >= enough && is_less(less) => less.since,
-            _ => return None,
+            _ => {
+                // A change, but a smaller one: it must not hide what comes next.
+                for sum in [&mut self.more, &mut self.less] {
+                    if sum.evidence >= enough {
+                        *sum = Sum::default();
+                    }
+                }
+                return None;
+            }
         };
         *self = Shift {
             asked: (2.0 * enough).min(ENOUGH_MAX) - ENOUGH,
@@ -181,9 +194,9 @@ mod tests {
         let mut dice = Dice(3);
         for (before, after, within) in [
             (100.0, 0.0, 4),
-            (100.0, 45.0, 5),
+            (100.0, 45.0, 12),
             (0.0, 100.0, 4),
-            (100.0, 220.0, 5),
+            (100.0, 220.0, 12),
             (1.0, 10.0, 10),
             (10.0, 1.0, 10),
             (1.0, 0.1, 60),
@@ -230,6 +243,25 @@ mod tests {
             };
             assert_eq!(shift.observe(expected, &now), None);
         }
+    }
+
+    #[test]
+    fn a_smaller_change_does_not_hide_a_larger_one() {
+        let mut shift = Shift::default();
+        let now = |seen: f64| Since {
+            seen,
+            all: 100.0,
+            epochs: 1.0,
+        };
+        for _ in 0..300 {
+            assert_eq!(shift.observe(alike(10.0), &now(16.0)), None);
+        }
+        let found = (1..).find_map(|look| Some((look, shift.observe(alike(10.0), &now(50.0))?)));
+        let (looks, since) = found.unwrap();
+        assert!(
+            looks < 10 && since.seen / since.epochs > 25.0,
+            "{looks}: {since:?}"
+        );
     }
 
     /// Two hot sets in turn, forty seconds each: moving them to and fro would serve neither.

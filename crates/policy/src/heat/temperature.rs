@@ -142,11 +142,10 @@ impl Warmth {
                 false => its.min(other),
             }
         };
-        (self.all, self.epochs) = match self.is_known {
+        (self.all, self.epochs) = match self.all > 0.0 {
             true => (known_from(self.all, all), known_from(self.epochs, epochs)),
             false => (all, epochs),
         };
-        self.is_known = true;
         self.reads = (before + share) * self.all;
     }
 }
@@ -250,7 +249,13 @@ impl Temperature {
         };
         warmth.reads = kept * warmth.reads + (1.0 - kept) * now.seen / now.epochs;
         warmth.all = 1.0;
-        warmth.epochs = (warmth.epochs + now.epochs).min(self.options.remembered());
+        // As many as would make as good a mean: the inverse of the sum of squared weights.
+        let before = match warmth.epochs > 0.0 {
+            true => kept * kept / warmth.epochs,
+            false => 0.0,
+        };
+        let new = (1.0 - kept) * (1.0 - kept) / now.epochs;
+        warmth.epochs = 1.0 / (before + new).max(f64::MIN_POSITIVE);
     }
 
     /// Where nothing was read the shares are what they were. `per_epoch` are all accesses, as
@@ -264,9 +269,15 @@ impl Temperature {
             by_share: share * now.all,
             by_rate: share * per_epoch * now.epochs,
         };
-        let is_known = warmth.all > 0.0;
-        let since = is_known.then(|| warmth.shift.observe(expected, now));
-        if let Some(since) = since.flatten() {
+        if warmth.all <= 0.0 {
+            // In a quiet second one read is all reads. It counts as no more than it would beside
+            // as many as there usually are.
+            warmth.reads = now.seen;
+            warmth.all = now.all.max(per_epoch * now.epochs);
+            warmth.epochs = now.epochs;
+            return;
+        }
+        if let Some(since) = warmth.shift.observe(expected, now) {
             // What was known counts as one read of all, so that none is as cold as another.
             warmth.reads = since.seen + share;
             warmth.all = since.all + 1.0;
@@ -287,9 +298,12 @@ impl Temperature {
         let rate = |table: &Arc<TableMeta>| Some(restored.get(&table.id)? * size_mib(table));
         let per_epoch = version.tables().filter_map(rate).sum::<f64>() * epoch_s;
         let epochs = self.options.restored_epochs();
-        All {
-            reads: per_epoch * epochs,
-            epochs,
+        match per_epoch > 0.0 {
+            true => All {
+                reads: per_epoch * epochs,
+                epochs,
+            },
+            false => All::default(),
         }
     }
 }
@@ -332,6 +346,7 @@ impl HeatTracker for Temperature {
             since_us: before.since_us,
             counted_before: before.counted_before,
         };
+        let counted = state.counted;
         let one_epoch = match self.options.cooling_from_start {
             true => 1.0,
             false => state.all.per_epoch(),
@@ -346,9 +361,23 @@ impl HeatTracker for Temperature {
             Warmth::share,
             born,
             |heir, before, share| {
-                heir.pending += share.of_parent * before.pending;
+                // Accesses of before the youngest parent are left out, as if they had come evenly.
+                let from = heir.counted_before.max(before.counted_before);
+                let since = |pending: f64, counted_before: f64| {
+                    let all = counted - counted_before;
+                    let share = if all > 0.0 {
+                        (counted - from) / all
+                    } else {
+                        1.0
+                    };
+                    pending * share
+                };
+                heir.pending = since(heir.pending, heir.counted_before)
+                    + share.of_parent * since(before.pending, before.counted_before);
+                heir.counted_before = from;
                 heir.since_us = heir.since_us.max(before.since_us);
-                heir.counted_before = heir.counted_before.max(before.counted_before);
+                heir.shift.succeed(&before.shift);
+                heir.is_known |= before.is_known;
                 // What is known from no reads says nothing.
                 if before.is_known && before.all > 0.0 {
                     let (all, epochs) = match share.is_guess {
@@ -397,6 +426,7 @@ impl HeatTracker for Temperature {
                     true => temperature * warmth.size_mib / per_share,
                     false => 0.0,
                 };
+                warmth.is_known = true;
                 warmth.add(share, known_from, self.options.restored_epochs());
             }
             warmth
@@ -565,6 +595,8 @@ mod tests {
         let parents = [level(&before, 0), level(&before, 5)].concat();
         tracker.inherit(&parents, &level(&after, 5), &level(&after, 6));
         let heat = tracker.sample(&after, START + SECOND + 1);
+        let chance = heat[&TableId(5)].temperature_of_one;
+        assert!(chance > 0.5, "known from one epoch: {chance}");
         let of = |heat: &HeatMap, table| temperature(heat, table).unwrap();
         assert!(of(&heat, 5) > 800.0, "{heat:?}");
         assert!((50.0..150.0).contains(&of(&heat, 6)), "{heat:?}");
@@ -687,6 +719,17 @@ mod tests {
         let heat = tracker.sample(&after, START + 102 * SECOND);
         let [hot, cold] = [4, 5].map(|table| temperature(&heat, table).unwrap());
         assert!((8.9..9.1).contains(&(hot / cold)), "{hot}, {cold}");
+        // Nor is what comes of such tables alone taken for new, and so for hottest.
+        let tracker = averaging(0.999);
+        for second in 0..3 {
+            tracker.sample(&before, START + second * SECOND);
+        }
+        tracker.inherit(&tables(&before), &tables(&after), &[]);
+        let heat = tracker.sample(&after, START + 2 * SECOND);
+        assert_eq!(
+            [4, 5].map(|table| temperature(&heat, table)),
+            [Some(0.0); 2]
+        );
     }
 
     #[test]

@@ -49,8 +49,8 @@ const ROOM_SHARE: f64 = 0.25;
 /// that is mostly read keeps little free.
 const ROOM_S: f64 = 30.0;
 
-/// Tables for which room is made at least, so that they go together.
-const ROOM_TABLES_MIN: u64 = 2;
+/// Tables, and flushes, for which room is made at least, so that they go together.
+const ROOM_MIN: u64 = 2;
 
 /// Of the settled tables, the share of colder ones that are compared by what their going is
 /// worth.
@@ -282,9 +282,8 @@ pub fn room_bytes(view: &View<'_>, limit_bytes: u64) -> u64 {
     let table_bytes = view.shape.table_bytes;
     let coming = (view.flushed_bytes_per_s * ROOM_S) as u64;
     let most = (limit_bytes as f64 * ROOM_SHARE) as u64;
-    (coming.max(ROOM_TABLES_MIN * table_bytes))
-        .min(most)
-        .min(TABLES_MAX * table_bytes)
+    let least = ROOM_MIN.saturating_mul(table_bytes.max(view.shape.flush_bytes));
+    (coming.max(least)).min(most).min(TABLES_MAX * table_bytes)
 }
 
 /// Makes room in fast levels that hold more than they may.
