@@ -715,7 +715,10 @@ mod tests {
         }
         let after = version("L7: #4[a..f]{size=1M} #5[g..m]{size=1M}");
         let tables = |v: &Version| v.tables().cloned().collect::<Vec<_>>();
-        tracker.inherit(&tables(&before), &tables(&after), &[]);
+        // In the order that could take something: what nobody read comes last.
+        let mut parents = tables(&before);
+        parents.reverse();
+        tracker.inherit(&parents, &tables(&after), &[]);
         let heat = tracker.sample(&after, START + 102 * SECOND);
         let [hot, cold] = [4, 5].map(|table| temperature(&heat, table).unwrap());
         assert!((8.9..9.1).contains(&(hot / cold)), "{hot}, {cold}");
