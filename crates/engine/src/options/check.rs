@@ -73,12 +73,11 @@ impl Options {
         within("tier_fill_share", self.tier_fill_share, 0.1, 1.0)?;
         within("heat_epoch_ms", self.heat_epoch_ms, 10, HOUR_MS)?;
         // At 0 a table would be as hot as its last epoch.
-        within(
-            "cooling_coefficient",
-            self.cooling_coefficient,
-            f64::MIN_POSITIVE,
-            1.0,
-        )?;
+        let cooling = self.cooling_coefficient;
+        if !(cooling > 0.0 && cooling <= 1.0) {
+            let error = Error::invalid("option cooling_coefficient");
+            return Err(error.expected("above 0, to 1", cooling));
+        }
         within("migration_resistance", self.migration_resistance, 0.0, 1.0)?;
         within(
             "migration_bytes_per_second_max",
