@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::range::KeyRange;
 use crate::table::TableId;
-use crate::tier::TierId;
+use crate::tier::{TIERS_MAX, TierId};
 use crate::version::{KeyspaceId, Slot, Tiny};
 
 /// Why a job was planned: a rule and the numbers it compared.
@@ -241,6 +241,8 @@ pub struct NewTable {
     pub size_bytes: u64,
     /// The tables it is made from.
     pub parents: Vec<TableId>,
+    /// Bytes on each tier that the same job has written before it.
+    pub written_bytes: [u64; TIERS_MAX],
 }
 
 #[cfg(test)]

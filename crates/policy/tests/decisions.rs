@@ -10,7 +10,7 @@ use thermocline_model::job::{Job, NewTable};
 use thermocline_model::key::SeqNo;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
-use thermocline_model::tier::TierId;
+use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Slot;
 use thermocline_model::view::{PartLoad, TableHeat};
 use thermocline_policy::place::ByLevel;
@@ -373,6 +373,7 @@ fn what_a_merge_writes_has_the_room_of_what_it_reads() {
         start: Some(b"n".as_slice().into()),
         size_bytes: 10 * M,
         parents: [9, 5, 6].map(TableId).to_vec(),
+        written_bytes: [0; TIERS_MAX],
     };
     assert_eq!(leveled().placer.place(&world.view(), &new).data, TierId(0));
     // But not what the device has not.
@@ -439,6 +440,7 @@ fn a_new_table_lies_where_its_level_belongs() {
             start: None,
             size_bytes: 4 * M,
             parents: parents.iter().map(|&t| TableId(t)).collect(),
+            written_bytes: [0; TIERS_MAX],
         };
         let layout = ByLevel.place(&world.view(), &new);
         assert_eq!(layout.meta.0, 0);
@@ -467,6 +469,7 @@ fn a_tier_without_room_passes_a_new_table_on() {
         start: None,
         size_bytes: 4 * M,
         parents: Vec::new(),
+        written_bytes: [0; TIERS_MAX],
     };
     let layout = ByLevel.place(&world.view(), &new);
     assert_eq!((layout.data.0, layout.meta.0), (1, 0));

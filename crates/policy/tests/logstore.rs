@@ -14,6 +14,7 @@ use common::{
 use thermocline_model::job::{Job, Merge, NewTable};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
+use thermocline_model::tier::TIERS_MAX;
 use thermocline_model::version::Slot;
 use thermocline_model::view::{Optimisations, PartLoad, TableHeat};
 use thermocline_model::{Reason, TierId, check_version};
@@ -408,24 +409,28 @@ fn what_a_merge_writes_takes_the_place_of_what_it_reads() {
     let text = "L1: #1[a..m]{size=30M} / #2[a..m]{size=30M} | L7: #3[a..m]{size=30M,tier=1}";
     let mut world = World::of(text, &[61 * M, LARGE]);
     world.tiers[0].device_free_bytes = LARGE;
-    let place = |world: &World, slot, parents: &[u64]| {
-        let new = NewTable {
+    let after = |written: u64, world: &World, slot, parents: &[u64]| {
+        let mut new = NewTable {
             keyspace: KEYSPACE,
             slot,
             range: None,
             start: None,
             size_bytes: 20 * M,
             parents: parents.iter().map(|&t| TableId(t)).collect(),
+            written_bytes: [0; TIERS_MAX],
         };
+        new.written_bytes[0] = written;
         ByShape.place(&world.view(), &new).data.0
     };
+    let place = |world: &World, slot, parents: &[u64]| after(0, world, slot, parents);
     let first = Slot::Level(0);
     assert_eq!(place(&world, first, &[1, 2]), 0);
     assert_eq!(place(&world, first, &[3]), 1, "it replaces nothing there");
     assert_eq!(place(&world, Slot::Newest(0), &[]), 1, "nor does a flush");
-    // What it has written counts.
+    // What it has written counts, and what others are writing does not.
+    assert_eq!(after(45 * M, &world, first, &[1, 2]), 1);
     world.tiers[0].used_bytes += 45 * M;
-    assert_eq!(place(&world, first, &[1, 2]), 1);
+    assert_eq!(place(&world, first, &[1, 2]), 0);
     world.tiers[0].used_bytes -= 45 * M;
     world.tiers[0].device_free_bytes = 19 * M;
     assert_eq!(place(&world, first, &[1, 2]), 1, "the device has no room");
@@ -502,6 +507,7 @@ fn new_tables_go_where_the_shape_puts_their_level() {
             start: None,
             size_bytes: M,
             parents: parents.iter().map(|&t| TableId(t)).collect(),
+            written_bytes: [0; TIERS_MAX],
         };
         let layout = ByShape.place(&world.view(), &new);
         (layout.data.0, layout.rule, layout.meta.0)

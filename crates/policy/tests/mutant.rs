@@ -12,7 +12,7 @@ use common::{Dice, KEYS, KEYSPACE, M, World, empty, key, mutant};
 use thermocline_model::job::{Job, NewTable};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
-use thermocline_model::tier::DeviceProfile;
+use thermocline_model::tier::{DeviceProfile, TIERS_MAX};
 use thermocline_model::version::Slot;
 use thermocline_model::view::TableHeat;
 use thermocline_policy::cost::Budget;
@@ -347,6 +347,7 @@ fn place(world: &World, slot: Slot, start: &[u8], parents: &[u64]) -> (u32, &'st
         start: Some(start.into()),
         size_bytes: 4 * M,
         parents: parents.iter().map(|&t| TableId(t)).collect(),
+        written_bytes: [0; TIERS_MAX],
     };
     let view = world.view();
     let layout = ByHeat.place(&view, &new);
@@ -387,6 +388,7 @@ fn made_of_all() -> NewTable {
         start: Some(b"b"[..].into()),
         size_bytes: 4 * M,
         parents: [1, 2, 3, 4].map(TableId).to_vec(),
+        written_bytes: [0; TIERS_MAX],
     }
 }
 
@@ -397,11 +399,17 @@ fn what_a_merge_makes_takes_the_place_of_what_it_read() {
     let mut world = four(0.29, [9.0, 8.0, 2.0, 1.0]);
     world.tiers[0].capacity_bytes = world.tiers[0].used_bytes;
     world.tiers[0].device_free_bytes = 1 << 40;
-    let made = |world: &World| ByHeat.place(&world.view(), &made_of_all()).data.0;
-    assert_eq!(made(&world), 0);
-    // What it has written counts.
-    world.tiers[0].used_bytes *= 2;
-    assert_eq!(made(&world), 1);
+    let mut new = made_of_all();
+    let made = |world: &World, new: &NewTable| ByHeat.place(&world.view(), new).data.0;
+    assert_eq!(made(&world, &new), 0);
+    // What others write counts no more: it takes the place of what they read.
+    let used = std::mem::replace(&mut world.tiers[0].used_bytes, 1 << 40);
+    assert_eq!(made(&world, &new), 0);
+    // What it has written itself counts.
+    new.written_bytes[0] = used - 4 * M;
+    assert_eq!(made(&world, &new), 0);
+    new.written_bytes[0] += M;
+    assert_eq!(made(&world, &new), 1);
 }
 
 /// Once: all tables were ranked anew for each table that a merge made, which took five

@@ -8,7 +8,7 @@ mod common;
 use common::{Dice, KEYS, KEYSPACE, M, World, empty, key, leveled, ohdb};
 use thermocline_model::job::{Job, Merge, NewTable};
 use thermocline_model::range::KeyRange;
-use thermocline_model::tier::TierId;
+use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Slot;
 use thermocline_model::view::{PartLoad, TierPins};
 use thermocline_policy::place::{ByBucket, ByLevel, Fill};
@@ -292,6 +292,7 @@ fn placed(world: &World, slot: Slot) -> u32 {
         start: None,
         size_bytes: 4 * M,
         parents: Vec::new(),
+        written_bytes: [0; TIERS_MAX],
     };
     let layout = ByBucket.place(&world.view(), &new);
     assert_eq!(layout, ByLevel.place(&world.view(), &new));

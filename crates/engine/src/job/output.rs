@@ -14,7 +14,7 @@ use thermocline_model::cover::Cover;
 use thermocline_model::job::NewTable;
 use thermocline_model::key::{Kind, SeqNo};
 use thermocline_model::table::{ObjectId, TableId, TableMeta};
-use thermocline_model::tier::TierId;
+use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::{KeyspaceId, Slot};
 
 use crate::engine::Engine;
@@ -219,6 +219,7 @@ impl<'a> Outputs<'a> {
             start: first.or(self.low.as_deref()).map(Into::into),
             size_bytes: self.target.table_bytes,
             parents: self.target.parents.clone(),
+            written_bytes: self.written_bytes(),
         });
         let last_tier = TierId(engine.tiers.len() as u32 - 1);
         let data_tier = layout.data.max(self.target.first_tier).min(last_tier);
@@ -251,6 +252,17 @@ impl<'a> Outputs<'a> {
             low: self.low.take(),
         });
         Ok(())
+    }
+
+    /// Bytes on each tier of the tables that are finished.
+    fn written_bytes(&self) -> [u64; TIERS_MAX] {
+        let mut written = [0; TIERS_MAX];
+        for table in &self.finished {
+            for extent in table.data.iter().chain([&table.meta]) {
+                written[(extent.tier.0 as usize).min(TIERS_MAX - 1)] += extent.length;
+            }
+        }
+        written
     }
 
     fn create(&self, tier: TierId, id: u64, kind: ObjectKind) -> Result<Box<dyn ObjectWriter>> {

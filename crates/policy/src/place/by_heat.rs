@@ -67,19 +67,20 @@ impl Placer for ByHeat {
         let tiers = view.tiers.len().clamp(1, TIERS_MAX);
         let parents = parents(view, new);
         let replaced = replaced(view, &parents);
+        let fill = Fill::of(view);
         let first_with_room = |from: usize, bytes: u64| {
-            let room = |t: &usize| {
-                view.tiers
-                    .get(*t)
-                    .map(|tier| tier.room_beside(replaced[*t]))
+            let has_room = |t: &usize| match (new.parents.is_empty(), new.slot) {
+                (false, _) => fill.has_room_for_output(view, *t, bytes, new, &replaced),
+                (true, Slot::Newest(_)) => fill.has_room_for_flush(view, *t, bytes),
+                // A load's tables are in no version yet, but on their devices.
+                (true, _) => view.tiers[*t].room_bytes() >= bytes,
             };
-            let has_room = |t: &usize| room(t).is_none_or(|room| room >= bytes);
             (from..tiers - 1).find(has_room).unwrap_or(tiers - 1)
         };
         let wanted = if tiers == 1 {
             Wanted::new(0, "only-tier")
         } else if !new.parents.is_empty() {
-            merged(view, ranking, new, &parents)
+            merged(view, &fill, ranking, new, &parents)
         } else if matches!(new.slot, Slot::Newest(_)) {
             Wanted::new(0, "newest-on-fast")
         } else {
@@ -115,6 +116,7 @@ struct Likeness {
 
 fn merged(
     view: &View<'_>,
+    fill: &Fill,
     ranking: Option<&Ranking>,
     new: &NewTable,
     parents: &[&Arc<TableMeta>],
@@ -122,8 +124,7 @@ fn merged(
     let Some(span) = Span::of(parents.iter().copied()) else {
         return Wanted::new(0, "newest-on-fast");
     };
-    let fill = Fill::of(view);
-    let like = likeness(view, &fill, &span, parents, new);
+    let like = likeness(view, fill, &span, parents, new);
     let tier_for = |ranking: &Ranking| ranking.tier_for(like.temperature, like.from, new.slot);
     let tier = ranking.map_or_else(|| tier_for(&Ranking::of(view)), tier_for);
     Wanted {

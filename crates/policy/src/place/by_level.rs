@@ -21,7 +21,7 @@ use thermocline_model::version::Slot;
 use thermocline_model::view::View;
 
 use crate::Placer;
-use crate::place::fill::{Fill, depth};
+use crate::place::fill::{Fill, depth, parents, replaced};
 use crate::place::lower::Lower;
 use crate::plan::targets::Targets;
 use crate::why::{Explanation, by_level};
@@ -56,9 +56,13 @@ impl Placer for ByLevel {
     fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
         let tiers = view.tiers.len().clamp(1, TIERS_MAX);
         let fill = Fill::of(view);
-        let flushed = new.parents.is_empty() && matches!(new.slot, Slot::Newest(_));
-        let has_room = |tier: usize, bytes: u64| {
-            tier + 1 >= tiers || fill.has_room(view, tier, bytes, flushed)
+        let parents = parents(view, new);
+        let replaced = replaced(view, &parents);
+        let flushed = parents.is_empty() && matches!(new.slot, Slot::Newest(_));
+        let has_room = |tier: usize, bytes: u64| match parents.is_empty() {
+            _ if tier + 1 >= tiers => true,
+            true => fill.has_room(view, tier, bytes, flushed),
+            false => fill.has_room_for_output(view, tier, bytes, new, &replaced),
         };
         let first_with_room = |from: usize, bytes: u64| {
             (from..tiers)

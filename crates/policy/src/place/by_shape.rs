@@ -38,8 +38,10 @@ impl Placer for ByShape {
         let replaced = replaced(view, &parents(view, new));
         let first_with_room = |from: usize, bytes: u64| {
             let has_room = |t: &usize| match view.tiers.get(*t) {
-                Some(tier) if !new.parents.is_empty() => tier.room_beside(replaced[*t]) >= bytes,
                 Some(tier) if is_loaded(new) => tier.room_bytes() >= bytes,
+                _ if !new.parents.is_empty() => {
+                    fill.has_room_for_output(view, *t, bytes, new, &replaced)
+                }
                 _ => fill.has_room_for_flush(view, *t, bytes),
             };
             (from..tiers - 1).find(has_room).unwrap_or(tiers - 1)

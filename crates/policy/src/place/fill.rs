@@ -187,6 +187,28 @@ impl Fill {
         })
     }
 
+    /// The same for `bytes` of what is made of tables that have `replaced` bytes on each tier:
+    /// it takes their place, less what the same merge has written before. Only the device
+    /// must hold both. What other merges write meanwhile does not count either, as it takes
+    /// the place of what they read. The reserve is left of both.
+    #[must_use]
+    pub fn has_room_for_output(
+        &self,
+        view: &View<'_>,
+        tier: usize,
+        bytes: u64,
+        new: &NewTable,
+        replaced: &ByTier,
+    ) -> bool {
+        view.tiers.get(tier).is_none_or(|state| {
+            let used = self.used[tier].saturating_add(new.written_bytes[tier]);
+            let capacity = state.capacity_bytes.saturating_add(replaced[tier]);
+            let by_capacity = capacity.saturating_sub(used);
+            let room = by_capacity.min(state.device_free_bytes);
+            room.saturating_sub(state.reserve_bytes) >= bytes
+        })
+    }
+
     /// The first tier from `from` on that `bytes` more fit, else the last.
     #[must_use]
     pub fn first_that_fits(&self, from: usize, bytes: u64) -> usize {

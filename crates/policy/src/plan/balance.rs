@@ -123,6 +123,20 @@ fn tier_over(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
     None
 }
 
+/// The least used table of the last level that lies on the first tier, to make room there for
+/// what is flushed; see [`super::room`].
+#[must_use]
+pub fn gives_way(view: &View<'_>) -> Option<Relocate> {
+    let fill = Fill::of(view);
+    let last = fill.data.iter().rposition(|by| by.iter().any(|&b| b > 0))?;
+    let found = (last > 0).then(|| coldest(view, &fill, last, 0)).flatten()?;
+    let bytes = found.table.data_bytes();
+    let to = next_with_room(view, &fill, 0, bytes);
+    let has_room = view.tiers.get(to).is_some_and(|t| t.room_bytes() >= bytes);
+    let reason = Reason::new("flush-needs-room").with("used_bytes", fill.used[0] as f64);
+    has_room.then(|| relocate(&found, to, reason))
+}
+
 fn tier_under(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
     let quotas = fill.quotas(&spare_bytes(view, fill));
     let margin = MARGIN_TABLES * view.shape.table_bytes;

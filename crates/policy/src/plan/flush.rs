@@ -78,7 +78,8 @@ impl FlushSealed {
 }
 
 /// Whether the first of several tiers has room for `flush`.
-fn has_room(view: &View<'_>, flush: &Flush) -> bool {
+#[must_use]
+pub fn has_room(view: &View<'_>, flush: &Flush) -> bool {
     let [first, _, ..] = view.tiers else {
         return true;
     };
@@ -114,6 +115,14 @@ fn is_read(view: &View<'_>) -> bool {
 /// memory may fill as much again before it is flushed: that is still far from the
 /// end of the memory, and takes longer than a flush.
 const SLOW_WRITERS_US: u64 = 200_000;
+
+impl std::fmt::Debug for FlushSealed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FlushSealed")
+            .field("relief", &self.relief.len())
+            .finish_non_exhaustive()
+    }
+}
 
 impl Planner for FlushSealed {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {

@@ -58,6 +58,30 @@ impl Planner for Migrate {
     }
 }
 
+/// The coldest table of the last level that lies on the first tier, to make room there for what
+/// is flushed; see [`super::room`].
+#[must_use]
+pub fn gives_way(view: &View<'_>) -> Option<Relocate> {
+    let organisation = Organisation::of(view);
+    let migration = Migration::new(view, &organisation);
+    let last = organisation.tables.iter().map(|t| t.depth).max()?;
+    let cool_down_us = view.cost.migration_cool_down_us;
+    let is_free = |t: &&Placed<'_>| {
+        let id = t.table.id;
+        let busy = view.busy.contains(&id);
+        !busy && !view.moves.is_cooling(id, view.now_us, cool_down_us)
+    };
+    let mut coldest = organisation.tables.iter().rev();
+    let found = coldest.find(|t| t.from == 0 && t.depth == last && last > 0 && is_free(t))?;
+    let cheaper = organisation.position(0).map_or(0, |at| at + 1);
+    let chain = organisation.chain.get(cheaper..).unwrap_or_default();
+    chain.iter().find_map(|&to| {
+        let down = Placed { to, ..found.clone() };
+        let may = to != 0 && migration.has_room(&down);
+        may.then(|| migration.relocate(&down, "flush-needs-room"))
+    })
+}
+
 struct Migration<'a> {
     view: &'a View<'a>,
     fill: Fill,
@@ -187,7 +211,8 @@ impl<'a> Migration<'a> {
     /// Whether the device has room for the copy.
     fn has_room(&self, placed: &Placed<'_>) -> bool {
         let bytes = placed.table.data_bytes();
-        placed.to + 1 == self.fill.tiers || self.view.tiers[placed.to].room_bytes() >= bytes
+        let (view, to) = (self.view, placed.to);
+        to + 1 == self.fill.tiers || self.fill.has_room(view, to, bytes, false)
     }
 
     fn price(&self, tier: usize) -> f64 {

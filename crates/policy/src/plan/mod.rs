@@ -15,6 +15,7 @@ pub mod organisation;
 pub mod parts;
 pub mod ranges;
 pub mod reverse;
+pub mod room;
 pub mod staging;
 pub mod targets;
 
@@ -28,4 +29,5 @@ pub use migrate::Migrate;
 pub use newest::Newest;
 pub use ranges::MoveCuts;
 pub use reverse::Reverse;
+pub use room::MakeRoom;
 pub use staging::Staging;

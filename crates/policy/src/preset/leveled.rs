@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::heat::{Counters, HeatOptions};
 use crate::place::ByLevel;
-use crate::plan::{Balance, FlushSealed, Leveled, MoveCuts};
+use crate::plan::{Balance, Leveled, MakeRoom, MoveCuts, balance};
 use crate::preset::{Preset, PresetEntry};
 
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
@@ -23,7 +23,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
 fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
-        flush: Box::new(FlushSealed::default()),
+        flush: Box::new(MakeRoom::new(balance::gives_way)),
         recut: Box::new(MoveCuts),
         planners: vec![Box::new(Leveled), Box::new(Balance)],
         placer: Arc::new(ByLevel),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::heat::{HeatOptions, Temperature};
 use crate::place::ByHeat;
-use crate::plan::{FlushSealed, Leveled, Migrate, MoveCuts};
+use crate::plan::{Leveled, MakeRoom, Migrate, MoveCuts, migrate};
 use crate::preset::{Preset, PresetEntry};
 
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
@@ -25,7 +25,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
 fn make(heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
-        flush: Box::new(FlushSealed::default()),
+        flush: Box::new(MakeRoom::new(migrate::gives_way)),
         recut: Box::new(MoveCuts),
         planners: vec![Box::new(Leveled), Box::new(Migrate)],
         placer: Arc::new(ByHeat),

@@ -12,7 +12,7 @@ use thermocline_model::key::SeqNo;
 use thermocline_model::moves::Moves;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
-use thermocline_model::tier::{DeviceProfile, TierId, TierState};
+use thermocline_model::tier::{DeviceProfile, TIERS_MAX, TierId, TierState};
 use thermocline_model::version::{Keyspace, KeyspaceId, RunId, Slot, Version};
 use thermocline_model::view::{
     CostOptions, KeyspaceWrites, PartLoad, RangeOptions, ShapeOptions, StagingOptions, TableHeat,
@@ -223,6 +223,7 @@ impl World {
             start: Some(range.start.clone()),
             size_bytes: bytes,
             parents: parents.to_vec(),
+            written_bytes: [0; TIERS_MAX],
         };
         let placer: &dyn Placer = match (self.by_heat, self.by_shape) {
             (true, _) => &ByHeat,
