@@ -184,13 +184,14 @@ fn newest_runs_that_are_little_of_the_base_wait_for_as_many_again() {
     );
 }
 
+fn runs(from: u64, count: u64) -> String {
+    let runs = (0..count).map(|run| format!("#{}[a..c]{{size=800000}}", from - run));
+    runs.collect::<Vec<_>>().join(" / ")
+}
+
 /// While hardly anybody reads, memtables have memory of the cache, and merges wait for more.
 #[test]
 fn what_memtables_are_lent_merges_wait_for() {
-    let runs = |from: u64, count: u64| -> String {
-        let runs = (0..count).map(|run| format!("#{}[a..c]{{size=800000}}", from - run));
-        runs.collect::<Vec<_>>().join(" / ")
-    };
     let lent = |text: &str| {
         let mut world = World::of(text, &[LARGE]);
         world.shape.flush_bytes = 3 * world.shape.usual_flush_bytes;
@@ -204,11 +205,18 @@ fn what_memtables_are_lent_merges_wait_for() {
     let large = runs(60, 4).replace("800000", "4M");
     let world = lent(&format!("L0.0: {large} | {base}"));
     assert!(decide(&world).starts_with("newest-runs: merge [60, 59"));
-    // A level may be three times as large; at rest it may not.
+    // A level may be 1.7 times as large; at rest it may not.
     let full = |mib: u64| lent(&format!("L6: #10[a..c]{{size={mib}M}} | {LAST}"));
-    assert_eq!(decide(&full(50)), "rest");
-    assert_eq!(decide(&full(70)), "level-full: merge [10, 1] into L7");
-    let mut world = full(50);
+    assert_eq!(decide(&full(30)), "rest");
+    assert_eq!(decide(&full(40)), "level-full: merge [10, 1] into L7");
+    // What waits for more is as urgent as the times that it has waited for too long.
+    let over = |mib: u64, runs| {
+        let newest = self::runs(60, runs);
+        lent(&format!("L0.0: {newest} | L6: #10[a..c]{{size={mib}M}} | {LAST}"))
+    };
+    assert!(decide(&over(60, 20)).starts_with("level-full"));
+    assert!(decide(&over(40, 20)).starts_with("newest-runs"));
+    let mut world = full(30);
     world.idle = true;
     assert_eq!(decide(&world), "level-full: merge [10, 1] into L7");
 }
@@ -412,6 +420,35 @@ fn a_tier_that_is_over_gives_up_the_coldest_of_its_oldest_level() {
     assert_eq!(decide(&world), "tier-over: move 2 to 1");
     world.busy.insert(TableId(2));
     assert_eq!(decide(&world), "rest");
+}
+
+/// Found on an emulated disk: with writes only the fast tier was full of tables that nobody
+/// touched, and flushes went to the slow one, for as long as a merge took.
+#[test]
+fn before_a_flush_spills_the_least_used_table_of_the_last_level_gives_way() {
+    let text = "L0.0: #9[a..z]{size=10M} | L6: #5[a..z]{size=30M} | \
+                L7: #1[a..f]{size=26M} #2[g..m]{size=26M} #3[n..z]{size=30M,tier=1}";
+    let mut world = World::of(text, &[96 * M, LARGE]);
+    world.shape.newest_runs_merge = 1;
+    world.memtables = loads(&[sealed(8 * M)]).memtables;
+    world.heat.entry(TableId(1)).or_default().probes = 1;
+    assert_eq!(decide(&world), "flush-needs-room: move 2 to 1");
+    // One at a time, and none that a merge reads.
+    world.busy.insert(TableId(2));
+    assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
+    world.moves.begin(TableId(2), 26 * M, 0, 0);
+    assert_eq!(decide(&world), "memtable-full: flush 0");
+    world.moves.end();
+    // Nor where the next tier has no room either.
+    let free = std::mem::replace(&mut world.tiers[1].device_free_bytes, M);
+    assert_eq!(decide(&world), "memtable-full: flush 0");
+    world.tiers[1].device_free_bytes = free;
+    // What lies above the last level stays.
+    world.busy.insert(TableId(1));
+    assert_eq!(decide(&world), "memtable-full: flush 0");
+    world.busy.clear();
+    world.tiers[0].capacity_bytes = LARGE;
+    assert_eq!(decide(&world), "memtable-full: flush 0");
 }
 
 #[test]

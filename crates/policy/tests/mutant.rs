@@ -14,7 +14,7 @@ use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{DeviceProfile, TIERS_MAX};
 use thermocline_model::version::Slot;
-use thermocline_model::view::TableHeat;
+use thermocline_model::view::{PartLoad, TableHeat};
 use thermocline_policy::cost::Budget;
 use thermocline_policy::place::{ByHeat, Fill};
 use thermocline_policy::plan::organisation::Organisation;
@@ -69,6 +69,33 @@ fn four(target: f64, temperatures: [f64; 4]) -> World {
         &[1, 2, 3, 4].map(|t| (t, temperatures[t as usize - 1])),
     );
     world
+}
+
+#[test]
+fn before_a_flush_spills_the_coldest_table_of_the_last_level_gives_way() {
+    let text = format!("L0.0: #9[a..z]{{size=2M}} | L6: #8[a..z]{{size=4M}} | {FOUR}");
+    let mut world = World {
+        version: World::of(&text, &[LARGE, LARGE]).version,
+        ..four(0.29, [9.0, 8.0, 2.0, 1.0])
+    };
+    world.cost.target_usd_gb_month = None;
+    world.tiers[0].used_bytes = 26 * M;
+    world.tiers[0].capacity_bytes = 28 * M;
+    let load = PartLoad {
+        sealed: 1,
+        sealed_bytes: 4 * M,
+        ..PartLoad::default()
+    };
+    world.memtables.insert((KEYSPACE, 0), load);
+    world.idle = false;
+    assert_eq!(decide(&world), "flush-needs-room: move 2 to 1");
+    warm(&mut world, &[(1, 8.0), (2, 9.0), (8, 0.0)]);
+    assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
+    world.busy.extend([TableId(1), TableId(2)]);
+    assert_eq!(decide(&world), "memtable-full: flush");
+    world.busy.clear();
+    world.tiers[0].capacity_bytes = 40 * M;
+    assert_eq!(decide(&world), "memtable-full: flush");
 }
 
 #[test]

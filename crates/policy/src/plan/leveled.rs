@@ -77,6 +77,8 @@ pub struct Leveled;
 /// What may be merged down, and how urgently.
 struct Due<'a> {
     score: f64,
+    /// The score over that up to which it may wait for longer than else.
+    urgency: f64,
     keyspace: &'a Keyspace,
     targets: usize,
     slot: Slot,
@@ -112,7 +114,7 @@ pub(super) fn plan(view: &View<'_>, unit_of: fn(&Keyspace) -> Unit) -> Option<Jo
         let unit = unit_of(keyspace);
         find_due(view, keyspace, index, &targets[index], unit, &mut due);
     }
-    due.sort_by(|a, b| b.score.total_cmp(&a.score));
+    due.sort_by(|a, b| b.urgency.total_cmp(&a.urgency));
     // Keyspaces whose newest level, or a level of several runs, waits for tables that are busy.
     let mut waiting = Vec::new();
     let merge = due.iter().find_map(|d| {
@@ -173,9 +175,17 @@ fn find_due<'a>(
     due: &mut Vec<Due<'a>>,
 ) {
     let deferral = deferral(view);
+    let deferral_of_levels = deferral.sqrt();
+    // So that what waits for as long as it may is as urgent as such a level.
+    let deferral_of_newest = (waiting_score(view) / WAITING_SCORE).powi(2);
     let mut add = |score: f64, slot: Slot| {
+        let may_wait = match slot {
+            Slot::Newest(_) => deferral_of_newest,
+            Slot::Level(_) => deferral_of_levels,
+        };
         due.push(Due {
             score,
+            urgency: score / may_wait,
             keyspace,
             targets: targets_index,
             slot,
@@ -212,7 +222,7 @@ fn find_due<'a>(
         };
         let score = targets.score(index as usize, busy, view.shape);
         let most = if index as usize >= targets.base {
-            deferral
+            deferral_of_levels
         } else {
             1.0
         };
