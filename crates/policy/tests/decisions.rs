@@ -212,7 +212,9 @@ fn what_memtables_are_lent_merges_wait_for() {
     // What waits for more is as urgent as the times that it has waited for too long.
     let over = |mib: u64, runs| {
         let newest = self::runs(60, runs);
-        lent(&format!("L0.0: {newest} | L6: #10[a..c]{{size={mib}M}} | {LAST}"))
+        lent(&format!(
+            "L0.0: {newest} | L6: #10[a..c]{{size={mib}M}} | {LAST}"
+        ))
     };
     assert!(decide(&over(60, 20)).starts_with("level-full"));
     assert!(decide(&over(40, 20)).starts_with("newest-runs"));

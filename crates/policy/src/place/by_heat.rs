@@ -10,9 +10,10 @@
 //! - Meta extents go to the fastest tier with room.
 //!
 //! Whatever has no room where it belongs goes to the next tier with room. Of the capacity,
-//! what a merge reads does not count, as what it writes takes its place; or the hottest
-//! tables, merged on a tier that is full, would be served by a slower one until they were
-//! moved back.
+//! what a merge reads does not count, as what it writes takes its place, nor what other jobs
+//! are writing; or the hottest tables, merged on a tier that is full, would be served by a
+//! slower one until they were moved back. Before a flush has no room a table gives way
+//! ([`crate::plan::room`]).
 
 use std::sync::Arc;
 

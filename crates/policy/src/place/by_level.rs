@@ -10,9 +10,10 @@
 //! The rule goes by what lies there, so a new table may find its tier filled
 //! by older levels that are yet to leave. It goes there nevertheless while the
 //! capacity and the device have room, rather than be moved again soon. Of the
-//! capacity, tables count that the version names: what a merge writes takes the
-//! place of what it reads, and both are there only until it ends. Counted twice, a
-//! merge of a level that fills its tier would leave half of it on the next one.
+//! capacity, tables count that the version names, less those that a merge reads: what it
+//! writes takes their place, and both are there only until it ends. Counted, a level
+//! that fills its tier would lie on the next one after each merge, and here again after
+//! the one that follows.
 
 use thermocline_model::job::{Layout, NewTable};
 use thermocline_model::table::TableId;

@@ -129,7 +129,9 @@ fn tier_over(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
 pub fn gives_way(view: &View<'_>) -> Option<Relocate> {
     let fill = Fill::of(view);
     let last = fill.data.iter().rposition(|by| by.iter().any(|&b| b > 0))?;
-    let found = (last > 0).then(|| coldest(view, &fill, last, 0)).flatten()?;
+    let found = (last > 0)
+        .then(|| coldest(view, &fill, last, 0))
+        .flatten()?;
     let bytes = found.table.data_bytes();
     let to = next_with_room(view, &fill, 0, bytes);
     let has_room = view.tiers.get(to).is_some_and(|t| t.room_bytes() >= bytes);

@@ -76,7 +76,10 @@ pub fn gives_way(view: &View<'_>) -> Option<Relocate> {
     let cheaper = organisation.position(0).map_or(0, |at| at + 1);
     let chain = organisation.chain.get(cheaper..).unwrap_or_default();
     chain.iter().find_map(|&to| {
-        let down = Placed { to, ..found.clone() };
+        let down = Placed {
+            to,
+            ..found.clone()
+        };
         let may = to != 0 && migration.has_room(&down);
         may.then(|| migration.relocate(&down, "flush-needs-room"))
     })
