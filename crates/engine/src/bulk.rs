@@ -25,7 +25,7 @@ use crate::db::Handle;
 use crate::engine::{Engine, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Event;
-use crate::job::output::{Host, Outputs, Target};
+use crate::job::output::{Host, Outputs, Target, Written};
 use crate::step::Scheduler;
 use crate::sync::atomic::Ordering;
 use crate::table::LOADED_SEQ;
@@ -105,6 +105,7 @@ impl BulkLoad {
             parents: Vec::new(),
             first_tier,
             background: false,
+            written: Written::default(),
         };
         self.outputs = Some(Outputs::new(
             Host::Load(Arc::clone(&self.handle.engine)),

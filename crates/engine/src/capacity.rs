@@ -7,7 +7,9 @@
 //! taken, and flushes and merges go on, on the room that the devices really
 //! have: that is how space comes back, and writing resumes by itself. So the
 //! tiers may hold more than their capacities by what memory held, by deletes,
-//! and by the inputs of running merges.
+//! by the inputs of running merges, and by tables that are merged already but have a reader
+//! still. A merge that brings data up, beside another one or a flush, may take the same room
+//! as that: then the tier is over for a while, until a table is moved down.
 //!
 //! A tier without `capacity_bytes` is full when its device is: then calls fail,
 //! and not this check.

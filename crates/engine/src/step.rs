@@ -3,8 +3,8 @@
 //! [`Engine::step`] is all there is; the threads loop on it, and with no
 //! threads a test or a stalled writer calls it. Planners see a view and answer
 //! with a job; the tables it names are marked busy while it runs. With two or
-//! more threads one of them only flushes, so that a long merge never keeps
-//! memory from being freed.
+//! more threads one of them only flushes, and moves what gives way to a flush, so that
+//! a long merge never keeps memory from being freed.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{KEYSPACE, M, World, leveled};
+use common::{KEYSPACE, M, World, leveled, mutant};
 use thermocline_model::job::{Job, NewTable};
 use thermocline_model::key::SeqNo;
 use thermocline_model::range::KeyRange;
@@ -434,23 +434,59 @@ fn before_a_flush_spills_the_least_used_table_of_the_last_level_gives_way() {
     world.shape.newest_runs_merge = 1;
     world.memtables = loads(&[sealed(8 * M)]).memtables;
     world.heat.entry(TableId(1)).or_default().probes = 1;
-    assert_eq!(decide(&world), "flush-needs-room: move 2 to 1");
-    // One at a time, and none that a merge reads.
+    let makes_room = "flush-needs-room: move 2 to 1";
+    let flushes = "memtable-full: flush 0";
+    assert_eq!(decide(&world), makes_room);
+    // None that a merge reads, or that has just been moved.
     world.busy.insert(TableId(2));
     assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
-    world.moves.begin(TableId(2), 26 * M, 0, 0);
-    assert_eq!(decide(&world), "memtable-full: flush 0");
-    world.moves.end();
-    // Nor where the next tier has no room either.
-    let free = std::mem::replace(&mut world.tiers[1].device_free_bytes, M);
-    assert_eq!(decide(&world), "memtable-full: flush 0");
-    world.tiers[1].device_free_bytes = free;
-    // What lies above the last level stays.
-    world.busy.insert(TableId(1));
-    assert_eq!(decide(&world), "memtable-full: flush 0");
     world.busy.clear();
-    world.tiers[0].capacity_bytes = LARGE;
-    assert_eq!(decide(&world), "memtable-full: flush 0");
+    world.cost.migration_cool_down_us = 1_000_000;
+    world.moves.begin(TableId(2), 0, u64::MAX, world.now_us);
+    assert_eq!(decide(&world), flushes, "one at a time");
+    world.moves.end();
+    world.now_us += 1;
+    assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
+    world.now_us += world.cost.migration_cool_down_us;
+    assert_eq!(decide(&world), makes_room);
+    // Nor where the next tier has no room either,
+    let free = std::mem::replace(&mut world.tiers[1].device_free_bytes, M);
+    assert_eq!(decide(&world), flushes);
+    world.tiers[1].device_free_bytes = free;
+    // or nothing of the last level is there,
+    world.busy.extend([TableId(1), TableId(2)]);
+    assert_eq!(decide(&world), flushes);
+    world.busy.clear();
+    // or flushes go elsewhere.
+    world.shape.pins.newest = Some(TierId(1));
+    assert_eq!(decide(&world), flushes);
+    world.shape.pins.newest = None;
+    assert_eq!(decide(&world), makes_room);
+    (
+        world.tiers[0].capacity_bytes,
+        world.tiers[0].device_free_bytes,
+    ) = (LARGE, LARGE);
+    assert_eq!(decide(&world), flushes);
+}
+
+/// Once: a table with a rotten block was chosen to give way again and again, and nothing was
+/// flushed any more.
+#[test]
+fn after_one_table_that_gave_way_or_could_not_comes_the_flush_itself() {
+    let text = "L7: #1[a..f]{size=46M} #2[g..m]{size=46M} #3[n..z]{size=30M,tier=1}";
+    let mut world = World::of(text, &[96 * M, LARGE]);
+    world.memtables = loads(&[sealed(8 * M)]).memtables;
+    for mut preset in [leveled(), mutant()] {
+        for _ in 0..3 {
+            let mut flush = || common::line(preset.flush.plan(&world.view()));
+            assert!(flush().contains("flush-needs-room"));
+            // However long that took: not only when there is twice as much to flush.
+            world.now_us += 1_000_000;
+            let mut flush = || common::line(preset.flush.plan(&world.view()));
+            assert!(flush().contains("memtable-full"));
+            world.now_us += 190_000;
+        }
+    }
 }
 
 #[test]

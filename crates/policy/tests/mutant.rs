@@ -94,6 +94,19 @@ fn before_a_flush_spills_the_coldest_table_of_the_last_level_gives_way() {
     world.busy.extend([TableId(1), TableId(2)]);
     assert_eq!(decide(&world), "memtable-full: flush");
     world.busy.clear();
+    let free = std::mem::replace(&mut world.tiers[1].device_free_bytes, M);
+    assert_eq!(decide(&world), "memtable-full: flush");
+    world.tiers[1].device_free_bytes = free;
+    world.cost.migration_cool_down_us = 1_000_000;
+    world.moves.begin(TableId(1), 0, u64::MAX, world.now_us);
+    assert_eq!(decide(&world), "memtable-full: flush", "one at a time");
+    world.moves.end();
+    world.now_us += 1;
+    assert_eq!(
+        decide(&world),
+        "flush-needs-room: move 2 to 1",
+        "1 was moved"
+    );
     world.tiers[0].capacity_bytes = 40 * M;
     assert_eq!(decide(&world), "memtable-full: flush");
 }

@@ -14,7 +14,7 @@ use thermocline_model::key::SeqNo;
 use thermocline_model::version::{RunId, Slot};
 use thermocline_policy::plan::parts::have_moved;
 
-use super::output::{Host, Outputs, Target, spilling};
+use super::output::{Host, Outputs, Target, Written, spilling};
 use super::survive::Survivors;
 use super::{COMMIT_WAIT, Done};
 use crate::engine::{Engine, LiveMemtable, Space, lowest_stamp};
@@ -73,6 +73,7 @@ impl Engine {
                 parents: Vec::new(),
                 first_tier,
                 background: true,
+                written: Written::default(),
             };
             self.flush_into(job, &space, &sealed, last, target, &mut leaving)
         })?;

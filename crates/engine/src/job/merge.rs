@@ -22,7 +22,7 @@ use thermocline_model::version::{Keyspace, RunId, Slot};
 
 use super::Done;
 use super::below::Below;
-use super::output::{Host, Outputs, Target, spilling};
+use super::output::{Host, Outputs, Target, Written, spilling};
 use super::survive::Survivors;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -126,6 +126,7 @@ impl Engine {
             parents: merged.values().flatten().map(|t| t.meta.id).collect(),
             first_tier,
             background: true,
+            written: Written::default(),
         };
         let clock = &self.environment.clock;
         let running_us = || match self.options.adapts_parts() {

@@ -21,6 +21,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::PlacedTable;
 use crate::store::{ObjectKind, ObjectName, ObjectWriter, Store};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::{Table, TableCursor, TableWriter, TableWriterOptions, Unpersisted, persist_all};
 
 /// Where and how a job writes its tables.
@@ -35,6 +36,25 @@ pub(crate) struct Target {
     pub(crate) first_tier: TierId,
     /// Whether table writing is paid from the tiers' background budgets.
     pub(crate) background: bool,
+    /// Bytes on each tier of the tables that are finished, of all outputs with this target.
+    pub(crate) written: Written,
+}
+
+/// Bytes by tier, shared by what writes side by side.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Written(Arc<[AtomicU64; TIERS_MAX]>);
+
+impl Written {
+    fn add(&self, table: &TableMeta) {
+        for extent in table.data.iter().chain([&table.meta]) {
+            let tier = (extent.tier.0 as usize).min(TIERS_MAX - 1);
+            self.0[tier].fetch_add(extent.length, Ordering::Relaxed);
+        }
+    }
+
+    fn bytes(&self) -> [u64; TIERS_MAX] {
+        std::array::from_fn(|tier| self.0[tier].load(Ordering::Relaxed))
+    }
 }
 
 /// Runs `job` with ever cheaper tiers until its output fits somewhere.
@@ -219,7 +239,7 @@ impl<'a> Outputs<'a> {
             start: first.or(self.low.as_deref()).map(Into::into),
             size_bytes: self.target.table_bytes,
             parents: self.target.parents.clone(),
-            written_bytes: self.written_bytes(),
+            written_bytes: self.target.written.bytes(),
         });
         let last_tier = TierId(engine.tiers.len() as u32 - 1);
         let data_tier = layout.data.max(self.target.first_tier).min(last_tier);
@@ -252,17 +272,6 @@ impl<'a> Outputs<'a> {
             low: self.low.take(),
         });
         Ok(())
-    }
-
-    /// Bytes on each tier of the tables that are finished.
-    fn written_bytes(&self) -> [u64; TIERS_MAX] {
-        let mut written = [0; TIERS_MAX];
-        for table in &self.finished {
-            for extent in table.data.iter().chain([&table.meta]) {
-                written[(extent.tier.0 as usize).min(TIERS_MAX - 1)] += extent.length;
-            }
-        }
-        written
     }
 
     fn create(&self, tier: TierId, id: u64, kind: ObjectKind) -> Result<Box<dyn ObjectWriter>> {
@@ -334,6 +343,7 @@ impl<'a> Outputs<'a> {
             bytes: table.data_bytes(),
             rule: current.rule.into(),
         });
+        self.target.written.add(&table);
         self.finished.push(Arc::new(table));
         self.unpersisted.push(unpersisted);
         let memory = self.unpersisted.iter().map(Unpersisted::memory_bytes);

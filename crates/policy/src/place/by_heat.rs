@@ -72,7 +72,9 @@ impl Placer for ByHeat {
         let first_with_room = |from: usize, bytes: u64| {
             let has_room = |t: &usize| match (new.parents.is_empty(), new.slot) {
                 (false, _) => fill.has_room_for_output(view, *t, bytes, new, &replaced),
-                (true, Slot::Newest(_)) => fill.has_room_for_flush(view, *t, bytes),
+                (true, Slot::Newest(_)) => {
+                    fill.has_room_for_flush(view, *t, bytes + new.written_bytes[*t])
+                }
                 // A load's tables are in no version yet, but on their devices.
                 (true, _) => view.tiers[*t].room_bytes() >= bytes,
             };

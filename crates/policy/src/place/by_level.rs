@@ -62,7 +62,7 @@ impl Placer for ByLevel {
         let flushed = parents.is_empty() && matches!(new.slot, Slot::Newest(_));
         let has_room = |tier: usize, bytes: u64| match parents.is_empty() {
             _ if tier + 1 >= tiers => true,
-            true => fill.has_room(view, tier, bytes, flushed),
+            true => fill.has_room(view, tier, bytes + new.written_bytes[tier], flushed),
             false => fill.has_room_for_output(view, tier, bytes, new, &replaced),
         };
         let first_with_room = |from: usize, bytes: u64| {

@@ -42,7 +42,7 @@ impl Placer for ByShape {
                 _ if !new.parents.is_empty() => {
                     fill.has_room_for_output(view, *t, bytes, new, &replaced)
                 }
-                _ => fill.has_room_for_flush(view, *t, bytes),
+                _ => fill.has_room_for_flush(view, *t, bytes + new.written_bytes[*t]),
             };
             (from..tiers - 1).find(has_room).unwrap_or(tiers - 1)
         };

@@ -129,9 +129,12 @@ fn tier_over(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
 pub fn gives_way(view: &View<'_>) -> Option<Relocate> {
     let fill = Fill::of(view);
     let last = fill.data.iter().rposition(|by| by.iter().any(|&b| b > 0))?;
-    let found = (last > 0)
-        .then(|| coldest(view, &fill, last, 0))
-        .flatten()?;
+    let cool_down_us = view.cost.migration_cool_down_us;
+    let movable = candidates(view, &fill, last).filter(|f| {
+        let cools = (view.moves).is_cooling(f.table.id, view.now_us, cool_down_us);
+        last > 0 && f.tier == 0 && !cools
+    });
+    let found = least_used(view, movable)?;
     let bytes = found.table.data_bytes();
     let to = next_with_room(view, &fill, 0, bytes);
     let has_room = view.tiers.get(to).is_some_and(|t| t.room_bytes() >= bytes);
@@ -231,12 +234,14 @@ fn candidates<'a>(
 }
 
 fn coldest<'a>(view: &'a View<'_>, fill: &'a Fill, at: usize, tier: usize) -> Option<Found<'a>> {
-    candidates(view, fill, at)
-        .filter(|f| f.tier == tier)
-        .min_by(|a, b| {
-            let warmth = warmth(view, a.table).total_cmp(&warmth(view, b.table));
-            warmth.then(a.table.id.cmp(&b.table.id))
-        })
+    least_used(view, candidates(view, fill, at).filter(|f| f.tier == tier))
+}
+
+fn least_used<'a>(view: &View<'_>, tables: impl Iterator<Item = Found<'a>>) -> Option<Found<'a>> {
+    tables.min_by(|a, b| {
+        let warmth = warmth(view, a.table).total_cmp(&warmth(view, b.table));
+        warmth.then(a.table.id.cmp(&b.table.id))
+    })
 }
 
 /// The most used table below `tier` that is no larger than `bytes_max`.

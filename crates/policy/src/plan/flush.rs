@@ -63,6 +63,11 @@ impl FlushSealed {
         }
     }
 
+    /// What was planned last is not done: it is due again at once, however long ago that was.
+    pub(super) fn forget(&mut self) {
+        self.planned_us = 0;
+    }
+
     /// Whether the first tier has no room for `flush`, but a job may soon make some.
     fn waits_for_room(&mut self, view: &View<'_>, flush: &Flush) -> bool {
         if self.relief.is_empty() || has_room(view, flush) {

@@ -67,6 +67,9 @@ const BUCKET_SHARE: u64 = 1;
 /// but no longer than up to this score: each is one more place for reads to look.
 pub const WAITING_SCORE: f64 = 2.0;
 
+/// Newest runs from which on writers are about to stop, in percent of those at which they do.
+const RUNS_STOP_PERCENT: u64 = 85;
+
 /// The most times as long that they wait where hardly anybody reads.
 const WAITING_TIMES_MAX: f64 = 2.0;
 
@@ -77,7 +80,8 @@ pub struct Leveled;
 /// What may be merged down, and how urgently.
 struct Due<'a> {
     score: f64,
-    /// The score over that up to which it may wait for longer than else.
+    /// The score, divided by how much longer than else it may wait: a level by that, newest runs
+    /// by its square, so that both are at 1 when they have waited for as long as they may.
     urgency: f64,
     keyspace: &'a Keyspace,
     targets: usize,
@@ -178,11 +182,7 @@ fn find_due<'a>(
     let deferral_of_levels = deferral.sqrt();
     // So that what waits for as long as it may is as urgent as such a level.
     let deferral_of_newest = (waiting_score(view) / WAITING_SCORE).powi(2);
-    let mut add = |score: f64, slot: Slot| {
-        let may_wait = match slot {
-            Slot::Newest(_) => deferral_of_newest,
-            Slot::Level(_) => deferral_of_levels,
-        };
+    let mut add = |score: f64, may_wait: f64, slot: Slot| {
         due.push(Due {
             score,
             urgency: score / may_wait,
@@ -205,12 +205,16 @@ fn find_due<'a>(
             || score >= waiting_score(view)
             || are_braked_for(view, keyspace, runs.len(), bytes);
         if score >= 1.0 && worth {
-            add(score, Slot::Newest(index));
+            let may_wait = match are_stopped_for(view, keyspace, runs.len(), bytes) {
+                true => 1.0,
+                false => deferral_of_newest,
+            };
+            add(score, may_wait, Slot::Newest(index));
         }
     }
     for (level, index) in keyspace.levels.iter().zip(0u32..) {
         if level.runs.len() > 1 {
-            add(level.runs.len() as f64, Slot::Level(index));
+            add(level.runs.len() as f64, 1.0, Slot::Level(index));
             continue;
         }
         let busy = match view.busy.is_empty() {
@@ -227,7 +231,7 @@ fn find_due<'a>(
             1.0
         };
         if score > most {
-            add(score, Slot::Level(index));
+            add(score, most, Slot::Level(index));
         }
     }
 }
@@ -249,17 +253,36 @@ pub fn urgent_runs(view: &View<'_>) -> usize {
 /// Whether writers are slowed down for so many runs of a part: nobody begins to be for runs that are
 /// left to wait.
 fn are_braked_for(view: &View<'_>, keyspace: &Keyspace, runs: usize, bytes: u64) -> bool {
+    count_more_than(RUNS_SLOW_PERCENT, view, keyspace, runs, bytes)
+}
+
+/// Whether they are about to stop for them: then these go first, whatever else has waited.
+fn are_stopped_for(view: &View<'_>, keyspace: &Keyspace, runs: usize, bytes: u64) -> bool {
+    count_more_than(RUNS_STOP_PERCENT, view, keyspace, runs, bytes)
+}
+
+/// Whether so many runs count for more than `percent` of those at which writers stop.
+fn count_more_than(
+    percent: u64,
+    view: &View<'_>,
+    keyspace: &Keyspace,
+    runs: usize,
+    bytes: u64,
+) -> bool {
     let mut below = keyspace.levels.iter().map(|level| level.size_bytes());
     let below = below.find(|bytes| *bytes > 0).unwrap_or(0);
     let base = below / keyspace.parts.len().max(1) as u64;
-    let slow = view.shape.newest_runs_stop as u64 * RUNS_SLOW_PERCENT / 100;
-    counted_runs(runs as u64, bytes, base) > slow
+    let most = view.shape.newest_runs_stop as u64 * percent / 100;
+    counted_runs(runs as u64, bytes, base) > most
 }
 
 /// How many times as much may wait for its merge as else would. While hardly anybody reads,
 /// memtables have so many times the memory that the options give them, and what a merge
 /// rewrites costs writers alone: the more it takes at once the less that is for each byte,
 /// and what is overwritten meanwhile is never merged at all. At rest nothing waits.
+///
+/// A level is rewritten by each merge of newest runs, which are four times as large then, so it
+/// waits for the square root only.
 fn deferral(view: &View<'_>) -> f64 {
     let shape = view.shape;
     let lent = shape.flush_bytes as f64 / shape.usual_flush_bytes.max(1) as f64;

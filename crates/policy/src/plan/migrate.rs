@@ -80,7 +80,8 @@ pub fn gives_way(view: &View<'_>) -> Option<Relocate> {
             to,
             ..found.clone()
         };
-        let may = to != 0 && migration.has_room(&down);
+        // Of the last tier, too: what fails there makes no room here.
+        let may = to != 0 && view.tiers[to].room_bytes() >= found.table.data_bytes();
         may.then(|| migration.relocate(&down, "flush-needs-room"))
     })
 }

@@ -8,7 +8,9 @@
 //! in a merge for seconds, and of what that writes nothing makes room, as it takes the place of
 //! what it reads.
 //!
-//! Where none can move, the flush goes to the next tier, as before.
+//! One table, and then the flush: it goes to the next tier if that was not enough, as it does
+//! where none can move. So a table that cannot be read, a slow tier that fails, or a reader who
+//! keeps what was moved, stop no flush.
 
 use thermocline_model::job::{Job, Relocate};
 use thermocline_model::view::View;
@@ -23,6 +25,8 @@ pub struct MakeRoom {
     flush: FlushSealed,
     /// The table that makes room on the first tier.
     gives_way: fn(&View<'_>) -> Option<Relocate>,
+    /// Whether the last job was a table that gave way: the next one is the flush.
+    made_room: bool,
 }
 
 impl MakeRoom {
@@ -32,18 +36,30 @@ impl MakeRoom {
         MakeRoom {
             flush: FlushSealed::default(),
             gives_way,
+            made_room: false,
         }
+    }
+
+    /// The table that gives way to what `job` flushes, if one is to.
+    fn giving_way(&self, view: &View<'_>, job: &Job) -> Option<Relocate> {
+        let Job::Flush(flush) = job else {
+            return None;
+        };
+        let to_first = view.shape.pins.newest.is_none_or(|tier| tier.0 == 0);
+        let may = to_first && !self.made_room && view.moves.may_begin(view.now_us);
+        (may && !has_room(view, flush)).then(|| (self.gives_way)(view))?
     }
 }
 
 impl Planner for MakeRoom {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
         let job = self.flush.plan(view)?;
-        let is_short = matches!(&job, Job::Flush(flush) if !has_room(view, flush));
-        let moved = match is_short && view.moves.may_begin(view.now_us) {
-            true => (self.gives_way)(view),
-            false => None,
+        let moved = self.giving_way(view, &job);
+        self.made_room = moved.is_some();
+        let Some(moved) = moved else {
+            return Some(job);
         };
-        Some(moved.map_or(job, Job::Relocate))
+        self.flush.forget();
+        Some(Job::Relocate(moved))
     }
 }

@@ -8,7 +8,7 @@
 //! that it would cost a rewrite of the base for every time it fills, and save none. So the levels above the last hold about
 //! `1 / (level_ratio - 1)` of what the last holds, however full the store is,
 //! which bounds the space that stale entries take (1.11 at a ratio of 10; while
-//! memtables are lent memory levels may wait until they are twice as large, or what is waiting above them is merged first, see
+//! memtables are lent memory levels may wait until they are up to twice as large, see
 //! [`super::leveled`]).
 //! Sizing downwards from a fixed first level would let a freshly begun last
 //! level hold less than the one above it.
