@@ -3,8 +3,8 @@
 //! A merge makes many tables. To see the whole store anew for each of them took several
 //! times the instructions of all planning, so what the job was planned by serves its
 //! outputs too: as long as its version is the current one, the options of placement are
-//! what they were, and it is young. What the tiers hold is asked every time, as the
-//! outputs themselves fill them.
+//! what they were, and it is young. What the devices hold is asked every time, as the
+//! outputs themselves fill them; what these have of a capacity, the job says.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};

@@ -83,8 +83,7 @@ impl FlushSealed {
 }
 
 /// Whether the first of several tiers has room for `flush`.
-#[must_use]
-pub fn has_room(view: &View<'_>, flush: &Flush) -> bool {
+pub(super) fn has_room(view: &View<'_>, flush: &Flush) -> bool {
     let [first, _, ..] = view.tiers else {
         return true;
     };

@@ -15,7 +15,8 @@ pub mod ohdb;
 pub struct Preset {
     /// Its name, as in the options.
     pub name: &'static str,
-    /// What plans flushes: a thread of its own may ask nobody else.
+    /// What plans flushes, and moves that make room for them: a thread of its own may ask nobody
+    /// else.
     pub flush: Box<dyn Planner>,
     /// What moves cuts, or takes back those that writes have made with another preset; asked
     /// before all others, as it can only act while no flush of the parts concerned runs.
