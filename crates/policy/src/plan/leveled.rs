@@ -425,8 +425,9 @@ pub(super) struct Pick {
     /// Overlapping tables of the lower level: `from..to`.
     pub(super) from: usize,
     pub(super) to: usize,
-    overlap_bytes: u64,
+    pub(super) overlap_bytes: u64,
     pub(super) size_bytes: u64,
+    /// Whether none of these tables is busy.
     pub(super) free: bool,
 }
 
@@ -505,7 +506,11 @@ fn cheapest(picks: &[Pick], is_free: impl Fn(usize) -> bool) -> Option<usize> {
 }
 
 /// For every upper table, what it overlaps; one walk over both levels.
-fn picks(view: &View<'_>, upper: &[Arc<TableMeta>], lower: &[Arc<TableMeta>]) -> Vec<Pick> {
+pub(super) fn picks(
+    view: &View<'_>,
+    upper: &[Arc<TableMeta>],
+    lower: &[Arc<TableMeta>],
+) -> Vec<Pick> {
     let busy = |t: &TableMeta| !view.busy.is_empty() && view.busy.contains(&t.id);
     let mut from = 0;
     let mut picks = Vec::with_capacity(upper.len());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::heat::{HeatOptions, Temperature};
 use crate::place::ByHeat;
-use crate::plan::{Leveled, MakeRoom, Migrate, MoveCuts, migrate};
+use crate::plan::{Leveled, MakeRoom, Migrate, MoveCuts, Overwritten, migrate};
 use crate::preset::{Preset, PresetEntry};
 
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
@@ -27,7 +27,7 @@ fn make(heat: &HeatOptions) -> Preset {
         name: ENTRY.name,
         flush: Box::new(MakeRoom::new(migrate::gives_way)),
         recut: Box::new(MoveCuts),
-        planners: vec![Box::new(Leveled), Box::new(Migrate)],
+        planners: vec![Box::new(Leveled), Box::new(Migrate), Box::new(Overwritten)],
         placer: Arc::new(ByHeat),
         heat: Arc::new(Temperature::new(*heat)),
     }
