@@ -368,6 +368,7 @@ impl Engine {
             (None, Some(seq)) => edit.changes.push(Change::SetLogReach { seq }),
             (None, None) => {}
         }
+        debug_assert!(self.reaches_durably(&edit), "the log is to reach further");
         edit.changes.push(Change::SetCounters {
             next_id: self.next_id.load(Ordering::Relaxed),
             next_keyspace: versions.current.next_keyspace,

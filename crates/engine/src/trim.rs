@@ -106,6 +106,16 @@ impl Engine {
         Some(SeqNo(if oldest <= reach { reach } else { 0 }))
     }
 
+    /// Whether the log is durable as far as `edit` says that it reaches.
+    pub(crate) fn reaches_durably(&self, edit: &Edit) -> bool {
+        let syncer = self.syncer.as_ref();
+        let durable = syncer.map_or(SeqNo::MAX, |syncer| syncer.durable_seq());
+        edit.changes.iter().all(|change| match change {
+            Change::SetLogReach { seq } => *seq <= durable,
+            _ => true,
+        })
+    }
+
     /// Makes the log durable and has the manifest say how far it reaches, at a clean
     /// close: the log's own seal may go wrong with what it seals.
     ///

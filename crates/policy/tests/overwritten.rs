@@ -190,7 +190,10 @@ fn after_the_merge_there_is_nothing_left_to_do() {
     let text = "L6: #8[1..2]{size=3M} | L7: #1[0..4]{size=8M,created=1000000} \
                 #3[5..6]{size=30M,tier=1} #4[7..9]{size=30M,tier=1}";
     let mut world = world(&numbered(text));
-    (world.tiers[0].capacity_bytes, world.tiers[0].device_free_bytes) = (40 * M, 29 * M);
+    (
+        world.tiers[0].capacity_bytes,
+        world.tiers[0].device_free_bytes,
+    ) = (40 * M, 29 * M);
     world.by_heat = true;
     world.idle = true;
     world.now_us = 100_000_000;

@@ -216,8 +216,11 @@ impl Engine {
         let filter = Arc::new(filter.finish());
         let opened = self.open_flushed(&tables, Some(filter), lowest_stamp(sealed))?;
         // Entries of other memtables may be older than those that are about to
-        // become durable here; a power failure must not leave a gap (I9).
-        self.persist_log(last.max(need.restated_upto))?;
+        // become durable here; a power failure must not leave a gap (I9). Where none are,
+        // nobody needs what the log has of these, and it is deleted before the device ever
+        // sees most of it.
+        let reach = self.log_reach(&version, &edit).unwrap_or(SeqNo::ZERO);
+        self.persist_log(reach.max(need.restated_upto))?;
         let committed = self.commit_edit(edit, opened, &mut |keyspace, parts| {
             if keyspace == job.keyspace
                 && let Some(part) = parts.get_mut(job.part as usize)
