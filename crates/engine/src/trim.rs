@@ -155,3 +155,35 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use thermocline_model::version::KeyspaceId;
+
+    use crate::{Db, KeyspaceOptions, Options};
+
+    #[test]
+    fn a_flush_persists_the_log_only_for_what_is_older_elsewhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Db::open(Options::at(directory.path()).background_threads(0)).unwrap();
+        let durable = || db.engine().syncer.as_ref().unwrap().durable_seq();
+        let reach = || db.engine().versions.lock().current.log_reach;
+        let other = db
+            .create_keyspace("other", KeyspaceOptions::default())
+            .unwrap();
+        let begun = durable();
+        db.put(b"alone", b"1").unwrap();
+        db.flush().unwrap();
+        assert_eq!(durable(), begun, "nobody needs the log of that");
+        other.put(b"newer", b"2").unwrap();
+        db.put(b"older", b"3").unwrap();
+        other.put(b"newest", b"4").unwrap();
+        let upto = db.engine().visible();
+        // What the other keyspace has begins before and ends behind.
+        db.engine().flush_all(Some(KeyspaceId::DEFAULT)).unwrap();
+        assert_eq!(durable(), upto);
+        assert!(reach() > begun && reach() <= upto);
+        db.flush().unwrap();
+        assert_eq!(reach().0, 0);
+    }
+}
