@@ -71,9 +71,8 @@ impl Engine {
     }
 
     /// How far the log must reach once `edit` is in force, if the edit changes that
-    /// (see [`Version::log_reach`]). Requires: every number that the edit makes durable
-    /// in tables is durable in the log, or none of the log's; the versions, so that
-    /// no memtable leaves a view meanwhile.
+    /// (see [`Version::log_reach`]); so far it must be durable before the edit is. Requires,
+    /// where that counts: the versions, so that no memtable leaves a view meanwhile.
     pub(crate) fn log_reach(&self, version: &Version, edit: &Edit) -> Option<SeqNo> {
         let mut flushed = BTreeMap::new();
         for change in &edit.changes {

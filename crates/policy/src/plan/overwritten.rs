@@ -45,7 +45,8 @@ use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
 use crate::pressure;
 
-/// Largest such merge, in tables of full size.
+/// Largest such merge, in tables of full size: newest runs wait for it. What overlaps more is left
+/// to the merges that keep levels in shape.
 const MERGE_TABLES_MAX: u64 = 16;
 
 const MIB: f64 = (1 << 20) as f64;
