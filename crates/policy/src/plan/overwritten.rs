@@ -22,12 +22,17 @@
 //! of the lower tables, since each such merge makes new ones. All of it is in the `View`: nothing
 //! is to be set.
 //!
+//! The divide is the hottest of the tables that lie on the next tier, but no more than the coldest that
+//! belongs on this one: nobody gains from room that is left to what is not read.
+//!
 //! What is won back is at most what the upper tables hold: whether their keys are in the lower
 //! ones too nobody knows before they are merged. If they are not, then all that this costs is
-//! that a few tables for each were rewritten early; merges between levels do so for ten.
+//! that what they overlap was rewritten early. It is no more than `level_ratio` times as much, which is what
+//! merges between levels rewrite for each table too. While a snapshot needs both the older entries and
+//! the newer, nothing is won.
 //!
-//! While memtables are lent memory, as hardly anybody reads, and while newest runs wait to be
-//! merged, nothing is done.
+//! While memtables are lent memory, as hardly anybody reads, and while so many newest runs wait
+//! that their merge is urgent, nothing is done.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -48,6 +53,12 @@ use crate::pressure;
 /// Largest such merge, in tables of full size: newest runs wait for it. What overlaps more is left
 /// to the merges that keep levels in shape.
 const MERGE_TABLES_MAX: u64 = 16;
+
+/// And so many tables of the upper level, however small they are.
+const UPPER_TABLES_MAX: usize = 64;
+
+/// Nothing counts as having waited for longer, in seconds: for most of that the store was perhaps not open.
+const WAITED_SECONDS_MAX: f64 = 600.0;
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -99,11 +110,11 @@ impl Worth {
         };
         let tiers = || 0..view.tiers.len();
         let divides = tiers().map(|tier| {
-            let waits = next(tier).is_some_and(|below| {
-                let mut tables = organisation.tables.iter();
-                tables.any(|t| t.from == below)
-            });
-            let divide = organisation.boundary(tier).filter(|_| waits);
+            // By descending temperature. What nobody knows may be read by nobody.
+            let mut tables = organisation.tables.iter().filter(|t| t.is_known);
+            let waiting = next(tier).and_then(|below| tables.find(|t| t.from == below));
+            let boundary = organisation.boundary(tier);
+            let divide = waiting.zip(boundary).map(|(t, b)| b.min(t.temperature));
             divide.unwrap_or(0.0)
         });
         let slower = |tier: usize| {
@@ -161,7 +172,11 @@ impl<'a> Pair<'a> {
             let tier = (table.tier().0 as usize).min(last);
             let overlaps = lower.get(pick.from..pick.to).unwrap_or_default();
             let is_here = overlaps.iter().all(|t| t.tier() == table.tier());
-            (pick.free && tier < last && !overlaps.is_empty() && is_here).then_some((pick, tier))
+            // Some of both is needed, if a snapshot divides them.
+            let held = view.oldest_snapshot;
+            let divides = table.seq_max > held && overlaps.iter().any(|t| t.seq_min <= held);
+            let is_free = pick.free && !divides;
+            (is_free && tier < last && !overlaps.is_empty() && is_here).then_some((pick, tier))
         });
         let picks: Vec<_> = picks.collect();
         picks.iter().any(Option::is_some).then_some(Pair {
@@ -189,10 +204,17 @@ impl<'a> Pair<'a> {
             return stretches;
         };
         let bytes_max = MERGE_TABLES_MAX * view.shape.table_bytes;
-        let (mut bytes, mut overlap_bytes) = (0, 0);
+        let ratio = view.shape.level_ratio.max(1);
+        let (mut bytes, mut overlap_bytes, mut won_bytes) = (0u64, 0, 0);
         let (mut waited, mut waiting_seconds) = (0.0, 0.0);
         let mut from = first.from;
-        for (end, pick) in self.picks.iter().enumerate().skip(start) {
+        for (end, pick) in self
+            .picks
+            .iter()
+            .enumerate()
+            .skip(start)
+            .take(UPPER_TABLES_MAX)
+        {
             let Some((pick, _)) = pick.as_ref().filter(|(_, here)| here == tier) else {
                 break;
             };
@@ -209,10 +231,16 @@ impl<'a> Pair<'a> {
             if bytes + overlap_bytes > bytes_max {
                 break;
             }
-            let won = pick.size_bytes.min(pick.overlap_bytes) as f64;
-            let seconds = self.waited_seconds(view, pick);
+            // Of a table that several overlap no more than it has.
+            let won = pick.size_bytes.min(pick.overlap_bytes);
+            let won = won.min(overlap_bytes - won_bytes);
+            won_bytes += won;
+            let seconds = self.waited_seconds(view, pick).min(WAITED_SECONDS_MAX);
             waited += seconds * pick.size_bytes as f64;
-            waiting_seconds += worth.taken(*tier, won / 2.0) * seconds;
+            waiting_seconds += worth.taken(*tier, won as f64 / 2.0) * seconds;
+            if overlap_bytes / ratio > bytes {
+                continue;
+            }
             let inputs = bytes + overlap_bytes;
             let merge_seconds = 2.0 * worth.devices.transfer_seconds(*tier, inputs);
             stretches.push(Stretch {
