@@ -152,6 +152,9 @@ pub(crate) struct Engine {
     pub(crate) poisoned: Mutex<Option<Error>>,
     pub(crate) is_poisoned: AtomicBool,
     pub(crate) closing: AtomicBool,
+    /// When the thread that flushes, which merges just now, last looked for a flush; 0 when it does not
+    /// merge. See `step/beside.rs`.
+    pub(crate) flusher_looked_us: AtomicU64,
     /// How many callers wait for the store to settle.
     pub(crate) settling: AtomicUsize,
     /// The newest entry when that last changed, and when it did.
@@ -326,7 +329,8 @@ impl Engine {
     /// `edit`, checks the invariants, records it in the manifest, and lets
     /// reads see it. `view` may change a keyspace's memtables in the same step.
     ///
-    /// `Ensures:` on an error nothing has changed.
+    /// `Ensures:` on an error nothing has changed in memory; after one that poisons the store the
+    /// edit may be in force when it is next opened.
     pub(crate) fn commit_edit(
         &self,
         mut edit: Edit,
@@ -368,7 +372,12 @@ impl Engine {
             (None, Some(seq)) => edit.changes.push(Change::SetLogReach { seq }),
             (None, None) => {}
         }
-        debug_assert!(self.reaches_durably(&edit), "the log is to reach further");
+        if !self.reaches_durably(&edit) {
+            // After a power failure the store could not be opened (I9).
+            debug_assert!(false, "the log is to reach further");
+            let message = "refused edit: the log is not durable as far as it must reach";
+            return Err(Error::invalid(message));
+        }
         edit.changes.push(Change::SetCounters {
             next_id: self.next_id.load(Ordering::Relaxed),
             next_keyspace: versions.current.next_keyspace,
@@ -565,8 +574,7 @@ impl Engine {
         self.tiers.iter().map(state).collect()
     }
 
-    /// The sequence numbers that readers hold, ascending, and the newest one
-    /// that anything sealed by now can carry.
+    /// The sequence numbers that readers hold, ascending.
     pub(crate) fn held_snapshots(&self) -> Vec<SeqNo> {
         self.snapshots.lock().keys().copied().collect()
     }

@@ -1,8 +1,8 @@
 //! What of the log is still needed, and what becomes of the rest.
 //!
 //! Two numbers in the manifest say it: the *floor*, the first segment that counts, and the
-//! *reach*, the number up to which the log must be there. Both follow from the memtables.
-//! A segment goes once the floor has passed it (I3); a log that ends before its reach was
+//! *reach*, the number up to which the log must be there. Both follow from the memtables,
+//! and at a clean close from the log's end. A segment goes once the floor has passed it (I3); a log that ends before its reach was
 //! cut by something other than a crash (I9).
 
 use std::collections::BTreeMap;
@@ -71,8 +71,13 @@ impl Engine {
     }
 
     /// How far the log must reach once `edit` is in force, if the edit changes that
-    /// (see [`Version::log_reach`]); so far it must be durable before the edit is. Requires,
-    /// where that counts: the versions, so that no memtable leaves a view meanwhile.
+    /// (see [`Version::log_reach`]); so far it must be durable before the edit is.
+    ///
+    /// A flush asks before it commits, to persist the log, and the commit asks again. In between the
+    /// answer gets no larger than what is durable: the flush's own memtables are in the view all along; where
+    /// no other had anything as old, none gets it, as new entries have higher numbers, and folds and
+    /// moved cuts make nothing older than it was; and what else raises the recorded reach persists the
+    /// log as well.
     pub(crate) fn log_reach(&self, version: &Version, edit: &Edit) -> Option<SeqNo> {
         let mut flushed = BTreeMap::new();
         for change in &edit.changes {

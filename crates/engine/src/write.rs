@@ -131,7 +131,7 @@ impl Engine {
             memtable.last_seq.fetch_max(last.0, Ordering::AcqRel);
             memtable.first_seq.fetch_min(first.0, Ordering::AcqRel);
         });
-        // After the memtables know their segment (see `log_floor`).
+        // After the memtables know their segment (see `log_need`).
         self.log_segment.store(segment, Ordering::Release);
         commit.grown_bytes += payload.len() as u64 + u64::from(count) * ENTRY_OVERHEAD_BYTES;
         if commit.grown_bytes >= self.options.memory_step_bytes() {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::range::KeyRange;
+
 /// Most parts a keyspace may have.
 pub const PARTS_MAX: usize = 1024;
 
@@ -105,6 +107,24 @@ impl Cuts {
         (start.map(|b| &**b), self.bounds.get(part).map(|b| &**b))
     }
 
+    /// Of the bytes of `tables`, each a range and a size, what overlaps each part.
+    #[must_use]
+    pub fn shares<'a>(&self, tables: impl Iterator<Item = (&'a KeyRange, u64)>) -> Vec<u64> {
+        let mut shares = vec![0u64; self.parts()];
+        for (range, bytes) in tables {
+            let first = self.part_of(&range.start);
+            let ends_at = |part: &usize| {
+                let start = self.interval(*part).0;
+                start.is_some_and(|start| range.ends_before(start))
+            };
+            let last = (first + 1..self.parts()).find(ends_at);
+            for share in &mut shares[first..last.unwrap_or(self.parts())] {
+                *share = share.saturating_add(bytes);
+            }
+        }
+        shares
+    }
+
     /// The boundaries.
     #[must_use]
     pub fn bounds(&self) -> &[Box<[u8]>] {
@@ -115,6 +135,22 @@ impl Cuts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_counts_for_each_part_that_it_overlaps() {
+        let cuts = Cuts::new(vec![b"g".as_slice().into(), b"p".as_slice().into()]).unwrap();
+        let tables = [
+            (KeyRange::inclusive(b"a", b"f"), 1),
+            (KeyRange::exclusive(b"b", b"g"), 10),
+            (KeyRange::inclusive(b"b", b"g"), 100),
+            (KeyRange::inclusive(b"a", b"z"), 1000),
+            (KeyRange::inclusive(b"q", b"z"), 10_000),
+        ];
+        let sized = || tables.iter().map(|(range, bytes)| (range, *bytes));
+        assert_eq!(cuts.shares(sized()), [1111, 1100, 11_000]);
+        assert_eq!(Cuts::default().shares(sized()), [11_111]);
+        assert_eq!(cuts.shares(std::iter::empty()), [0, 0, 0]);
+    }
 
     #[test]
     fn a_boundary_belongs_to_the_part_it_starts() {

@@ -299,8 +299,8 @@ pub struct Version {
     /// header is lost, it tells what is missing: all that was durable beyond.
     pub log_base: SeqNo,
     /// The log must hold every number up to this one, from its floor on: tables hold
-    /// entries up to it, and memtables hold older ones. Zero while no table is newer
-    /// than an entry that is in the log alone. It tells a log that was cut by
+    /// entries up to it and memtables hold older ones, or folds have logged such entries anew
+    /// up to it, or the log was closed there. Zero while none of these is so. It tells a log that was cut by
     /// something other than a crash from one that simply ends here (I9).
     pub log_reach: SeqNo,
     /// Every entry up to this number was committed before this version.

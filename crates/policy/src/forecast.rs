@@ -145,6 +145,7 @@ impl World {
             heat: &self.heat,
             busy: &self.nothing,
             busy_outputs: &[],
+            spared_tiers: &[],
             moves: &self.moves,
             idle: true,
             ..view.clone()

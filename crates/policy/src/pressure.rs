@@ -1,5 +1,8 @@
 //! How far merges lag behind writes: what the engine slows writers down by.
 
+use thermocline_model::cuts::Cuts;
+use thermocline_model::range::KeyRange;
+use thermocline_model::version::Keyspace;
 use thermocline_model::view::View;
 
 use crate::plan::targets::Targets;
@@ -16,6 +19,34 @@ pub const RUNS_SLOW_PERCENT: u64 = 40;
 pub fn counted_runs(runs: u64, bytes: u64, base_bytes: u64) -> u64 {
     let share = bytes as f64 / base_bytes.max(1) as f64;
     (runs as f64 * share.clamp(0.5, 1.0)).round() as u64
+}
+
+/// What a merge of a part's newest runs rewrites, by part, of a level that consists of `tables`: what
+/// overlaps the part, or what each part has on average if that is more. Of few keys that are written
+/// much there is little to rewrite, but all the more is overwritten while they wait.
+#[must_use]
+pub fn base_shares<'a>(
+    cuts: &Cuts,
+    tables: impl Iterator<Item = (&'a KeyRange, u64)> + Clone,
+) -> Vec<u64> {
+    let bytes: u64 = tables.clone().map(|(_, bytes)| bytes).sum();
+    let average = bytes / cuts.parts() as u64;
+    match cuts.parts() {
+        1 => vec![bytes],
+        _ => (cuts.shares(tables).into_iter())
+            .map(|share| share.max(average))
+            .collect(),
+    }
+}
+
+/// As [`base_shares`], of `level` of `keyspace`.
+#[must_use]
+pub fn base_shares_of(keyspace: &Keyspace, level: usize) -> Vec<u64> {
+    let tables = keyspace.levels.get(level).into_iter();
+    let tables = tables
+        .flat_map(|level| &level.runs)
+        .flat_map(|run| &run.tables);
+    base_shares(&keyspace.cuts, tables.map(|t| (&t.range, t.size_bytes())))
 }
 
 /// See [`pressure`].

@@ -8,11 +8,13 @@ mod common;
 use common::{Dice, KEYS, KEYSPACE, M, World, empty, key, leveled, ohdb};
 use thermocline_model::job::{Job, Merge, NewTable};
 use thermocline_model::range::KeyRange;
+use thermocline_model::table::TableId;
 use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Slot;
 use thermocline_model::view::{PartLoad, TierPins};
 use thermocline_policy::place::{ByBucket, ByLevel, Fill};
 use thermocline_policy::plan::targets::{BOTTOM, Targets};
+use thermocline_policy::pressure::base_shares_of;
 use thermocline_policy::{Placer, Preset};
 
 const LARGE: u64 = 1 << 40;
@@ -132,14 +134,73 @@ fn a_full_level_gives_up_the_share_of_a_part_as_a_whole() {
          L7: #1[a..g]{size=900M} #2[h..o]{size=900M} #3[p..z]{size=900M}",
         &[LARGE],
     );
-    world.shape.table_bytes = 32 * M;
+    world.shape.table_bytes = 128 * M;
     let merge = merge(&world, &mut ohdb()).unwrap();
     assert_eq!(inputs(&merge), [2, 13, 14, 15]);
     assert_eq!(merge.reason.rule, "level-full");
     // A share too large for one merge goes in several.
-    world.shape.table_bytes = 8 * M;
+    world.shape.table_bytes = 64 * M;
     let merge = self::merge(&world, &mut ohdb()).unwrap();
     assert_eq!(inputs(&merge), [2, 13]);
+}
+
+/// And first the piece that overlaps least for its size, wherever in the share it lies.
+#[test]
+fn of_a_large_share_the_cheapest_piece_goes_first() {
+    let text = "cuts p | \
+         L6: #11[a..c]{size=60M} #12[d..g]{size=60M} #13[h..k]{size=90M} #14[l..o]{size=60M} \
+         #15[p..z]{size=10M} | \
+         L7: #1[a..c]{size=400M} #2[d..g]{size=400M} #3[h..k]{size=400M} #4[l..o]{size=400M} \
+         #5[p..z]{size=400M}";
+    let mut world = World::of(text, &[LARGE]);
+    world.shape.table_bytes = 32 * M;
+    let first = merge(&world, &mut ohdb()).unwrap();
+    assert_eq!(inputs(&first), [3, 13]);
+    world.busy.insert(TableId(3));
+    let second = merge(&world, &mut ohdb()).unwrap();
+    assert_eq!(inputs(&second).len(), 2);
+    assert!(!inputs(&second).contains(&15), "{second:?}");
+}
+
+/// What newest runs wait for is a share of what their own merge rewrites, not of what those of others do.
+#[test]
+fn runs_above_a_large_share_wait_for_more_of_their_kind() {
+    let runs = |part: &str, range: &str, from: u32| {
+        let runs = (0..4).map(|n| format!("#{}[{range}]{{size=8M}}", from - n));
+        format!("L0.{part}: {} | ", runs.collect::<Vec<_>>().join(" / "))
+    };
+    let text =
+        |newest: &str| format!("cuts d | {newest}L7: #1[a..c]{{size=10M}} #2[d..z]{{size=54M}}");
+    let few = World::of(&text(&runs("0", "a..c", 40)), &[LARGE]);
+    assert_eq!(
+        inputs(&merge(&few, &mut ohdb()).unwrap()),
+        [1, 37, 38, 39, 40]
+    );
+    let many = World::of(&text(&runs("1", "d..z", 40)), &[LARGE]);
+    assert_eq!(merge(&many, &mut ohdb()), None);
+    let shares = base_shares_of(&many.version.keyspaces[&KEYSPACE], BOTTOM);
+    assert_eq!(shares.iter().map(|b| b / M).collect::<Vec<_>>(), [32, 54]);
+}
+
+/// The one waits for a table that a job below works on; the other waits for nothing.
+#[test]
+fn a_bucket_that_waits_for_busy_tables_keeps_no_other_waiting() {
+    let runs = |range: &str, from: u32| {
+        let runs = (0..8).map(|n| format!("#{}[{range}]{{size=8M}}", from - n));
+        runs.collect::<Vec<_>>().join(" / ")
+    };
+    let (first, second) = (runs("a..g", 40), runs("h..z", 60));
+    let text = format!(
+        "cuts h | L0.0: {first} / #41[a..g] | L0.1: {second} | L7: #1[a..g]{{size=8M}} #2[h..z]{{size=8M}}"
+    );
+    let text = text.replace(
+        &format!("{first} / #41[a..g]"),
+        &format!("#41[a..g] / {first}"),
+    );
+    let mut world = World::of(&text, &[LARGE]);
+    assert!(inputs(&merge(&world, &mut ohdb()).unwrap()).contains(&40));
+    world.busy.insert(TableId(1));
+    assert!(inputs(&merge(&world, &mut ohdb()).unwrap()).contains(&60));
 }
 
 #[test]

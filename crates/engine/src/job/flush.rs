@@ -218,7 +218,7 @@ impl Engine {
         // Entries of other memtables may be older than those that are about to
         // become durable here; a power failure must not leave a gap (I9). Where none are,
         // nobody needs what the log has of these, and it is deleted before the device ever
-        // sees most of it.
+        // sees most of it. What folds have logged anew is needed in any case.
         let reach = self.log_reach(&version, &edit).unwrap_or(SeqNo::ZERO);
         self.persist_log(reach.max(need.restated_upto))?;
         let committed = self.commit_edit(edit, opened, &mut |keyspace, parts| {

@@ -36,7 +36,7 @@ use crate::plan::targets::Targets;
 
 /// Largest merge of a part's share with what it overlaps, in tables of full size,
 /// unless a single table overlaps more.
-pub(super) const SHARE_TABLES_MAX: u64 = 128;
+pub(super) const SHARE_TABLES_MAX: u64 = 16;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -50,8 +50,8 @@ impl Planner for Buckets {
 
 /// The part's share of a level that is merged down best, as a range of indices of
 /// `upper`, ends included: of the shares that `is_free` allows, the one that overlaps
-/// least for its size; of a share that is too large for `bytes_max`, so much from its
-/// beginning as is not, at least a table.
+/// least for its size. A share that is too large for `bytes_max` is one of several pieces that
+/// are not, of at least a table each.
 pub(super) fn share(
     keyspace: &Keyspace,
     upper: &[Arc<TableMeta>],
@@ -68,16 +68,12 @@ pub(super) fn share(
     };
     let all = |(size, overlap): (u64, u64)| size.saturating_add(overlap);
     let mut best: Option<(f64, usize, usize)> = None;
+    let part = |at: usize| keyspace.cuts.part_of(&upper[at].range.start);
     let mut a = 0;
     while a < upper.len() {
-        let part = |at: usize| keyspace.cuts.part_of(&upper[at].range.start);
-        let mut end = a;
-        while end + 1 < upper.len() && part(end + 1) == part(a) {
-            end += 1;
-        }
-        let mut b = end;
-        while b > a && all(sizes(a, b)) > bytes_max {
-            b -= 1;
+        let mut b = a;
+        while b + 1 < upper.len() && part(b + 1) == part(a) && all(sizes(a, b + 1)) <= bytes_max {
+            b += 1;
         }
         let (size, overlap) = sizes(a, b);
         let cost = overlap as f64 / size.max(1) as f64;
@@ -85,7 +81,7 @@ pub(super) fn share(
         if free && best.is_none_or(|(least, ..)| cost < least) {
             best = Some((cost, a, b));
         }
-        a = end + 1;
+        a = b + 1;
     }
     best.map(|(_, a, b)| (a, b))
 }

@@ -32,10 +32,11 @@ use thermocline_model::version::{Keyspace, Run, Slot};
 use thermocline_model::view::View;
 
 use crate::Planner;
+use crate::cost::estimate;
 use crate::plan::buckets::{SHARE_TABLES_MAX, merge_handed_down, share};
 use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
-use crate::pressure::{RUNS_SLOW_PERCENT, counted_runs};
+use crate::pressure::{RUNS_SLOW_PERCENT, base_shares_of, counted_runs};
 
 /// Largest merge between levels, in tables of full size, unless a single table
 /// overlaps more.
@@ -125,11 +126,13 @@ pub(super) fn plan(view: &View<'_>, unit_of: fn(&Keyspace) -> Unit) -> Option<Jo
         // A level of several runs is what a newest level may be waiting for.
         let several =
             matches!(d.slot, Slot::Level(l) if d.keyspace.levels[l as usize].runs.len() > 1);
-        if waiting.contains(&d.keyspace.id) && !several {
+        let unit = unit_of(d.keyspace);
+        // Newest levels that are merged each by itself are not in each other's way.
+        let by_itself = unit == Unit::Part && matches!(d.slot, Slot::Newest(_));
+        if waiting.contains(&d.keyspace.id) && !several && !by_itself {
             return None;
         }
         let targets = &targets[d.targets];
-        let unit = unit_of(d.keyspace);
         let merge = match d.slot {
             Slot::Newest(part) => merge_newest(view, d.keyspace, targets, part, d.score),
             Slot::Level(level) => {
@@ -148,7 +151,8 @@ pub(super) fn plan(view: &View<'_>, unit_of: fn(&Keyspace) -> Unit) -> Option<Jo
             // What needs all of the level; what was handed down is merged piece by piece.
             Slot::Level(level) => several && level as usize >= targets.base,
         };
-        if merge.is_none() && waits {
+        // What is refused for the tiers that it works has nothing to wait for: others will do it.
+        if merge.is_none() && waits && view.spared_tiers.is_empty() {
             waiting.push(d.keyspace.id);
         }
         merge
@@ -191,10 +195,21 @@ fn find_due<'a>(
             slot,
         });
     };
+    let below = keyspace.levels.iter().position(|l| l.size_bytes() > 0);
+    let base_shares = match unit {
+        Unit::Table => {
+            let parts = keyspace.parts.len();
+            vec![targets.bytes[targets.base] / parts.max(1) as u64; parts]
+        }
+        Unit::Part => base_shares_of(keyspace, targets.base),
+    };
+    let below_shares = below.map(|level| base_shares_of(keyspace, level));
     for (part, index) in keyspace.parts.iter().zip(0u32..) {
         let runs = oldest_free(view, &part.newest.runs);
         let score = runs.len() as f64 / view.shape.newest_runs_merge.max(1) as f64;
-        let base = targets.bytes[targets.base] / keyspace.parts.len().max(1) as u64;
+        let share_of = |shares: &[u64]| shares.get(index as usize).copied().unwrap_or(0);
+        let base = share_of(&base_shares);
+        let below = below_shares.as_deref().map_or(0, share_of);
         let bytes = bytes_of(runs.iter().flat_map(|r| &r.tables));
         let share = match unit {
             Unit::Table => NEWEST_SHARE,
@@ -203,9 +218,9 @@ fn find_due<'a>(
         let share = (share as f64 / deferral).max(1.0);
         let worth = bytes as f64 * share >= base as f64
             || score >= waiting_score(view)
-            || are_braked_for(view, keyspace, runs.len(), bytes);
+            || are_braked_for(view, runs.len(), bytes, below);
         if score >= 1.0 && worth {
-            let may_wait = match are_stopped_for(view, keyspace, runs.len(), bytes) {
+            let may_wait = match are_stopped_for(view, runs.len(), bytes, below) {
                 true => 1.0,
                 false => deferral_of_newest,
             };
@@ -252,28 +267,26 @@ pub fn urgent_runs(view: &View<'_>) -> usize {
 
 /// Whether writers are slowed down for so many runs of a part: nobody begins to be for runs that are
 /// left to wait.
-fn are_braked_for(view: &View<'_>, keyspace: &Keyspace, runs: usize, bytes: u64) -> bool {
-    count_more_than(RUNS_SLOW_PERCENT, view, keyspace, runs, bytes)
+fn are_braked_for(view: &View<'_>, runs: usize, bytes: u64, below_bytes: u64) -> bool {
+    count_more_than(RUNS_SLOW_PERCENT, view, runs, bytes, below_bytes)
 }
 
 /// Whether they are about to stop for them: then these go first, whatever else has waited.
-fn are_stopped_for(view: &View<'_>, keyspace: &Keyspace, runs: usize, bytes: u64) -> bool {
-    count_more_than(RUNS_STOP_PERCENT, view, keyspace, runs, bytes)
+fn are_stopped_for(view: &View<'_>, runs: usize, bytes: u64, below_bytes: u64) -> bool {
+    count_more_than(RUNS_STOP_PERCENT, view, runs, bytes, below_bytes)
 }
 
-/// Whether so many runs count for more than `percent` of those at which writers stop.
+/// Whether so many runs count for more than `percent` of those at which writers stop, above
+/// `below_bytes` of the first level that has any.
 fn count_more_than(
     percent: u64,
     view: &View<'_>,
-    keyspace: &Keyspace,
     runs: usize,
     bytes: u64,
+    below_bytes: u64,
 ) -> bool {
-    let mut below = keyspace.levels.iter().map(|level| level.size_bytes());
-    let below = below.find(|bytes| *bytes > 0).unwrap_or(0);
-    let base = below / keyspace.parts.len().max(1) as u64;
     let most = view.shape.newest_runs_stop as u64 * percent / 100;
-    counted_runs(runs as u64, bytes, base) > most
+    counted_runs(runs as u64, bytes, below_bytes) > most
 }
 
 /// How many times as much may wait for its merge as else would. While hardly anybody reads,
@@ -357,6 +370,10 @@ pub(super) fn merge_of(
     reason: Reason,
 ) -> Option<Merge> {
     if inputs.iter().any(|t| view.busy.contains(&t.id)) {
+        return None;
+    }
+    let works = || estimate::busiest_tier(view, inputs.iter().map(|t| &***t));
+    if !view.spared_tiers.is_empty() && works().is_some_and(|t| view.spared_tiers.contains(&t)) {
         return None;
     }
     Some(Merge {
