@@ -130,7 +130,7 @@ impl Db {
         for index in 0..count {
             let role = match (index, count) {
                 (_, 1) => Role::Any,
-                (0, _) => Role::FlushFirst,
+                (0, _) => Role::FlushOnly,
                 _ => Role::NoFlush,
             };
             let worker = Arc::clone(&engine);

@@ -152,9 +152,6 @@ pub(crate) struct Engine {
     pub(crate) poisoned: Mutex<Option<Error>>,
     pub(crate) is_poisoned: AtomicBool,
     pub(crate) closing: AtomicBool,
-    /// When the thread that flushes, which merges just now, last looked for a flush; 0 when it does not
-    /// merge. See `step/beside.rs`.
-    pub(crate) flusher_looked_us: AtomicU64,
     /// How many callers wait for the store to settle.
     pub(crate) settling: AtomicUsize,
     /// The newest entry when that last changed, and when it did.

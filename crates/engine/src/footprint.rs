@@ -240,8 +240,8 @@ impl Options {
 
     /// The most jobs, or stretches of a merge, that run at a time.
     fn jobs_max(&self) -> u64 {
-        let threads = self.background_threads as u64;
-        1 + threads * threads.saturating_sub(1)
+        let others = (self.background_threads as u64).saturating_sub(1);
+        1 + others * others
     }
 
     fn runs_max(&self) -> u64 {
@@ -304,9 +304,9 @@ mod tests {
         assert_eq!(max.block_cache, 1 << 30);
         assert_eq!(max.total(), options.memory_bytes_max());
         let one = options.clone().background_threads(0).memory_max(1).jobs;
-        assert_eq!(max.jobs, 3 * one);
+        assert_eq!(max.jobs, 2 * one);
         let many = options.clone().background_threads(4).memory_max(1).jobs;
-        assert_eq!(many, 13 * one);
+        assert_eq!(many, 10 * one);
         // A large flush has a larger filter than a merge reads ahead, and only one does.
         let large = options.clone().write_buffer_bytes(1 << 30).memory_max(1);
         let filter = large.jobs - max.jobs;

@@ -127,7 +127,6 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         poisoned: Mutex::new(None),
         is_poisoned: AtomicBool::new(false),
         closing: AtomicBool::new(false),
-        flusher_looked_us: AtomicU64::new(0),
         settling: AtomicUsize::new(0),
         last_write: Mutex::new((last_seq, environment.clock.now_micros())),
         tuning: Mutex::new(()),

@@ -4,7 +4,7 @@
 //! threads a test or a stalled writer calls it. Planners see a view and answer
 //! with a job; the tables it names are marked busy while it runs. With two or
 //! more threads one of them only flushes, and moves what gives way to a flush, so that
-//! a long merge never keeps memory from being freed; and merges beside others ([`roles`]).
+//! a long merge never keeps memory from being freed.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use thermocline_model::key::SeqNo;
 use thermocline_model::moves::Moves;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
-use thermocline_model::tier::{TierId, TierState};
+use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
 use thermocline_model::view::{
     CostOptions, FewKeys, KeyspaceWrites, PartLoad, ShapeOptions, TableHeat, View,
@@ -38,9 +38,7 @@ use crate::version::tree::OpenTable;
 mod brake;
 mod flushed;
 mod heat;
-mod roles;
 pub(crate) use brake::{Emptied, Pace};
-pub(crate) use roles::Role;
 
 /// How long an idle thread waits before it looks again.
 const IDLE_WAIT: Duration = Duration::from_millis(500);
@@ -50,6 +48,14 @@ const MOVE_WAIT_LEAST: Duration = Duration::from_millis(5);
 const IDLE_MICROS: u64 = 5_000_000;
 /// How long the background pauses after a job failed.
 const BACKOFF_MICROS: u64 = 200_000;
+
+/// Which jobs a caller of `step` takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Any,
+    FlushOnly,
+    NoFlush,
+}
 
 /// What is planned and running.
 pub(crate) struct Scheduler {
@@ -64,11 +70,6 @@ pub(crate) struct Scheduler {
     /// What the heat tracker was told of each table so far, by ascending number.
     fed: Vec<(TableId, TableHeat)>,
     pub(crate) running: usize,
-    /// Tiers that running merges and moves mostly work; one of several jobs as often.
-    working: Vec<TierId>,
-    /// Flushes for which merges have given way. A second at the same time would take more memory
-    /// than was promised.
-    giving_way: usize,
     /// The options of placement by price; the target changes while the store
     /// is open.
     pub(crate) cost: CostOptions,
@@ -119,8 +120,6 @@ impl Scheduler {
             counted: BTreeMap::new(),
             fed: Vec::new(),
             running: 0,
-            working: Vec::new(),
-            giving_way: 0,
             cost,
             moves: Moves::default(),
             tended: crate::heat::Tended::default(),
@@ -145,10 +144,6 @@ pub(crate) struct Planned {
     pub(crate) job: Job,
     /// What a merge covers in its output slot.
     hull: Option<KeyRange>,
-    /// Tiers that it mostly works.
-    works: Vec<TierId>,
-    /// Who runs it.
-    role: Role,
 }
 
 /// Owned data behind a [`View`].
@@ -189,7 +184,6 @@ impl Scene {
             writes: &self.writes,
             busy,
             busy_outputs,
-            spared_tiers: &[],
             flushed_bytes_per_s: self.flushed_bytes_per_s,
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
@@ -345,20 +339,21 @@ impl Engine {
             preset,
             busy,
             busy_outputs,
-            working,
-            giving_way,
             ..
         } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
-        let job = role.choose(preset, &view, working, *giving_way > 0)?;
-        let works = estimate::works(&view, &job);
+        let recut = preset.recut.plan(&view);
+        let job = recut.or_else(|| match role {
+            Role::FlushOnly => preset.flush.plan(&view),
+            Role::NoFlush => preset.planners.iter_mut().find_map(|p| p.plan(&view)),
+            Role::Any => preset
+                .flush
+                .plan(&view)
+                .or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
+        })?;
         let job = estimate::priced(&view, job);
         scheduler.placing = Some(Placing::new(scene));
-        let mut planned = self.begin(&mut scheduler, job);
-        scheduler.working.extend(&works);
-        scheduler.giving_way += usize::from(role == Role::GiveWay);
-        (planned.works, planned.role) = (works, role);
-        Some(planned)
+        Some(self.begin(&mut scheduler, job))
     }
 
     /// Marks what `job` works on as busy.
@@ -392,12 +387,7 @@ impl Engine {
                 scheduler.recutting.insert(recut.keyspace);
             }
         }
-        Planned {
-            job,
-            hull,
-            works: Vec::new(),
-            role: Role::Any,
-        }
+        Planned { job, hull }
     }
 
     /// Runs a job that was begun, ends it, and deletes the log segments that
@@ -414,24 +404,14 @@ impl Engine {
     /// As [`Engine::run`], for those who hold the commit mutex: the log is
     /// trimmed by the next flush.
     pub(crate) fn run_untrimmed(&self, planned: Planned) -> Result<()> {
-        let Planned {
-            job,
-            hull,
-            works,
-            role,
-        } = planned;
+        let Planned { job, hull } = planned;
         let job = &job;
         let started_us = self.environment.clock.now_micros();
-        let flusher_merges = role == Role::FlushFirst && matches!(job, Job::Merge(_));
-        if flusher_merges {
-            self.flusher_looked_us
-                .store(started_us.max(1), Ordering::Release);
-        }
         let newest_bytes = self.begin_emptying(job, started_us);
         let ended = catch_unwind(AssertUnwindSafe(|| match job {
             Job::Flush(flush) => self.run_flush(flush),
             Job::Fold(fold) => self.run_fold(fold),
-            Job::Merge(merge) => self.merge_as(role, merge),
+            Job::Merge(merge) => self.run_merge(merge),
             Job::Relocate(relocate) => self.run_relocate(relocate),
             Job::Recut(recut) => self.run_recut(recut),
         }));
@@ -442,14 +422,6 @@ impl Engine {
         {
             let mut scheduler = self.scheduler.lock();
             scheduler.running -= 1;
-            scheduler.giving_way -= usize::from(role == Role::GiveWay);
-            for tier in works {
-                let at = scheduler.working.iter().position(|&t| t == tier);
-                at.map(|at| scheduler.working.swap_remove(at));
-            }
-            if flusher_merges {
-                self.flusher_looked_us.store(0, Ordering::Release);
-            }
             match job {
                 Job::Flush(Flush { keyspace, part, .. })
                 | Job::Fold(Fold { keyspace, part, .. }) => {

@@ -290,9 +290,6 @@ pub struct View<'a> {
     /// Slots that running merges write to, with the keyspace and the key range
     /// they cover: no new merge into the same slot may overlap.
     pub busy_outputs: &'a [(KeyspaceId, Slot, crate::range::KeyRange)],
-    /// Tiers that no merge is wanted for which mostly works one of them: others do so now.
-    /// Empty where any merge is.
-    pub spared_tiers: &'a [TierId],
     /// Bytes that flushes write in a second, smoothed over half a minute or so; infinite where
     /// nobody measures it.
     pub flushed_bytes_per_s: f64,

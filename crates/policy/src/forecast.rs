@@ -145,7 +145,6 @@ impl World {
             heat: &self.heat,
             busy: &self.nothing,
             busy_outputs: &[],
-            spared_tiers: &[],
             moves: &self.moves,
             idle: true,
             ..view.clone()

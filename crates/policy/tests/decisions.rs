@@ -12,13 +12,11 @@ use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Slot;
-use thermocline_model::view::{PartLoad, TableHeat, View};
-use thermocline_policy::cost::estimate::{is_beside, works};
+use thermocline_model::view::{PartLoad, TableHeat};
 use thermocline_policy::place::ByLevel;
-use thermocline_policy::plan::Leveled;
 use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, counted_runs};
 use thermocline_policy::why::by_level::why;
-use thermocline_policy::{Placer, Planner, pressure};
+use thermocline_policy::{Placer, pressure};
 
 const LARGE: u64 = 1 << 40;
 
@@ -102,40 +100,6 @@ fn parts_merge_at_the_same_time_unless_they_share_what_lies_below() {
     let first = world.plan(&mut leveled()).unwrap();
     world.start(&first);
     assert_eq!(decide(&world), "rest");
-}
-
-/// Of what is due, the thread that flushes takes what another device is idle for.
-#[test]
-fn what_mostly_works_a_spared_tier_is_left_to_others() {
-    let runs: Vec<_> = (0..8)
-        .map(|n| format!("#{}[a..c]{{size=8M}}", 40 - n))
-        .collect();
-    let text = format!(
-        "L0.0: {} | L6: #10[a..c]{{size=9M}} #11[h..k]{{size=28M}} | {}",
-        runs.join(" / "),
-        LAST.replace("60M}", "60M,tier=1}")
-    );
-    let world = World::of(&text, &[LARGE, LARGE]);
-    let sparing = |tiers: &[u32]| {
-        let spared: Vec<_> = tiers.iter().copied().map(TierId).collect();
-        let view = View {
-            spared_tiers: &spared,
-            ..world.view()
-        };
-        match Leveled.plan(&view) {
-            Some(Job::Merge(merge)) => {
-                let job = Job::Merge(merge.clone());
-                assert!(is_beside(&view, &job));
-                assert!(works(&view, &job).iter().all(|tier| !spared.contains(tier)));
-                merge.reason.rule
-            }
-            _ => "rest".to_string(),
-        }
-    };
-    assert_eq!(sparing(&[]), "newest-runs");
-    assert_eq!(sparing(&[1]), "newest-runs");
-    assert_eq!(sparing(&[0]), "level-full");
-    assert_eq!(sparing(&[0, 1]), "rest");
 }
 
 #[test]

@@ -20,10 +20,10 @@ use thermocline_model::table::{Compression, TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, RunId, Slot};
 
+use super::Done;
 use super::below::Below;
 use super::output::{Host, Outputs, Target, Written, spilling};
 use super::survive::Survivors;
-use super::{Conduct, Done};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::events::PlacedTable;
@@ -48,8 +48,7 @@ struct Stretch {
 }
 
 impl Engine {
-    /// Requires: no lock is held, unless `conduct` looks for nothing.
-    pub(crate) fn run_merge(&self, job: &Merge, conduct: &Conduct<'_>) -> Result<Done> {
+    pub(crate) fn run_merge(&self, job: &Merge) -> Result<Done> {
         let (version, known) = {
             let versions = self.versions.lock();
             let known: Option<Vec<_>> = job
@@ -78,7 +77,7 @@ impl Engine {
         let stretches = self.stretches(&merged, &walls);
         let done = spilling(self, |first_tier| {
             self.merge_into(
-                job, conduct, &moved, &merged, &below, &snapshots, &stretches, first_tier,
+                job, &moved, &merged, &below, &snapshots, &stretches, first_tier,
             )
         })?;
         let counter = match merged.is_empty() {
@@ -104,7 +103,6 @@ impl Engine {
     fn merge_into(
         &self,
         job: &Merge,
-        conduct: &Conduct<'_>,
         moved: &[Arc<OpenTable>],
         merged: &Inputs,
         below: &[Vec<Arc<TableMeta>>],
@@ -145,7 +143,7 @@ impl Engine {
                 target.clone(),
                 survivors.cover_to_write(&clipped),
             );
-            self.merge_stretch(merged, stretch, survivors, &mut outputs, conduct)?;
+            self.merge_stretch(merged, stretch, survivors, &mut outputs)?;
             let tables = outputs.finish()?;
             let took_us = clock.now_micros().saturating_sub(begun_us);
             let running_us = running_us().saturating_sub(ran_us);
@@ -155,8 +153,7 @@ impl Engine {
         };
         let mut results = Vec::new();
         if !merged.is_empty() {
-            let threads = self.merge_threads().min(conduct.threads);
-            let threads = threads.min(stretches.len());
+            let threads = self.merge_threads().min(stretches.len());
             for result in side_by_side(stretches, threads, &run_one) {
                 results.push(result?);
             }
@@ -256,7 +253,6 @@ impl Engine {
         stretch: &Stretch,
         mut survivors: Survivors<'_>,
         outputs: &mut Outputs<'_>,
-        conduct: &Conduct<'_>,
     ) -> Result<()> {
         let runs = inputs.values().map(|tables| {
             let overlapping = tables.iter().filter(|t| {
@@ -293,7 +289,6 @@ impl Engine {
                         "the store is closing",
                     ));
                 }
-                (conduct.look)();
             }
             if let Some(copied) = self.copy_block(&mut cursor, stretch, &mut survivors, outputs)? {
                 unchecked += copied;

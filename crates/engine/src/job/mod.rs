@@ -16,14 +16,6 @@ mod survive;
 /// How long a job waits for the write path, which somebody may hold who waits for the job.
 pub(crate) const COMMIT_WAIT: Duration = Duration::from_millis(20);
 
-/// How a long job goes about its work.
-pub(crate) struct Conduct<'a> {
-    /// Called about once a MiB of what it reads, in each of its threads, for what is more urgent. It holds no lock then.
-    pub(crate) look: &'a (dyn Fn() + Sync),
-    /// The most threads that it may use.
-    pub(crate) threads: usize,
-}
-
 /// What a job did.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Done {

@@ -8,8 +8,7 @@
 use std::collections::BTreeSet;
 
 use thermocline_model::job::{Flush, Job, Merge, Reason, Relocate};
-use thermocline_model::table::{TableId, TableMeta};
-use thermocline_model::tier::TierId;
+use thermocline_model::table::TableMeta;
 use thermocline_model::view::View;
 
 use crate::cost::device::Devices;
@@ -42,57 +41,6 @@ pub fn priced(view: &View<'_>, mut job: Job) -> Job {
         }
     }
     job
-}
-
-/// The tiers that `job` mostly works: of a merge the one whose device it takes the longest, of a
-/// move both. What flushes write is little, and comes first.
-#[must_use]
-pub fn works(view: &View<'_>, job: &Job) -> Vec<TierId> {
-    let tables = |ids: &[TableId]| {
-        let ids: BTreeSet<_> = ids.iter().copied().collect();
-        let keyspace = view.version.keyspaces.get(&job.keyspace());
-        let tables = keyspace.into_iter().flat_map(|k| k.tables());
-        let tables = tables.map(|(_, _, table)| table);
-        tables.filter(move |t| ids.contains(&t.id))
-    };
-    match job {
-        Job::Flush(_) | Job::Fold(_) | Job::Recut(_) => Vec::new(),
-        Job::Merge(merge) => {
-            let inputs = tables(&merge.inputs).map(|t| &**t);
-            busiest_tier(view, inputs).into_iter().collect()
-        }
-        Job::Relocate(relocate) => {
-            let from = tables(&[relocate.table]).map(|t| t.tier());
-            from.chain([relocate.to]).collect()
-        }
-    }
-}
-
-/// Whether `job` is a merge that mostly works a tier that is not to be spared.
-#[must_use]
-pub fn is_beside(view: &View<'_>, job: &Job) -> bool {
-    let works = works(view, job);
-    matches!(job, Job::Merge(_)) && !works.iter().any(|tier| view.spared_tiers.contains(tier))
-}
-
-/// The tier whose device takes the longest to read `tables`, and to write as much.
-#[must_use]
-pub fn busiest_tier<'a>(
-    view: &View<'_>,
-    tables: impl Iterator<Item = &'a TableMeta>,
-) -> Option<TierId> {
-    let devices = Devices::of(view);
-    let mut seconds = vec![0.0; view.tiers.len()];
-    for table in tables {
-        let tier = table.tier().0 as usize;
-        if let Some(seconds) = seconds.get_mut(tier) {
-            *seconds += devices.transfer_seconds(tier, table.size_bytes());
-        }
-    }
-    let busiest = (0u32..).zip(seconds).max_by(|a, b| a.1.total_cmp(&b.1));
-    busiest
-        .filter(|(_, s)| *s > 0.0)
-        .map(|(tier, _)| TierId(tier))
 }
 
 type Numbers = Vec<(&'static str, f64)>;

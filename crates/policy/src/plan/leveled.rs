@@ -32,7 +32,6 @@ use thermocline_model::version::{Keyspace, Run, Slot};
 use thermocline_model::view::View;
 
 use crate::Planner;
-use crate::cost::estimate;
 use crate::plan::buckets::{SHARE_TABLES_MAX, merge_handed_down, share};
 use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
@@ -151,8 +150,7 @@ pub(super) fn plan(view: &View<'_>, unit_of: fn(&Keyspace) -> Unit) -> Option<Jo
             // What needs all of the level; what was handed down is merged piece by piece.
             Slot::Level(level) => several && level as usize >= targets.base,
         };
-        // What is refused for the tiers that it works has nothing to wait for: others will do it.
-        if merge.is_none() && waits && view.spared_tiers.is_empty() {
+        if merge.is_none() && waits {
             waiting.push(d.keyspace.id);
         }
         merge
@@ -370,10 +368,6 @@ pub(super) fn merge_of(
     reason: Reason,
 ) -> Option<Merge> {
     if inputs.iter().any(|t| view.busy.contains(&t.id)) {
-        return None;
-    }
-    let works = || estimate::busiest_tier(view, inputs.iter().map(|t| &***t));
-    if !view.spared_tiers.is_empty() && works().is_some_and(|t| view.spared_tiers.contains(&t)) {
         return None;
     }
     Some(Merge {

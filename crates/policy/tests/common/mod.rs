@@ -155,7 +155,6 @@ impl World {
             writes: &self.writes,
             busy: &self.busy,
             busy_outputs: &self.busy_outputs,
-            spared_tiers: &[],
             flushed_bytes_per_s: self.flushed_bytes_per_s,
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
