@@ -5,12 +5,14 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{Dice, KEYS, KEYSPACE, M, World, empty, key, leveled, ohdb};
 use thermocline_model::job::{Job, Merge, NewTable};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{TIERS_MAX, TierId};
-use thermocline_model::version::Slot;
+use thermocline_model::version::{Slot, Tiny};
 use thermocline_model::view::{PartLoad, TierPins};
 use thermocline_policy::place::{ByBucket, ByLevel, Fill};
 use thermocline_policy::plan::targets::{BOTTOM, Targets};
@@ -134,12 +136,12 @@ fn a_full_level_gives_up_the_share_of_a_part_as_a_whole() {
          L7: #1[a..g]{size=900M} #2[h..o]{size=900M} #3[p..z]{size=900M}",
         &[LARGE],
     );
-    world.shape.table_bytes = 128 * M;
+    world.shape.table_bytes = 32 * M;
     let merge = merge(&world, &mut ohdb()).unwrap();
     assert_eq!(inputs(&merge), [2, 13, 14, 15]);
     assert_eq!(merge.reason.rule, "level-full");
     // A share too large for one merge goes in several.
-    world.shape.table_bytes = 64 * M;
+    world.shape.table_bytes = 8 * M;
     let merge = self::merge(&world, &mut ohdb()).unwrap();
     assert_eq!(inputs(&merge), [2, 13]);
 }
@@ -153,13 +155,28 @@ fn of_a_large_share_the_cheapest_piece_goes_first() {
          L7: #1[a..c]{size=400M} #2[d..g]{size=400M} #3[h..k]{size=400M} #4[l..o]{size=400M} \
          #5[p..z]{size=400M}";
     let mut world = World::of(text, &[LARGE]);
-    world.shape.table_bytes = 32 * M;
+    world.shape.table_bytes = 4 * M;
     let first = merge(&world, &mut ohdb()).unwrap();
     assert_eq!(inputs(&first), [3, 13]);
     world.busy.insert(TableId(3));
     let second = merge(&world, &mut ohdb()).unwrap();
     assert_eq!(inputs(&second).len(), 2);
     assert!(!inputs(&second).contains(&15), "{second:?}");
+}
+
+#[test]
+fn shares_of_parts_that_writes_have_made_go_in_smaller_pieces() {
+    let text = "cuts p | L6: #11[a..c]{size=90M} #12[d..g]{size=90M} #13[p..z]{size=10M} | \
+         L7: #1[a..c]{size=500M} #2[d..g]{size=500M} #3[p..z]{size=500M}";
+    let mut world = World::of(text, &[LARGE]);
+    world.shape.table_bytes = 20 * M;
+    let whole = merge(&world, &mut ohdb()).unwrap();
+    assert_eq!(inputs(&whole), [1, 2, 11, 12]);
+    let keyspace = world.version.keyspaces.get_mut(&KEYSPACE).unwrap();
+    let start: Box<[u8]> = b"".as_slice().into();
+    Arc::make_mut(keyspace).parts[0].tiny = vec![Tiny { start, writes: 1 }];
+    let piece = merge(&world, &mut ohdb()).unwrap();
+    assert_eq!(inputs(&piece).len(), 2);
 }
 
 /// What newest runs wait for is a share of what their own merge rewrites, not of what those of others do.

@@ -32,11 +32,24 @@ use crate::Planner;
 use crate::plan::leveled::{
     Pick, Unit, bytes_of, in_the_way, merge_of, overlapping, overlaps_level, plan,
 };
+use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
 
 /// Largest merge of a part's share with what it overlaps, in tables of full size,
 /// unless a single table overlaps more.
-pub(super) const SHARE_TABLES_MAX: u64 = 16;
+const SHARE_TABLES_MAX: u64 = 128;
+
+/// The same where writes have made the cuts: of all that is written little, which may be nearly all that there
+/// is, one part is made, and nothing newer of it is merged meanwhile.
+const SHARE_BY_WRITES_TABLES_MAX: u64 = 32;
+
+/// See [`SHARE_TABLES_MAX`].
+pub(super) fn share_tables_max(keyspace: &Keyspace) -> u64 {
+    match are_by_writes(keyspace) {
+        true => SHARE_BY_WRITES_TABLES_MAX,
+        false => SHARE_TABLES_MAX,
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]

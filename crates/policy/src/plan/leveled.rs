@@ -32,7 +32,7 @@ use thermocline_model::version::{Keyspace, Run, Slot};
 use thermocline_model::view::View;
 
 use crate::Planner;
-use crate::plan::buckets::{SHARE_TABLES_MAX, merge_handed_down, share};
+use crate::plan::buckets::{merge_handed_down, share, share_tables_max};
 use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
 use crate::pressure::{RUNS_SLOW_PERCENT, base_shares_of, counted_runs};
@@ -472,7 +472,7 @@ fn merge_level(
     };
     let (a, b) = match unit {
         Unit::Part if keyspace.parts.len() > 1 => {
-            let bytes_max = SHARE_TABLES_MAX * view.shape.table_bytes;
+            let bytes_max = share_tables_max(keyspace) * view.shape.table_bytes;
             share(keyspace, upper, lower, &picks, bytes_max, |a, b| {
                 view.busy_outputs.is_empty() || !blocked(a, b)
             })?
