@@ -1,8 +1,8 @@
 //! What of the log is still needed, and what becomes of the rest.
 //!
 //! Two numbers in the manifest say it: the *floor*, the first segment that counts, and the
-//! *reach*, the number up to which the log must be there. Both follow from the memtables,
-//! and at a clean close from the log's end. A segment goes once the floor has passed it (I3); a log that ends before its reach was
+//! *reach*, the number up to which the log must be there. Both follow from the memtables;
+//! a clean close sets the reach to the log's end. A segment goes once the floor has passed it (I3); a log that ends before its reach was
 //! cut by something other than a crash (I9).
 
 use std::collections::BTreeMap;

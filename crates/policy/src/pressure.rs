@@ -1,7 +1,5 @@
 //! How far merges lag behind writes: what the engine slows writers down by.
 
-use thermocline_model::cuts::Cuts;
-use thermocline_model::range::KeyRange;
 use thermocline_model::version::Keyspace;
 use thermocline_model::view::View;
 
@@ -11,8 +9,8 @@ use crate::plan::targets::Targets;
 /// begin to slow.
 pub const RUNS_SLOW_PERCENT: u64 = 40;
 
-/// As how many `runs` count for that which hold `bytes`, above a level whose share of the same keys
-/// is `base_bytes`. Half as many up to half of that, and all from as much on: a merge
+/// As how many `runs` count for that which hold `bytes`, above a level of which the part's share
+/// is `base_bytes` ([`base_shares`]). Half as many up to half of that, and all from as much on: a merge
 /// rewrites the share, so that with little to merge it costs most for each byte written, and
 /// writers that were stopped for it would only be stopped again sooner.
 #[must_use]
@@ -21,32 +19,21 @@ pub fn counted_runs(runs: u64, bytes: u64, base_bytes: u64) -> u64 {
     (runs as f64 * share.clamp(0.5, 1.0)).round() as u64
 }
 
-/// What a merge of a part's newest runs rewrites, by part, of a level that consists of `tables`: what
-/// overlaps the part, or what each part has on average if that is more. Of few keys that are written
-/// much there is little to rewrite, but all the more is overwritten while they wait.
+/// What a merge of a part's newest runs rewrites of `level`, in bytes, by part: what overlaps the part, or what
+/// each part has on average if that is more. Of few keys that are written much there is little
+/// to rewrite, but all the more is overwritten while they wait.
 #[must_use]
-pub fn base_shares<'a>(
-    cuts: &Cuts,
-    tables: impl Iterator<Item = (&'a KeyRange, u64)> + Clone,
-) -> Vec<u64> {
-    let bytes: u64 = tables.clone().map(|(_, bytes)| bytes).sum();
-    let average = bytes / cuts.parts() as u64;
-    match cuts.parts() {
-        1 => vec![bytes],
-        _ => (cuts.shares(tables).into_iter())
-            .map(|share| share.max(average))
-            .collect(),
+pub fn base_shares(keyspace: &Keyspace, level: usize) -> Vec<u64> {
+    let runs = keyspace.levels.get(level).map_or(&[][..], |l| &l.runs);
+    let tables = runs.iter().flat_map(|run| &run.tables);
+    let sized = tables.map(|t| (&t.range, t.size_bytes()));
+    let bytes: u64 = sized.clone().map(|(_, bytes)| bytes).sum();
+    let parts = keyspace.cuts.parts();
+    if parts == 1 {
+        return vec![bytes];
     }
-}
-
-/// As [`base_shares`], of `level` of `keyspace`.
-#[must_use]
-pub fn base_shares_of(keyspace: &Keyspace, level: usize) -> Vec<u64> {
-    let tables = keyspace.levels.get(level).into_iter();
-    let tables = tables
-        .flat_map(|level| &level.runs)
-        .flat_map(|run| &run.tables);
-    base_shares(&keyspace.cuts, tables.map(|t| (&t.range, t.size_bytes())))
+    let shares = keyspace.cuts.shares(sized).into_iter();
+    shares.map(|s| s.max(bytes / parts as u64)).collect()
 }
 
 /// See [`pressure`].

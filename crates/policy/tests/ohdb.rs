@@ -16,7 +16,7 @@ use thermocline_model::version::{Slot, Tiny};
 use thermocline_model::view::{PartLoad, TierPins};
 use thermocline_policy::place::{ByBucket, ByLevel, Fill};
 use thermocline_policy::plan::targets::{BOTTOM, Targets};
-use thermocline_policy::pressure::base_shares_of;
+use thermocline_policy::pressure::base_shares;
 use thermocline_policy::{Placer, Preset};
 
 const LARGE: u64 = 1 << 40;
@@ -195,29 +195,8 @@ fn runs_above_a_large_share_wait_for_more_of_their_kind() {
     );
     let many = World::of(&text(&runs("1", "d..z", 40)), &[LARGE]);
     assert_eq!(merge(&many, &mut ohdb()), None);
-    let shares = base_shares_of(&many.version.keyspaces[&KEYSPACE], BOTTOM);
+    let shares = base_shares(&many.version.keyspaces[&KEYSPACE], BOTTOM);
     assert_eq!(shares.iter().map(|b| b / M).collect::<Vec<_>>(), [32, 54]);
-}
-
-/// The one waits for a table that a job below works on; the other waits for nothing.
-#[test]
-fn a_bucket_that_waits_for_busy_tables_keeps_no_other_waiting() {
-    let runs = |range: &str, from: u32| {
-        let runs = (0..8).map(|n| format!("#{}[{range}]{{size=8M}}", from - n));
-        runs.collect::<Vec<_>>().join(" / ")
-    };
-    let (first, second) = (runs("a..g", 40), runs("h..z", 60));
-    let text = format!(
-        "cuts h | L0.0: {first} / #41[a..g] | L0.1: {second} | L7: #1[a..g]{{size=8M}} #2[h..z]{{size=8M}}"
-    );
-    let text = text.replace(
-        &format!("{first} / #41[a..g]"),
-        &format!("#41[a..g] / {first}"),
-    );
-    let mut world = World::of(&text, &[LARGE]);
-    assert!(inputs(&merge(&world, &mut ohdb()).unwrap()).contains(&40));
-    world.busy.insert(TableId(1));
-    assert!(inputs(&merge(&world, &mut ohdb()).unwrap()).contains(&60));
 }
 
 #[test]

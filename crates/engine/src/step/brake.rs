@@ -5,11 +5,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use thermocline_model::cuts::Cuts;
 use thermocline_model::job::{Job, Merge};
 use thermocline_model::version::KeyspaceId;
 use thermocline_policy::pace::{self, Drain};
-use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, base_shares, counted_runs};
+use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, counted_runs};
 
 use crate::engine::{Engine, PartView};
 use crate::error::Result;
@@ -51,7 +50,7 @@ impl Engine {
                 .filter(|m| !m.is_empty())
                 .map(|m| m.size_share() as u64)
                 .sum::<u64>();
-            newest_runs = newest_runs.max(runs_of(&view.tree, &view.cuts));
+            newest_runs = newest_runs.max(runs_of(&view.tree));
         }
         // What may be added before this is looked at again: half of it unseen,
         // half by writers that are past the brake.
@@ -155,14 +154,12 @@ impl Engine {
 }
 
 /// The runs of the fullest part of `tree`, as they count.
-fn runs_of(tree: &Tree, cuts: &Cuts) -> u64 {
+fn runs_of(tree: &Tree) -> u64 {
     let bytes = |run: &RunTables| -> u64 { run.tables.iter().map(|t| t.meta.size_bytes()).sum() };
-    let base = tree.levels.iter().find(|runs| !runs.is_empty());
-    let tables = base.into_iter().flatten().flat_map(|run| &run.tables);
-    let shares = base_shares(cuts, tables.map(|t| (&t.meta.range, t.meta.size_bytes())));
-    let counted = tree.parts.iter().zip(shares).map(|(runs, share)| {
+    let counted = tree.parts.iter().zip(&tree.base_shares);
+    let counted = counted.map(|(runs, share)| {
         let held = runs.iter().map(|r| bytes(r)).sum();
-        counted_runs(runs.len() as u64, held, share)
+        counted_runs(runs.len() as u64, held, *share)
     });
     counted.max().unwrap_or(0)
 }

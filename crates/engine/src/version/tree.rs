@@ -13,6 +13,7 @@ use thermocline_model::key::Prefix;
 use thermocline_model::table::{Extent, TableId, TableMeta};
 use thermocline_model::version::{Keyspace, Level, Run};
 use thermocline_model::view::TableHeat;
+use thermocline_policy::pressure::base_shares;
 
 use crate::error::Result;
 use crate::memory::Filter;
@@ -339,6 +340,8 @@ pub(crate) type LevelTables = Vec<Arc<RunTables>>;
 pub(crate) struct Tree {
     pub(crate) parts: Vec<LevelTables>,
     pub(crate) levels: Vec<LevelTables>,
+    /// What merges of the parts' newest runs rewrite of the first level that has any tables, by part.
+    pub(crate) base_shares: Vec<u64>,
 }
 
 impl Tree {
@@ -374,7 +377,9 @@ impl Tree {
                 .map(&mut run)
                 .collect::<Result<LevelTables>>()
         };
+        let base = keyspace.levels.iter().position(|l| !l.runs.is_empty());
         Ok(Tree {
+            base_shares: base_shares(keyspace, base.unwrap_or(0)),
             parts: keyspace
                 .parts
                 .iter()

@@ -7,7 +7,7 @@
 //! times as large as they are ([`super::targets::Targets::under_buckets`]), and the levels in between,
 //! through which an unpartitioned first level has to pass its data, are not needed.
 //!
-//! A level that is full gives up a part's share as a whole too, of the part
+//! A level that is full gives up a part's share as a whole too, up to [`share_tables_max`], of the part
 //! that overlaps least of the next level for its size. Shares that grow together are
 //! merged one after the other, each when it is about twice the average, so that
 //! they are cheaper than single tables, and fewer. That is where the paper's small
@@ -39,8 +39,8 @@ use crate::plan::targets::Targets;
 /// unless a single table overlaps more.
 const SHARE_TABLES_MAX: u64 = 128;
 
-/// The same where writes have made the cuts: of all that is written little, which may be nearly all that there
-/// is, one part is made, and nothing newer of it is merged meanwhile.
+/// The same where writes have made the cuts. There one part may hold nearly all keys, those that are seldom
+/// written, and while its share is merged nothing newer of it is.
 const SHARE_BY_WRITES_TABLES_MAX: u64 = 32;
 
 /// See [`SHARE_TABLES_MAX`].
@@ -63,8 +63,8 @@ impl Planner for Buckets {
 
 /// The part's share of a level that is merged down best, as a range of indices of
 /// `upper`, ends included: of the shares that `is_free` allows, the one that overlaps
-/// least for its size. A share that is too large for `bytes_max` is one of several pieces that
-/// are not, of at least a table each.
+/// least for its size. A share that is too large for `bytes_max` is divided into pieces that are not, each of
+/// at least one table, and each counts as a share.
 pub(super) fn share(
     keyspace: &Keyspace,
     upper: &[Arc<TableMeta>],

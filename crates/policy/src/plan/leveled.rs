@@ -35,7 +35,7 @@ use crate::Planner;
 use crate::plan::buckets::{merge_handed_down, share, share_tables_max};
 use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
-use crate::pressure::{RUNS_SLOW_PERCENT, base_shares_of, counted_runs};
+use crate::pressure::{RUNS_SLOW_PERCENT, base_shares, counted_runs};
 
 /// Largest merge between levels, in tables of full size, unless a single table
 /// overlaps more.
@@ -125,13 +125,11 @@ pub(super) fn plan(view: &View<'_>, unit_of: fn(&Keyspace) -> Unit) -> Option<Jo
         // A level of several runs is what a newest level may be waiting for.
         let several =
             matches!(d.slot, Slot::Level(l) if d.keyspace.levels[l as usize].runs.len() > 1);
-        let unit = unit_of(d.keyspace);
-        // Newest levels that are merged each by itself are not in each other's way.
-        let by_itself = unit == Unit::Part && matches!(d.slot, Slot::Newest(_));
-        if waiting.contains(&d.keyspace.id) && !several && !by_itself {
+        if waiting.contains(&d.keyspace.id) && !several {
             return None;
         }
         let targets = &targets[d.targets];
+        let unit = unit_of(d.keyspace);
         let merge = match d.slot {
             Slot::Newest(part) => merge_newest(view, d.keyspace, targets, part, d.score),
             Slot::Level(level) => {
@@ -194,20 +192,20 @@ fn find_due<'a>(
         });
     };
     let below = keyspace.levels.iter().position(|l| l.size_bytes() > 0);
-    let base_shares = match unit {
+    let shares_of_base = match unit {
         Unit::Table => {
             let parts = keyspace.parts.len();
             vec![targets.bytes[targets.base] / parts.max(1) as u64; parts]
         }
-        Unit::Part => base_shares_of(keyspace, targets.base),
+        Unit::Part => base_shares(keyspace, targets.base),
     };
-    let below_shares = below.map(|level| base_shares_of(keyspace, level));
+    let shares_below = below.map(|level| base_shares(keyspace, level));
     for (part, index) in keyspace.parts.iter().zip(0u32..) {
         let runs = oldest_free(view, &part.newest.runs);
         let score = runs.len() as f64 / view.shape.newest_runs_merge.max(1) as f64;
         let share_of = |shares: &[u64]| shares.get(index as usize).copied().unwrap_or(0);
-        let base = share_of(&base_shares);
-        let below = below_shares.as_deref().map_or(0, share_of);
+        let base = share_of(&shares_of_base);
+        let below = shares_below.as_deref().map_or(0, share_of);
         let bytes = bytes_of(runs.iter().flat_map(|r| &r.tables));
         let share = match unit {
             Unit::Table => NEWEST_SHARE,

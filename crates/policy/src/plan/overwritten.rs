@@ -28,8 +28,8 @@
 //! What is won back is at most what the upper tables hold: whether their keys are in the lower
 //! ones too nobody knows before they are merged. If they are not, then all that this costs is
 //! that what they overlap was rewritten early. It is no more than `level_ratio` times as much, which is what
-//! merges between levels rewrite for each table too. While a snapshot needs both the older entries and
-//! the newer, nothing is won.
+//! merges between levels rewrite for each table too. While the oldest snapshot needs the older entries
+//! beside the newer, nothing is won.
 //!
 //! While memtables are lent memory, as hardly anybody reads, and while so many newest runs wait
 //! that their merge is urgent, nothing is done.
