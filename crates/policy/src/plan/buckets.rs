@@ -7,7 +7,7 @@
 //! times as large as they are ([`super::targets::Targets::under_buckets`]), and the levels in between,
 //! through which an unpartitioned first level has to pass its data, are not needed.
 //!
-//! A level that is full gives up a part's share as a whole too, up to [`share_tables_max`], of the part
+//! A level that is full gives up a part's share as a whole too, up to 128 tables, of the part
 //! that overlaps least of the next level for its size. Shares that grow together are
 //! merged one after the other, each when it is about twice the average, so that
 //! they are cheaper than single tables, and fewer. That is where the paper's small
