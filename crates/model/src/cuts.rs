@@ -113,12 +113,12 @@ impl Cuts {
         let mut shares = vec![0u64; self.parts()];
         for (range, bytes) in tables {
             let first = self.part_of(&range.start);
-            let ends_at = |part: &usize| {
+            let is_behind = |part: &usize| {
                 let start = self.interval(*part).0;
                 start.is_some_and(|start| range.ends_before(start))
             };
-            let last = (first + 1..self.parts()).find(ends_at);
-            for share in &mut shares[first..last.unwrap_or(self.parts())] {
+            let end = (first + 1..self.parts()).find(is_behind);
+            for share in &mut shares[first..end.unwrap_or(self.parts())] {
                 *share = share.saturating_add(bytes);
             }
         }

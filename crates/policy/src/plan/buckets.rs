@@ -73,22 +73,24 @@ pub(super) fn share(
     bytes_max: u64,
     is_free: impl Fn(usize, usize) -> bool,
 ) -> Option<(usize, usize)> {
-    let sizes = |a: usize, b: usize| {
-        let size: u64 = picks[a..=b].iter().map(|p| p.size_bytes).sum();
-        let met = &lower[picks[a].from..picks[b].to.max(picks[a].from)];
-        let overlap: u64 = met.iter().map(|t| t.size_bytes()).sum();
-        (size, overlap)
-    };
-    let all = |(size, overlap): (u64, u64)| size.saturating_add(overlap);
+    // Of the lower level, what a piece overlaps ends here; what lies in between goes along.
+    let end = |a: usize, b: usize| picks[b].to.max(picks[a].from);
+    let bytes = |from: usize, to: usize| bytes_of(&lower[from..to]);
     let mut best: Option<(f64, usize, usize)> = None;
     let part = |at: usize| keyspace.cuts.part_of(&upper[at].range.start);
     let mut a = 0;
     while a < upper.len() {
-        let mut b = a;
-        while b + 1 < upper.len() && part(b + 1) == part(a) && all(sizes(a, b + 1)) <= bytes_max {
+        let (mut b, mut size) = (a, picks[a].size_bytes);
+        let mut overlap = bytes(picks[a].from, end(a, a));
+        while b + 1 < upper.len() && part(b + 1) == part(a) {
+            let with_next = overlap + bytes(end(a, b), end(a, b + 1));
+            if size + picks[b + 1].size_bytes + with_next > bytes_max {
+                break;
+            }
             b += 1;
+            size += picks[b].size_bytes;
+            overlap = with_next;
         }
-        let (size, overlap) = sizes(a, b);
         let cost = overlap as f64 / size.max(1) as f64;
         let free = picks[a..=b].iter().all(|p| p.free) && is_free(a, b);
         if free && best.is_none_or(|(least, ..)| cost < least) {

@@ -192,20 +192,23 @@ fn find_due<'a>(
         });
     };
     let below = keyspace.levels.iter().position(|l| l.size_bytes() > 0);
+    let shares_below = below.map(|level| base_shares(keyspace, level));
     let shares_of_base = match unit {
         Unit::Table => {
             let parts = keyspace.parts.len();
             vec![targets.bytes[targets.base] / parts.max(1) as u64; parts]
         }
-        Unit::Part => base_shares(keyspace, targets.base),
+        Unit::Part => {
+            let shares = shares_below.clone().filter(|_| below == Some(targets.base));
+            shares.unwrap_or_else(|| base_shares(keyspace, targets.base))
+        }
     };
-    let shares_below = below.map(|level| base_shares(keyspace, level));
     for (part, index) in keyspace.parts.iter().zip(0u32..) {
         let runs = oldest_free(view, &part.newest.runs);
         let score = runs.len() as f64 / view.shape.newest_runs_merge.max(1) as f64;
         let share_of = |shares: &[u64]| shares.get(index as usize).copied().unwrap_or(0);
         let base = share_of(&shares_of_base);
-        let below = shares_below.as_deref().map_or(0, share_of);
+        let below_bytes = shares_below.as_deref().map_or(0, share_of);
         let bytes = bytes_of(runs.iter().flat_map(|r| &r.tables));
         let share = match unit {
             Unit::Table => NEWEST_SHARE,
@@ -214,9 +217,9 @@ fn find_due<'a>(
         let share = (share as f64 / deferral).max(1.0);
         let worth = bytes as f64 * share >= base as f64
             || score >= waiting_score(view)
-            || are_braked_for(view, runs.len(), bytes, below);
+            || are_braked_for(view, runs.len(), bytes, below_bytes);
         if score >= 1.0 && worth {
-            let may_wait = match are_stopped_for(view, runs.len(), bytes, below) {
+            let may_wait = match are_stopped_for(view, runs.len(), bytes, below_bytes) {
                 true => 1.0,
                 false => deferral_of_newest,
             };
