@@ -342,6 +342,7 @@ impl Engine {
             ..
         } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
+        self.emptied.lock().flush_room = preset.flush_room.and_then(|room| room(&view));
         let recut = preset.recut.plan(&view);
         let job = recut.or_else(|| match role {
             Role::FlushOnly => preset.flush.plan(&view),
@@ -407,7 +408,7 @@ impl Engine {
         let Planned { job, hull } = planned;
         let job = &job;
         let started_us = self.environment.clock.now_micros();
-        let newest_bytes = self.begin_emptying(job, started_us);
+        let emptying = self.begin_emptying(job, started_us);
         let ended = catch_unwind(AssertUnwindSafe(|| match job {
             Job::Flush(flush) => self.run_flush(flush),
             Job::Fold(fold) => self.run_fold(fold),
@@ -459,7 +460,7 @@ impl Engine {
                 scheduler.not_before_us = self.environment.clock.now_micros() + BACKOFF_MICROS;
             }
         }
-        self.end_emptying(job, newest_bytes, &result);
+        self.end_emptying(job, emptying, &result);
         self.note(job, started_us, &result);
         self.update_full();
         self.update_brake();

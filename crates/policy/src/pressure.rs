@@ -5,9 +5,14 @@ use thermocline_model::view::View;
 
 use crate::plan::targets::Targets;
 
-/// The share of the runs at which writes stop, in percent, at which writers
-/// begin to slow.
-pub const RUNS_SLOW_PERCENT: u64 = 40;
+/// The share of the runs at which writes stop, in percent, from which on none wait any longer for
+/// more of their kind.
+pub const RUNS_DUE_PERCENT: u64 = 40;
+
+/// The same, from which on writers begin to slow. Up to there a merge has some time to take
+/// them away while writers go on: slowed from the beginning they bring less for each merge, which then
+/// rewrites as much for fewer bytes.
+pub const RUNS_SLOW_PERCENT: u64 = 75;
 
 /// As how many `runs` count for that which hold `bytes`, above a level of which the part's share
 /// is `base_bytes` ([`base_shares`]). Half as many up to half of that, and all from as much on: a merge
@@ -34,6 +39,15 @@ pub fn base_shares(keyspace: &Keyspace, level: usize) -> Vec<u64> {
     }
     let shares = keyspace.cuts.shares(sized).into_iter();
     shares.map(|s| s.max(bytes / parts as u64)).collect()
+}
+
+/// What is left of the room that flushes wait for when there is none, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// What is free.
+    pub free_bytes: u64,
+    /// What was free when room was last made, or will be when it is made next.
+    pub bytes: u64,
 }
 
 /// See [`pressure`].

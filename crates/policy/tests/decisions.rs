@@ -14,7 +14,7 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Slot;
 use thermocline_model::view::{PartLoad, TableHeat};
 use thermocline_policy::place::ByLevel;
-use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, counted_runs};
+use thermocline_policy::pressure::{RUNS_DUE_PERCENT, RUNS_SLOW_PERCENT, counted_runs};
 use thermocline_policy::why::by_level::why;
 use thermocline_policy::{Placer, pressure};
 
@@ -243,7 +243,7 @@ fn no_runs_wait_that_writers_are_slowed_down_for() {
                 .newest
                 .size_bytes();
             let base = world.version.keyspaces[&KEYSPACE].levels[5].size_bytes();
-            let slow = stop as u64 * RUNS_SLOW_PERCENT / 100;
+            let slow = stop as u64 * RUNS_DUE_PERCENT / 100;
             if runs as usize >= merge && counted_runs(runs, bytes, base) > slow {
                 braked += 1;
                 assert_ne!(
@@ -255,6 +255,7 @@ fn no_runs_wait_that_writers_are_slowed_down_for() {
         }
     }
     assert!(braked > 100, "{braked}");
+    const { assert!(RUNS_DUE_PERCENT < RUNS_SLOW_PERCENT) };
 }
 
 #[test]

@@ -143,6 +143,7 @@ fn informed_compaction_evicts_the_coldest_with_all_it_overlaps() {
     world.idle = false;
     assert_eq!(decide(&world), "coldest: [6, 2, 1] into L7");
     world.shape.staging.fast_share = 0.6;
+    world.flushed_bytes_per_s = 0.0;
     assert_eq!(decide(&world), "rest");
 }
 
@@ -290,6 +291,7 @@ fn room_made_for_writes_is_not_taken_by_what_is_hardly_hotter() {
     world.shape.staging.fast_share = 0.55;
     assert_eq!(decide(&world), "reverse: [20] into L1");
     world.idle = false;
+    world.flushed_bytes_per_s = 0.0;
     assert_eq!(decide(&world), "rest");
     read(&mut world, &[(20, 60)]);
     assert_eq!(decide(&world), "reverse: [20] into L1");
@@ -695,6 +697,7 @@ fn a_table_that_room_was_made_for_takes_it_though_nothing_is_left_to_compare_it_
     let mut world = world(&numbered(text));
     read(&mut world, &[(1, 120), (2, 8000)]);
     world.idle = false;
+    world.flushed_bytes_per_s = 0.0;
     for expected in ["yields-to-hotter", "reverse"] {
         let job = world.plan(&mut logstore()).unwrap();
         assert_eq!(job.reason().rule, expected);
@@ -718,6 +721,7 @@ fn staging_parts_hot_from_cold_when_reads_of_the_slow_tier_have_cost_more() {
     read(&mut world, &[(5, 3)]);
     assert_eq!(decide(&world), "staging-hotter: [2, 1] into L1");
     world.idle = false;
+    world.flushed_bytes_per_s = 0.0;
     assert_eq!(decide(&world), "rest");
     world.idle = true;
     world.shape.staging.fast_share = 0.2;

@@ -75,6 +75,7 @@ fn what_comes_up_under_writes_pays_for_what_goes_down_instead() {
                 L7: #3[10..20]{size=4M,tier=1} #4[100..290]{size=40M,tier=1}";
     let mut world = written_to(text, LARGE);
     world.shape.staging.fast_share = 0.6;
+    world.flushed_bytes_per_s = 0.0;
     // 1 goes down at 44 MiB read and 44 MiB written: half a second, 38 seeks.
     read(&mut world, &[(1, 1), (2, 900), (3, 30)]);
     assert_eq!(decide(&world), "rest");

@@ -12,7 +12,7 @@ use common::{KEYSPACE, M, World, line, logstore, read, two_tiers};
 use thermocline_model::job::Job;
 use thermocline_model::table::TableId;
 use thermocline_model::view::PartLoad;
-use thermocline_policy::plan::coldest::room_bytes;
+use thermocline_policy::plan::coldest::{flush_room, room_bytes};
 
 const LARGE: u64 = 1 << 40;
 
@@ -62,6 +62,33 @@ fn room_is_made_by_what_is_written() {
     assert_eq!(room(0.0, 20 * M), 5 * M, "no more than a quarter");
 }
 
+/// Writers stood still for twelve seconds at a time, since a merge that made room began when there was
+/// none.
+#[test]
+fn room_is_made_before_flushes_have_to_wait_for_it() {
+    let text = "L1: #1[a..c]{size=30M} #2[d..f]{size=30M} #3[g..i]{size=30M} | \
+                L7: #4[a..c]{size=150M,tier=1} #5[d..z]{size=150M,tier=1}";
+    let mut world = two_tiers(World::of(text, &[110 * M, LARGE]));
+    world.tiers[0].device_free_bytes = LARGE;
+    world.shape.staging.fast_share = 1.0;
+    world.shape.table_bytes = 4 * M;
+    world.idle = false;
+    read(&mut world, &[(1, 1), (2, 20), (3, 30), (4, 5), (5, 4)]);
+    let room = flush_room(&world.view()).unwrap();
+    assert_eq!(room.free_bytes >> 20, 19, "beside three meta extents");
+    // With 150 MB/s, 150 MiB are read in a second, and 180 written in 1.3.
+    let decided = |world: &World| line(world.plan(&mut logstore()));
+    world.flushed_bytes_per_s = 8.0 * M as f64;
+    assert_eq!(decided(&world), "rest");
+    world.flushed_bytes_per_s = 10.0 * M as f64;
+    assert_eq!(decided(&world), "coldest: [4, 1] into L7");
+    world.shape.staging.on.deferred = false;
+    assert_ne!(decided(&world), "coldest: [4, 1] into L7");
+    world.shape.staging.on.deferred = true;
+    world.idle = true;
+    assert_ne!(decided(&world), "coldest: [4, 1] into L7");
+}
+
 /// Half of the settled tables are young, which come last: so the hottest of those that are known
 /// counts as one of the colder half, and goes before the coldest, as nobody writes to its keys.
 #[test]
@@ -108,6 +135,7 @@ fn merged_by_heartbeats(beats: usize) -> Vec<u64> {
     world.tiers[0].device_free_bytes = LARGE;
     world.shape.staging.fast_share = 1.0;
     world.shape.first_level_bytes = 16 * M;
+    world.flushed_bytes_per_s = 0.0;
     let mut preset = logstore();
     let mut merged = Vec::new();
     for _ in 0..=beats {

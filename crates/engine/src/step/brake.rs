@@ -1,14 +1,16 @@
-//! How hard writers must brake, by memory and by runs.
+//! How hard writers must brake: by memory, by runs, and where flushes wait for room on the first tier,
+//! by that.
 //!
 //! Runs count by what they hold: see [`counted_runs`].
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_model::job::{Job, Merge};
-use thermocline_model::version::KeyspaceId;
+use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_policy::pace::{self, Drain};
-use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, counted_runs};
+use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, Room, counted_runs};
 
 use crate::engine::{Engine, PartView};
 use crate::error::Result;
@@ -18,6 +20,8 @@ use crate::version::tree::{RunTables, Tree};
 
 /// The share of the write buffer, in percent, at which writers begin to slow, where nothing lasts.
 const MEMORY_SLOW_PERCENT: u64 = 60;
+/// The same of the room that flushes wait for.
+const ROOM_SLOW_PERCENT: u64 = 50;
 /// The rate at which something is emptied, before any job has shown it: that of a disk.
 const UNKNOWN_BYTES_PER_US: f64 = 100.0;
 /// Jobs that take longer are worth pacing writers for from the first byte: they would stand still
@@ -69,9 +73,15 @@ impl Engine {
         let stop = self.options.newest_runs_stop as u64;
         let of_runs = &mut emptied.runs;
         let by_runs = of_runs.brake(now_us, newest_runs, stop, RUNS_SLOW_PERCENT);
+        let by_room = emptied.flush_room.map_or(0, |room| {
+            // Without room there is memory still, and only where that is full do writers stop.
+            let taken = room.bytes.saturating_sub(room.free_bytes.max(1));
+            let of_room = &mut emptied.room;
+            of_room.brake(now_us, taken, room.bytes, ROOM_SLOW_PERCENT)
+        });
         drop(emptied);
-        let brake = by_memory.max(by_runs);
-        let for_runs = by_runs > 0 && by_runs >= by_memory;
+        let brake = by_memory.max(by_runs).max(by_room);
+        let for_runs = by_runs > 0 && by_runs >= brake;
         self.counters
             .brake_for_runs
             .store(for_runs, Ordering::Relaxed);
@@ -93,26 +103,37 @@ impl Engine {
         }
     }
 
-    /// Notes that `job` begins; the bytes that it is about to take of what writers fill, if that is what
+    /// Notes that `job` begins; what it is about to take of what writers fill, if that is what
     /// it does.
-    pub(super) fn begin_emptying(&self, job: &Job, now_us: u64) -> u64 {
-        let bytes = match job {
-            Job::Flush(flush) => self.sealed_bytes(flush.keyspace, flush.part, flush.active),
-            Job::Fold(fold) => self.sealed_bytes(fold.keyspace, fold.part, fold.active),
-            Job::Merge(merge) => self.newest_bytes(merge),
-            Job::Relocate(_) | Job::Recut(_) => 0,
+    pub(super) fn begin_emptying(&self, job: &Job, now_us: u64) -> Option<(What, u64)> {
+        let of_memory = |bytes| (What::Memory, bytes);
+        let (what, bytes) = match job {
+            Job::Flush(flush) => {
+                of_memory(self.sealed_bytes(flush.keyspace, flush.part, flush.active))
+            }
+            Job::Fold(fold) => of_memory(self.sealed_bytes(fold.keyspace, fold.part, fold.active)),
+            Job::Merge(merge) => match self.newest_bytes(merge) {
+                0 => (What::Room, self.room_bytes(merge)),
+                bytes => (What::Runs, bytes),
+            },
+            Job::Relocate(_) | Job::Recut(_) => return None,
         };
-        if bytes > 0 {
-            self.emptied.lock().of(job).begin(now_us);
-        }
-        bytes
+        (bytes > 0).then(|| {
+            self.emptied.lock().of(what).begin(now_us);
+            (what, bytes)
+        })
     }
 
-    /// Notes that it has ended; `bytes` is what [`Engine::begin_emptying`] said.
-    pub(super) fn end_emptying(&self, job: &Job, bytes: u64, result: &Result<Done>) {
-        if bytes == 0 {
+    /// Notes that it has ended; `begun` is what [`Engine::begin_emptying`] said.
+    pub(super) fn end_emptying(
+        &self,
+        job: &Job,
+        begun: Option<(What, u64)>,
+        result: &Result<Done>,
+    ) {
+        let Some((what, bytes)) = begun else {
             return;
-        }
+        };
         let now_us = self.environment.clock.now_micros();
         let taken = result.as_ref().ok().and_then(|done| match job {
             Job::Flush(_) | Job::Fold(_) if done.bytes_in == 0 => None,
@@ -123,7 +144,7 @@ impl Engine {
             Job::Merge(_) if done.tables_in.is_empty() => None,
             _ => Some(bytes),
         });
-        self.emptied.lock().of(job).end(now_us, taken);
+        self.emptied.lock().of(what).end(now_us, taken);
     }
 
     /// What the memtables hold for a part that a flush of it would take.
@@ -142,15 +163,32 @@ impl Engine {
 
     /// Of a merge's inputs, the bytes that lie in newest levels.
     fn newest_bytes(&self, merge: &Merge) -> u64 {
-        let Some(space) = self.space(merge.keyspace) else {
+        let newest = |tree: &Tree| bytes_among(merge, tree.parts.iter().flatten());
+        self.space(merge.keyspace)
+            .map_or(0, |space| newest(&space.view.load().tree))
+    }
+
+    /// The bytes that a merge takes away from where flushes wait for room: what goes down to the
+    /// level that it writes, if they do.
+    fn room_bytes(&self, merge: &Merge) -> u64 {
+        let waits = self.emptied.lock().flush_room.is_some();
+        let (Some(space), Slot::Level(level), true) =
+            (self.space(merge.keyspace), merge.output, waits)
+        else {
             return 0;
         };
         let view = space.view.load();
-        let tables = view.tree.parts.iter().flatten().flat_map(|run| &run.tables);
-        let inputs: HashSet<_> = merge.inputs.iter().collect();
-        let newest = tables.filter(|t| inputs.contains(&t.meta.id));
-        newest.map(|t| t.meta.size_bytes()).sum()
+        let above = view.tree.levels.iter().take(level as usize);
+        bytes_among(merge, above.flatten())
     }
+}
+
+/// The bytes of those inputs of `merge` that `runs` have.
+fn bytes_among<'a>(merge: &Merge, runs: impl Iterator<Item = &'a Arc<RunTables>>) -> u64 {
+    let inputs: HashSet<_> = merge.inputs.iter().collect();
+    let tables = runs.flat_map(|run| &run.tables);
+    let read = tables.filter(|t| inputs.contains(&t.meta.id));
+    read.map(|t| t.meta.size_bytes()).sum()
 }
 
 /// The runs of the fullest part of `tree`, as they count.
@@ -237,19 +275,33 @@ impl Emptying {
     }
 }
 
-/// Flushes, and merges of newest levels.
+/// What writers fill, and jobs empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// Memory, by flushes and folds.
+    Memory,
+    /// Newest levels, by merges.
+    Runs,
+    /// The first tier, by merges to the ones below.
+    Room,
+}
+
+/// How each of these is emptied.
 #[derive(Debug, Default)]
 pub(crate) struct Emptied {
     memory: Emptying,
     runs: Emptying,
+    room: Emptying,
+    /// What is left of the room that flushes wait for, if they do.
+    pub(super) flush_room: Option<Room>,
 }
 
 impl Emptied {
-    /// What `job` empties, if it does.
-    fn of(&mut self, job: &Job) -> &mut Emptying {
-        match job {
-            Job::Merge(_) => &mut self.runs,
-            _ => &mut self.memory,
+    fn of(&mut self, what: What) -> &mut Emptying {
+        match what {
+            What::Memory => &mut self.memory,
+            What::Runs => &mut self.runs,
+            What::Room => &mut self.room,
         }
     }
 }
@@ -293,7 +345,10 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use thermocline_model::job::Reason;
+
     use super::*;
+    use crate::{Db, Options, Tier};
 
     #[test]
     fn the_brake_rises_from_nothing_to_stop() {
@@ -328,6 +383,69 @@ mod tests {
         assert_eq!(memory.brake(1_600_000, 50, 100, 60), 0);
         // Nor by a clock that went back.
         assert_eq!(memory.brake(1_000, 50, 100, 60), 0);
+    }
+
+    #[test]
+    fn writers_are_slowed_as_room_fills_that_flushes_wait_for_and_stop_for_memory_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Db::open(Options::at(directory.path()).background_threads(0)).unwrap();
+        let engine = db.engine();
+        let with = |free_bytes| {
+            let room = Room {
+                free_bytes,
+                bytes: 100 << 20,
+            };
+            engine.emptied.lock().flush_room = Some(room);
+            engine.update_brake()
+        };
+        let steps = [60 << 20, 50 << 20, 40 << 20, 10 << 20, 1 << 20, 0].map(with);
+        assert_eq!(steps[..2], [0, 0]);
+        assert!(steps[1..].is_sorted_by(|a, b| a <= b) && steps[2] > 0);
+        assert!(steps[5] < u64::MAX && steps[5] > 10 * steps[2], "{steps:?}");
+        engine.emptied.lock().flush_room = None;
+        assert_eq!(engine.update_brake(), 0);
+    }
+
+    /// What leaves the fast levels is what room is made of; what is merged within them, or comes up, is not.
+    #[test]
+    fn room_is_made_by_what_goes_down() {
+        let directory = tempfile::tempdir().unwrap();
+        let (fast, slow) = (directory.path().join("f"), directory.path().join("s"));
+        let options = Options::new()
+            .tier(Tier::new("fast", fast))
+            .tier(Tier::new("slow", slow))
+            .preset("logstore")
+            .newest_runs_merge(1)
+            .background_threads(0);
+        let db = Db::open(options).unwrap();
+        for n in 0..1000u32 {
+            db.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        }
+        db.flush().unwrap();
+        while db.step().unwrap() {}
+        let engine = db.engine();
+        let space = engine.space(KeyspaceId::DEFAULT).unwrap();
+        let tables: Vec<_> = {
+            let view = space.view.load();
+            let tables = view.tree.levels[0].iter().flat_map(|run| &run.tables);
+            tables.map(|t| (t.meta.id, t.meta.size_bytes())).collect()
+        };
+        let bytes: u64 = tables.iter().map(|(_, bytes)| bytes).sum();
+        assert!(bytes > 100_000);
+        let to = |level| {
+            let merge = Merge {
+                keyspace: KeyspaceId::DEFAULT,
+                inputs: tables.iter().map(|(id, _)| *id).collect(),
+                output: Slot::Level(level),
+                table_bytes: 1 << 20,
+                rewrite: false,
+                reason: Reason::new("test"),
+            };
+            engine.begin_emptying(&Job::Merge(merge), 0)
+        };
+        assert_eq!((to(0), to(6)), (None, Some((What::Room, bytes))));
+        engine.emptied.lock().flush_room = None;
+        assert_eq!(to(6), None, "nothing waits for it");
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! be back soon. So while the store is written to, of the colder half of the settled tables
 //! those go first whose bytes, times the age of what they overlap of the last level, are most
 //! for each byte that is read or written there (`worth`). At rest the coldest go, and no more
-//! than must.
+//! than must. A merge that takes seconds begins while there is room left for what is flushed in these
+//! seconds: flushes would wait for it otherwise, and writers with them.
 //!
 //! With informed
 //! compaction switched off the tables that go are drawn, by a number made from
@@ -34,6 +35,7 @@ use thermocline_model::view::View;
 
 use crate::Planner;
 use crate::cost::compaction::{Device, Work};
+use crate::place::fill::Fill;
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
@@ -41,6 +43,7 @@ use crate::plan::leveled::{
     DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share, merge_runs, reclaim_table,
 };
 use crate::plan::staging::RUNS_MAX;
+use crate::pressure::Room;
 
 /// Of what the fast levels may hold, the share that is made free at once, at most.
 const ROOM_SHARE: f64 = 0.25;
@@ -286,14 +289,41 @@ pub fn room_bytes(view: &View<'_>, limit_bytes: u64) -> u64 {
     (coming.max(least)).min(most).min(TABLES_MAX * table_bytes)
 }
 
-/// Makes room in fast levels that hold more than they may.
+/// What is left of the first of several tiers for flushes that wait for it.
+#[must_use]
+pub fn flush_room(view: &View<'_>) -> Option<Room> {
+    let [first, _, ..] = view.tiers else {
+        return None;
+    };
+    let share = Share::of(view);
+    let by_capacity = first.capacity_bytes.saturating_sub(Fill::of(view).used[0]);
+    let by_device = first.device_free_bytes.saturating_sub(first.reserve_bytes);
+    let free_bytes = by_capacity.min(by_device);
+    let room = room_bytes(view, share.limit_bytes);
+    let leaves = share.fast_bytes.saturating_add(room);
+    let bytes = free_bytes.saturating_add(leaves);
+    Some(Room {
+        free_bytes,
+        bytes: bytes.saturating_sub(share.limit_bytes).max(free_bytes),
+    })
+}
+
+/// Whether flushes will have to wait for room before `descent` has ended, if it begins now.
+fn ends_late(view: &View<'_>, descent: &Descent<'_>) -> bool {
+    let seconds = descent.cost_s(&Device::of(view.tiers));
+    let coming = view.flushed_bytes_per_s.max(0.0) * seconds;
+    flush_room(view).is_some_and(|room| coming > room.free_bytes as f64)
+}
+
+/// Makes room in fast levels that hold more than they may, or are about to.
 fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool) -> Option<Merge> {
     let share = Share::of(view);
     let excess = share.excess_bytes();
-    if excess == 0 {
+    let room = room_bytes(view, share.limit_bytes);
+    let begins_early = excess == 0;
+    if begins_early && (!deferred || view.idle || share.free_bytes() >= room) {
         return None;
     }
-    let room = room_bytes(view, share.limit_bytes);
     let bytes = match deferred {
         false => 1,
         // Nothing is about to take the room.
@@ -315,6 +345,9 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
         }
         order.extend(above);
         let descent = Descent::take(view, levels, order, bytes);
+        if begins_early && !ends_late(view, &descent) {
+            return None;
+        }
         let rule = match (informed, descent.moves) {
             (_, true) => "coldest-move",
             (true, false) => "coldest",

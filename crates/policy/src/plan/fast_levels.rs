@@ -113,8 +113,17 @@ impl Share {
     /// Bytes above the limit, what is on its way left out.
     #[must_use]
     pub fn excess_bytes(&self) -> u64 {
-        let staying = self.fast_bytes.saturating_sub(self.busy_bytes);
-        staying.saturating_sub(self.limit_bytes)
+        self.staying_bytes().saturating_sub(self.limit_bytes)
+    }
+
+    /// Bytes below it, as well.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        self.limit_bytes.saturating_sub(self.staying_bytes())
+    }
+
+    fn staying_bytes(&self) -> u64 {
+        self.fast_bytes.saturating_sub(self.busy_bytes)
     }
 }
 

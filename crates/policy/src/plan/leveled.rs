@@ -35,7 +35,7 @@ use crate::Planner;
 use crate::plan::buckets::{merge_handed_down, share, share_tables_max};
 use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
-use crate::pressure::{RUNS_SLOW_PERCENT, base_shares, counted_runs};
+use crate::pressure::{RUNS_DUE_PERCENT, base_shares, counted_runs};
 
 /// Largest merge between levels, in tables of full size, unless a single table
 /// overlaps more.
@@ -217,7 +217,7 @@ fn find_due<'a>(
         let share = (share as f64 / deferral).max(1.0);
         let worth = bytes as f64 * share >= base as f64
             || score >= waiting_score(view)
-            || are_braked_for(view, runs.len(), bytes, below_bytes);
+            || are_many(view, runs.len(), bytes, below_bytes);
         if score >= 1.0 && worth {
             let may_wait = match are_stopped_for(view, runs.len(), bytes, below_bytes) {
                 true => 1.0,
@@ -264,10 +264,10 @@ pub fn urgent_runs(view: &View<'_>) -> usize {
     (view.shape.newest_runs_merge as f64 * score) as usize
 }
 
-/// Whether writers are slowed down for so many runs of a part: nobody begins to be for runs that are
-/// left to wait.
-fn are_braked_for(view: &View<'_>, runs: usize, bytes: u64, below_bytes: u64) -> bool {
-    count_more_than(RUNS_SLOW_PERCENT, view, runs, bytes, below_bytes)
+/// Whether so many runs of a part are due however little they hold: nobody is slowed down for
+/// runs that are left to wait.
+fn are_many(view: &View<'_>, runs: usize, bytes: u64, below_bytes: u64) -> bool {
+    count_more_than(RUNS_DUE_PERCENT, view, runs, bytes, below_bytes)
 }
 
 /// Whether they are about to stop for them: then these go first, whatever else has waited.

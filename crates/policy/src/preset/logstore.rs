@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::Planner;
 use crate::heat::{HeatOptions, Histograms};
 use crate::place::ByShape;
+use crate::plan::coldest::flush_room;
 use crate::plan::{Belong, Coldest, FlushSealed, MoveCuts, Newest, Reclaim, Reverse, Staging};
 use crate::preset::{Preset, PresetEntry};
 
@@ -54,6 +55,7 @@ fn preset(name: &'static str, heat: &HeatOptions, optimised: bool) -> Preset {
     Preset {
         name,
         flush: Box::new(FlushSealed::on_first_tier(relief)),
+        flush_room: Some(flush_room),
         recut: Box::new(MoveCuts),
         planners,
         placer: Arc::new(ByShape),
