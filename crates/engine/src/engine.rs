@@ -399,7 +399,11 @@ impl Engine {
         }
         let wants_compaction = manifest.wants_compaction();
         let next = Arc::new(next);
-        self.install(&mut versions, &edit, &next, opened, view)?;
+        if let Err(e) = self.install(&mut versions, &edit, &next, opened, view) {
+            // It is in the manifest, and not in memory: what is committed next would not fit it.
+            self.poison(&e);
+            return Err(e);
+        }
         if wants_compaction {
             // Not part of this edit: a failure costs only space.
             if let Err(e) = self.compact_manifest(&mut versions) {

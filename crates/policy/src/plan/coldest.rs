@@ -289,13 +289,13 @@ pub fn room_bytes(view: &View<'_>, limit_bytes: u64) -> u64 {
     (coming.max(least)).min(most).min(TABLES_MAX * table_bytes)
 }
 
-/// What is left of the first of several tiers for flushes that wait for it.
+/// What is left of the first of several tiers for flushes that wait for it, where fast levels take
+/// `share`.
 #[must_use]
-pub fn flush_room(view: &View<'_>) -> Option<Room> {
+pub fn flush_room(view: &View<'_>, share: &Share) -> Option<Room> {
     let [first, _, ..] = view.tiers else {
         return None;
     };
-    let share = Share::of(view);
     let by_capacity = first.capacity_bytes.saturating_sub(Fill::of(view).used[0]);
     let by_device = first.device_free_bytes.saturating_sub(first.reserve_bytes);
     let free_bytes = by_capacity.min(by_device);
@@ -308,22 +308,39 @@ pub fn flush_room(view: &View<'_>) -> Option<Room> {
     })
 }
 
-/// Whether flushes will have to wait for room before `descent` has ended, if it begins now.
-fn ends_late(view: &View<'_>, descent: &Descent<'_>) -> bool {
-    let seconds = descent.cost_s(&Device::of(view.tiers));
+/// Whether room is to be made in fast levels that take `share`: they hold more than they may, or will before a
+/// merge that began now had made any, so that flushes would have to wait. With keys spread
+/// evenly it rewrites as much of the last level as it takes of the fast ones.
+#[must_use]
+pub fn wants_room(view: &View<'_>, share: &Share, deferred: bool) -> bool {
+    if share.excess_bytes() > 0 {
+        return true;
+    }
+    let room = room_bytes(view, share.limit_bytes);
+    if !deferred || view.idle || view.tiers.len() < 2 || share.free_bytes() >= room {
+        return false;
+    }
+    let taken = room as f64 / share.fast_bytes.max(room).max(1) as f64;
+    let rewritten = (share.total_bytes.saturating_sub(share.fast_bytes) as f64 * taken) as u64;
+    let work = Work {
+        tables: 1,
+        read_bytes: rewritten,
+        written_bytes: rewritten.saturating_add(room),
+    };
+    let slow = Device::of(view.tiers).get(1).copied();
+    let seconds = slow.map_or(0.0, |device| work.seconds(device));
     let coming = view.flushed_bytes_per_s.max(0.0) * seconds;
-    flush_room(view).is_some_and(|room| coming > room.free_bytes as f64)
+    flush_room(view, share).is_some_and(|room| coming > room.free_bytes as f64)
 }
 
 /// Makes room in fast levels that hold more than they may, or are about to.
 fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool) -> Option<Merge> {
     let share = Share::of(view);
-    let excess = share.excess_bytes();
-    let room = room_bytes(view, share.limit_bytes);
-    let begins_early = excess == 0;
-    if begins_early && (!deferred || view.idle || share.free_bytes() >= room) {
+    if !wants_room(view, &share, deferred) {
         return None;
     }
+    let excess = share.excess_bytes();
+    let room = room_bytes(view, share.limit_bytes);
     let bytes = match deferred {
         false => 1,
         // Nothing is about to take the room.
@@ -345,9 +362,6 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
         }
         order.extend(above);
         let descent = Descent::take(view, levels, order, bytes);
-        if begins_early && !ends_late(view, &descent) {
-            return None;
-        }
         let rule = match (informed, descent.moves) {
             (_, true) => "coldest-move",
             (true, false) => "coldest",

@@ -233,7 +233,7 @@ fn runs(view: &View<'_>, levels: &FastLevels<'_>) -> Option<Merge> {
 
 /// Instead of a merge to the slow tier.
 fn space(view: &View<'_>, levels: &FastLevels<'_>, share: &Share) -> Option<Merge> {
-    if share.excess_bytes() == 0 {
+    if !coldest::wants_room(view, share, view.shape.staging.on.deferred) {
         return hotter(view, levels, share);
     }
     let overlapping = overlapping(levels);

@@ -10,6 +10,7 @@ use crate::Planner;
 use crate::heat::{HeatOptions, Histograms};
 use crate::place::ByShape;
 use crate::plan::coldest::flush_room;
+use crate::plan::fast_levels::Share;
 use crate::plan::{Belong, Coldest, FlushSealed, MoveCuts, Newest, Reclaim, Reverse, Staging};
 use crate::preset::{Preset, PresetEntry};
 
@@ -55,7 +56,7 @@ fn preset(name: &'static str, heat: &HeatOptions, optimised: bool) -> Preset {
     Preset {
         name,
         flush: Box::new(FlushSealed::on_first_tier(relief)),
-        flush_room: Some(flush_room),
+        flush_room: Some(|view| flush_room(view, &Share::of(view))),
         recut: Box::new(MoveCuts),
         planners,
         placer: Arc::new(ByShape),
