@@ -334,8 +334,8 @@ impl Engine {
         opened: Vec<Arc<OpenTable>>,
         view: &mut dyn FnMut(KeyspaceId, &mut Vec<PartView>),
     ) -> Result<()> {
-        self.check_poisoned()?;
         let mut versions = self.versions.lock();
+        self.check_poisoned()?;
         // A bulk load's number is published after its commit.
         let newest = edit.added().map(|(_, _, table)| table.seq_max).max();
         let published = self.published.upto();

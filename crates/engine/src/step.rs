@@ -342,7 +342,7 @@ impl Engine {
             ..
         } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
-        self.emptied.lock().flush_room = preset.flush_room.and_then(|room| room(&view));
+        self.emptied.lock().flush_room = preset.flush.room(&view);
         let recut = preset.recut.plan(&view);
         let job = recut.or_else(|| match role {
             Role::FlushOnly => preset.flush.plan(&view),

@@ -14,6 +14,7 @@ use thermocline_model::version::Version;
 use thermocline_model::view::{TableHeat, View};
 
 use crate::place::Lower;
+use crate::pressure::Room;
 
 pub mod cost;
 pub mod forecast;
@@ -42,6 +43,11 @@ pub trait Planner: Send {
     /// Ensures: a merge names no busy table, and its outputs overlap no busy
     /// output on their way.
     fn plan(&mut self, view: &View<'_>) -> Option<Job>;
+    /// What is left of the room that its jobs wait for when there is none, if they do: writers
+    /// are slowed as it fills.
+    fn room(&self, _view: &View<'_>) -> Option<Room> {
+        None
+    }
 }
 
 /// Says where a new table lies.

@@ -46,7 +46,7 @@ pub fn base_shares(keyspace: &Keyspace, level: usize) -> Vec<u64> {
 pub struct Room {
     /// What is free.
     pub free_bytes: u64,
-    /// What was free when room was last made, or will be when it is made next.
+    /// What is free once room was made; never 0.
     pub bytes: u64,
 }
 

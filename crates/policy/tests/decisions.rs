@@ -243,8 +243,8 @@ fn no_runs_wait_that_writers_are_slowed_down_for() {
                 .newest
                 .size_bytes();
             let base = world.version.keyspaces[&KEYSPACE].levels[5].size_bytes();
-            let slow = stop as u64 * RUNS_DUE_PERCENT / 100;
-            if runs as usize >= merge && counted_runs(runs, bytes, base) > slow {
+            let due = stop as u64 * RUNS_DUE_PERCENT / 100;
+            if runs as usize >= merge && counted_runs(runs, bytes, base) > due {
                 braked += 1;
                 assert_ne!(
                     decide(&world),

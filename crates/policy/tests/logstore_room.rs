@@ -12,8 +12,8 @@ use common::{KEYSPACE, M, World, line, logstore, read, two_tiers};
 use thermocline_model::job::Job;
 use thermocline_model::table::TableId;
 use thermocline_model::view::PartLoad;
-use thermocline_policy::plan::coldest::{flush_room, room_bytes};
 use thermocline_policy::plan::fast_levels::Share;
+use thermocline_policy::plan::headroom::{flush_room, room_bytes, wanted_bytes};
 
 const LARGE: u64 = 1 << 40;
 
@@ -75,20 +75,49 @@ fn room_is_made_before_flushes_have_to_wait_for_it() {
     world.shape.table_bytes = 4 * M;
     world.idle = false;
     read(&mut world, &[(1, 1), (2, 20), (3, 30), (4, 5), (5, 4)]);
-    let room = flush_room(&world.view(), &Share::of(&world.view())).unwrap();
-    assert_eq!(room.free_bytes >> 20, 19, "beside three meta extents");
-    // A quarter of the 105 MiB that they may hold is 26 MiB, with which go 88 of the last level: 202 MiB
-    // read and written with 150 MB/s.
+    let share = Share::of(&world.view());
+    let room = flush_room(&world.view(), &share).unwrap();
+    // Beside three meta extents, and the table that the next flush asks room for.
+    assert_eq!(room.free_bytes >> 20, 15);
+    // 5 MiB are free of the 24 that are to be: 19 go down, and with them 62 of the last level. That is 144 MiB
+    // read and written with 150 MB/s, a second.
+    let wanted = |world: &World| wanted_bytes(&world.view(), &share, true);
     let decided = |world: &World| line(world.plan(&mut logstore()));
-    world.flushed_bytes_per_s = 13.0 * M as f64;
-    assert_eq!(decided(&world), "rest");
+    world.flushed_bytes_per_s = 15.0 * M as f64;
+    assert_eq!((wanted(&world), decided(&world).as_str()), (0, "rest"));
     world.flushed_bytes_per_s = 17.0 * M as f64;
     assert_eq!(decided(&world), "coldest: [4, 1] into L7");
+    // No more than until so much is free as is made free at once.
+    let most = room_bytes(&world.view(), share.limit_bytes);
+    assert_eq!(wanted(&world) + share.free_bytes(), most);
     world.shape.staging.on.deferred = false;
-    assert_ne!(decided(&world), "coldest: [4, 1] into L7");
+    assert_eq!(wanted_bytes(&world.view(), &share, false), 0);
     world.shape.staging.on.deferred = true;
     world.idle = true;
-    assert_ne!(decided(&world), "coldest: [4, 1] into L7");
+    assert_eq!((wanted(&world), decided(&world).as_str()), (0, "rest"));
+}
+
+#[test]
+fn there_is_no_room_to_speak_of_where_no_flush_waits() {
+    let text = "L1: #1[a..c]{size=30M} | L7: #4[a..c]{size=150M,tier=1}";
+    let room = |world: &World| logstore().flush.room(&world.view());
+    let mut world = two_tiers(World::of(text, &[110 * M, LARGE]));
+    world.tiers[0].device_free_bytes = LARGE;
+    assert!(room(&world).is_some_and(|room| room.bytes > 0));
+    // Flushes to a tier that no table fits into go to the next one at once.
+    world.tiers[0].capacity_bytes = world.shape.table_bytes - 1;
+    assert_eq!(room(&world), None);
+    // A device that others have filled.
+    let mut full = two_tiers(World::of(
+        "L7: #4[a..c]{size=150M,tier=1}",
+        &[110 * M, LARGE],
+    ));
+    full.tiers[0].device_free_bytes = 0;
+    assert!(room(&full).is_none_or(|room| room.bytes > 0));
+    let mut world = two_tiers(World::of(text, &[110 * M, LARGE]));
+    world.shape.staging.on.deferred = false;
+    assert_eq!(room(&world), None);
+    assert_eq!(room(&World::of(text, &[110 * M])), None);
 }
 
 /// Half of the settled tables are young, which come last: so the hottest of those that are known

@@ -74,10 +74,11 @@ impl Engine {
         let of_runs = &mut emptied.runs;
         let by_runs = of_runs.brake(now_us, newest_runs, stop, RUNS_SLOW_PERCENT);
         let by_room = emptied.flush_room.map_or(0, |room| {
-            // Without room there is memory still, and only where that is full do writers stop.
-            let taken = room.bytes.saturating_sub(room.free_bytes.max(1));
+            let taken = room.bytes.saturating_sub(room.free_bytes);
             let of_room = &mut emptied.room;
-            of_room.brake(now_us, taken, room.bytes, ROOM_SLOW_PERCENT)
+            let by_room = of_room.brake(now_us, taken, room.bytes, ROOM_SLOW_PERCENT);
+            // Without room there is memory still, and only where that is full do writers stop.
+            by_room.min(pace::ps_per_byte(1.0 - f64::EPSILON, of_room.rate()))
         });
         drop(emptied);
         let brake = by_memory.max(by_runs).max(by_room);
@@ -142,6 +143,10 @@ impl Engine {
                 Some(bytes.saturating_sub(done.bytes_out))
             }
             Job::Merge(_) if done.tables_in.is_empty() => None,
+            // Within the fast levels, what was overwritten has gone; what comes up makes no room.
+            Job::Merge(merge) if what == What::Room && is_first_level(merge.output) => {
+                bytes.checked_sub(done.bytes_out).filter(|&bytes| bytes > 0)
+            }
             _ => Some(bytes),
         });
         self.emptied.lock().of(what).end(now_us, taken);
@@ -168,8 +173,8 @@ impl Engine {
             .map_or(0, |space| newest(&space.view.load().tree))
     }
 
-    /// The bytes that a merge takes away from where flushes wait for room: what goes down to the
-    /// level that it writes, if they do.
+    /// Of its inputs, the bytes that lie where flushes wait for room, if they do: above the
+    /// level that it writes, or in the first one too if it writes there.
     fn room_bytes(&self, merge: &Merge) -> u64 {
         let waits = self.emptied.lock().flush_room.is_some();
         let (Some(space), Slot::Level(level), true) =
@@ -178,9 +183,13 @@ impl Engine {
             return 0;
         };
         let view = space.view.load();
-        let above = view.tree.levels.iter().take(level as usize);
-        bytes_among(merge, above.flatten())
+        let fast = view.tree.levels.iter().take((level as usize).max(1));
+        bytes_among(merge, fast.flatten())
     }
+}
+
+fn is_first_level(slot: Slot) -> bool {
+    slot == Slot::Level(0)
 }
 
 /// The bytes of those inputs of `merge` that `runs` have.
@@ -221,7 +230,8 @@ impl Emptying {
     /// a few long jobs ago, what comes now is no burst that there is room for: then the brake begins
     /// with the first byte, so that the room is not gone long before the next job ends.
     fn brake(&mut self, now_us: u64, value: u64, limit: u64, slow_percent: u64) -> u64 {
-        let slow = limit * slow_percent / 100;
+        // With few runs some are left to slow writers by all the same.
+        let slow = (limit.saturating_mul(slow_percent) / 100).min(limit.saturating_sub(2));
         self.want(now_us, value > slow);
         if value >= limit {
             return u64::MAX;
@@ -231,8 +241,11 @@ impl Emptying {
             return 0;
         }
         let share = (value - from) as f64 / (limit - from) as f64;
-        let rate = self.drain.bytes_per_us().unwrap_or(UNKNOWN_BYTES_PER_US);
-        pace::ps_per_byte(share, rate)
+        pace::ps_per_byte(share, self.rate())
+    }
+
+    fn rate(&self) -> f64 {
+        self.drain.bytes_per_us().unwrap_or(UNKNOWN_BYTES_PER_US)
     }
 
     fn is_lasting(&self, now_us: u64) -> bool {
@@ -402,13 +415,18 @@ mod tests {
         assert_eq!(steps[..2], [0, 0]);
         assert!(steps[1..].is_sorted_by(|a, b| a <= b) && steps[2] > 0);
         assert!(steps[5] < u64::MAX && steps[5] > 10 * steps[2], "{steps:?}");
+        // Whatever a planner says.
+        engine.emptied.lock().flush_room = Some(Room {
+            free_bytes: 0,
+            bytes: 0,
+        });
+        assert_eq!(engine.update_brake(), steps[5]);
         engine.emptied.lock().flush_room = None;
         assert_eq!(engine.update_brake(), 0);
     }
 
-    /// What leaves the fast levels is what room is made of; what is merged within them, or comes up, is not.
     #[test]
-    fn room_is_made_by_what_goes_down() {
+    fn room_is_made_of_the_fast_levels() {
         let directory = tempfile::tempdir().unwrap();
         let (fast, slow) = (directory.path().join("f"), directory.path().join("s"));
         let options = Options::new()
@@ -443,7 +461,8 @@ mod tests {
             };
             engine.begin_emptying(&Job::Merge(merge), 0)
         };
-        assert_eq!((to(0), to(6)), (None, Some((What::Room, bytes))));
+        assert_eq!(to(6), Some((What::Room, bytes)));
+        assert_eq!(to(0), to(6), "as much as it leaves out");
         engine.emptied.lock().flush_room = None;
         assert_eq!(to(6), None, "nothing waits for it");
     }

@@ -12,8 +12,7 @@
 //! be back soon. So while the store is written to, of the colder half of the settled tables
 //! those go first whose bytes, times the age of what they overlap of the last level, are most
 //! for each byte that is read or written there (`worth`). At rest the coldest go, and no more
-//! than must. A merge that takes seconds begins while there is room left for what is flushed in these
-//! seconds: flushes would wait for it otherwise, and writers with them.
+//! than must. How much goes at once, and when, is in [`super::headroom`].
 //!
 //! With informed
 //! compaction switched off the tables that go are drawn, by a number made from
@@ -35,32 +34,18 @@ use thermocline_model::view::View;
 
 use crate::Planner;
 use crate::cost::compaction::{Device, Work};
-use crate::place::fill::Fill;
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
+use crate::plan::headroom::{TABLES_MAX, wanted_bytes};
 use crate::plan::leveled::{
     DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share, merge_runs, reclaim_table,
 };
 use crate::plan::staging::RUNS_MAX;
-use crate::pressure::Room;
-
-/// Of what the fast levels may hold, the share that is made free at once, at most.
-const ROOM_SHARE: f64 = 0.25;
-
-/// Seconds of writing that room is made for at once. What is free is not read from, so a store
-/// that is mostly read keeps little free.
-const ROOM_S: f64 = 30.0;
-
-/// Tables, and flushes, for which room is made at least, so that they go together.
-const ROOM_MIN: u64 = 2;
 
 /// Of the settled tables, the share of colder ones that are compared by what their going is
 /// worth.
 const COLDER_SHARE: f64 = 0.5;
-
-/// Tables of full size that one merge takes from the fast levels, at most.
-const TABLES_MAX: u64 = 64;
 
 /// See the module.
 #[derive(Debug)]
@@ -278,75 +263,13 @@ fn oldest_runs(view: &View<'_>, levels: &FastLevels<'_>, runs_max: usize) -> Opt
     Descent::take(view, levels, tables, bytes).merge(view, levels, reason)
 }
 
-/// Bytes that are made free at once in fast levels that may hold so many, while the store is
-/// written to.
-#[must_use]
-pub fn room_bytes(view: &View<'_>, limit_bytes: u64) -> u64 {
-    let table_bytes = view.shape.table_bytes;
-    let coming = (view.flushed_bytes_per_s * ROOM_S) as u64;
-    let most = (limit_bytes as f64 * ROOM_SHARE) as u64;
-    let least = ROOM_MIN.saturating_mul(table_bytes.max(view.shape.flush_bytes));
-    (coming.max(least)).min(most).min(TABLES_MAX * table_bytes)
-}
-
-/// What is left of the first of several tiers for flushes that wait for it, where fast levels take
-/// `share`.
-#[must_use]
-pub fn flush_room(view: &View<'_>, share: &Share) -> Option<Room> {
-    let [first, _, ..] = view.tiers else {
-        return None;
-    };
-    let by_capacity = first.capacity_bytes.saturating_sub(Fill::of(view).used[0]);
-    let by_device = first.device_free_bytes.saturating_sub(first.reserve_bytes);
-    let free_bytes = by_capacity.min(by_device);
-    let room = room_bytes(view, share.limit_bytes);
-    let leaves = share.fast_bytes.saturating_add(room);
-    let bytes = free_bytes.saturating_add(leaves);
-    Some(Room {
-        free_bytes,
-        bytes: bytes.saturating_sub(share.limit_bytes).max(free_bytes),
-    })
-}
-
-/// Whether room is to be made in fast levels that take `share`: they hold more than they may, or will before a
-/// merge that began now had made any, so that flushes would have to wait. With keys spread
-/// evenly it rewrites as much of the last level as it takes of the fast ones.
-#[must_use]
-pub fn wants_room(view: &View<'_>, share: &Share, deferred: bool) -> bool {
-    if share.excess_bytes() > 0 {
-        return true;
-    }
-    let room = room_bytes(view, share.limit_bytes);
-    if !deferred || view.idle || view.tiers.len() < 2 || share.free_bytes() >= room {
-        return false;
-    }
-    let taken = room as f64 / share.fast_bytes.max(room).max(1) as f64;
-    let rewritten = (share.total_bytes.saturating_sub(share.fast_bytes) as f64 * taken) as u64;
-    let work = Work {
-        tables: 1,
-        read_bytes: rewritten,
-        written_bytes: rewritten.saturating_add(room),
-    };
-    let slow = Device::of(view.tiers).get(1).copied();
-    let seconds = slow.map_or(0.0, |device| work.seconds(device));
-    let coming = view.flushed_bytes_per_s.max(0.0) * seconds;
-    flush_room(view, share).is_some_and(|room| coming > room.free_bytes as f64)
-}
-
 /// Makes room in fast levels that hold more than they may, or are about to.
 fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool) -> Option<Merge> {
     let share = Share::of(view);
-    if !wants_room(view, &share, deferred) {
+    let bytes = wanted_bytes(view, &share, deferred);
+    if bytes == 0 {
         return None;
     }
-    let excess = share.excess_bytes();
-    let room = room_bytes(view, share.limit_bytes);
-    let bytes = match deferred {
-        false => 1,
-        // Nothing is about to take the room.
-        true if view.idle => excess,
-        true => excess.max(room),
-    };
     let mut orders: Vec<_> = all.iter().map(|l| (l, order(view, l, informed))).collect();
     orders.retain(|(_, order)| !order.is_empty());
     orders.sort_by(|(_, a), (_, b)| {

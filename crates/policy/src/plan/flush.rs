@@ -34,7 +34,9 @@ use thermocline_model::view::{PartLoad, View};
 use super::fold;
 use crate::Planner;
 use crate::place::fill::Fill;
-use crate::plan::fast_levels::is_fast;
+use crate::plan::fast_levels::{Share, is_fast};
+use crate::plan::headroom::flush_room;
+use crate::pressure::Room;
 
 /// See the module.
 #[derive(Default)]
@@ -43,6 +45,8 @@ pub struct FlushSealed {
     planned_us: u64,
     /// What makes room on the first tier, for which flushes wait; see the module.
     relief: Vec<Box<dyn Planner>>,
+    /// Whether so much is made at once that writers can be paced by it.
+    is_roomy: bool,
     /// Since when they have been waiting; 0 when they are not.
     waiting_us: u64,
 }
@@ -54,11 +58,12 @@ const WAITS_US_MAX: u64 = 20_000_000;
 
 impl FlushSealed {
     /// One whose flushes wait for room on the first tier while one of these planners makes
-    /// some.
+    /// some. `is_roomy`: with deferred compaction they make so much at once that writers can be paced by it.
     #[must_use]
-    pub fn on_first_tier(relief: Vec<Box<dyn Planner>>) -> FlushSealed {
+    pub fn on_first_tier(relief: Vec<Box<dyn Planner>>, is_roomy: bool) -> FlushSealed {
         FlushSealed {
             relief,
+            is_roomy,
             ..FlushSealed::default()
         }
     }
@@ -66,6 +71,11 @@ impl FlushSealed {
     /// What was planned last is not done: it is due again at once, however long ago that was.
     pub(super) fn forget(&mut self) {
         self.planned_us = 0;
+    }
+
+    /// Whether flushes have waited for so long that they go where there is room.
+    fn has_given_up(&self, view: &View<'_>) -> bool {
+        self.waiting_us > 0 && view.now_us.saturating_sub(self.waiting_us) >= WAITS_US_MAX
     }
 
     /// Whether the first tier has no room for `flush`, but a job may soon make some.
@@ -77,7 +87,7 @@ impl FlushSealed {
         if self.waiting_us == 0 || self.waiting_us > view.now_us {
             self.waiting_us = view.now_us.max(1);
         }
-        view.now_us - self.waiting_us < WAITS_US_MAX
+        !self.has_given_up(view)
             && (is_read(view) || self.relief.iter_mut().any(|p| p.plan(view).is_some()))
     }
 }
@@ -145,6 +155,11 @@ impl Planner for FlushSealed {
             Some(fold) => Job::Fold(fold),
             None => Job::Flush(flush),
         })
+    }
+
+    fn room(&self, view: &View<'_>) -> Option<Room> {
+        let paces = self.is_roomy && view.shape.staging.on.deferred && !self.has_given_up(view);
+        paces.then(|| flush_room(view, &Share::of(view))).flatten()
     }
 }
 

@@ -7,6 +7,7 @@ pub mod coldest;
 pub mod fast_levels;
 pub mod flush;
 pub mod fold;
+pub mod headroom;
 pub mod knapsack;
 pub mod leveled;
 pub mod migrate;

@@ -32,10 +32,11 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::compaction::{Device, SEEKS, reads_s, reverse_s};
 use crate::heat::histogram::{self, LevelBucket};
-use crate::plan::coldest::{Descent, room_bytes};
+use crate::plan::coldest::Descent;
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, WarmTable, bytes_of, is_free, merge, newest_waits,
 };
+use crate::plan::headroom::room_bytes;
 
 /// The share of L1 that a table must be read more often than.
 pub const LEAST_SHARE: f64 = 0.1;

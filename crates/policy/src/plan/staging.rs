@@ -6,7 +6,7 @@
 //!   table, because an older one has the key, exceeds what the merge costs
 //!   (equations 10 and 11 with the degree of overlap). A lookup that a filter
 //!   answered counts with what a filter costs, not with a seek;
-//! - instead of a merge to the slow tier, if the coldest table overlaps more tables
+//! - instead of a merge to the slow tier, which makes room before it is needed ([`super::headroom`]), if the coldest table overlaps more tables
 //!   of the last level than a threshold: merged with the others it becomes several
 //!   narrow ones, of which the cold ones go and the hot ones stay;
 //! - instead of that merge, too, if half of L1 overlaps something older: it has
@@ -38,6 +38,7 @@ use crate::plan::coldest;
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
+use crate::plan::headroom::wanted_bytes;
 
 /// Runs of L1 beyond which they are merged whatever it costs.
 pub const RUNS_MAX: usize = 64;
@@ -75,8 +76,12 @@ impl Planner for Staging {
             if levels.first_runs() < 2 || newest_waits(view, keyspace, on.deferred) {
                 return None;
             }
+            let wanted = || {
+                let share = Share::of(view);
+                (share, wanted_bytes(view, &share, on.deferred))
+            };
             runs(view, &levels)
-                .or_else(|| space(view, &levels, share.get_or_insert_with(|| Share::of(view))))
+                .or_else(|| space(view, &levels, share.get_or_insert_with(wanted)))
                 .or_else(|| reads(view, &levels))
         });
         merge.map(Job::Merge)
@@ -232,8 +237,12 @@ fn runs(view: &View<'_>, levels: &FastLevels<'_>) -> Option<Merge> {
 }
 
 /// Instead of a merge to the slow tier.
-fn space(view: &View<'_>, levels: &FastLevels<'_>, share: &Share) -> Option<Merge> {
-    if !coldest::wants_room(view, share, view.shape.staging.on.deferred) {
+fn space(
+    view: &View<'_>,
+    levels: &FastLevels<'_>,
+    (share, wanted): &(Share, u64),
+) -> Option<Merge> {
+    if *wanted == 0 {
         return hotter(view, levels, share);
     }
     let overlapping = overlapping(levels);

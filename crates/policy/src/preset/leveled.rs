@@ -24,7 +24,6 @@ fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(MakeRoom::new(balance::gives_way)),
-        flush_room: None,
         recut: Box::new(MoveCuts),
         planners: vec![Box::new(Leveled), Box::new(Balance)],
         placer: Arc::new(ByLevel),

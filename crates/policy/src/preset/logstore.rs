@@ -9,8 +9,6 @@ use std::sync::Arc;
 use crate::Planner;
 use crate::heat::{HeatOptions, Histograms};
 use crate::place::ByShape;
-use crate::plan::coldest::flush_room;
-use crate::plan::fast_levels::Share;
 use crate::plan::{Belong, Coldest, FlushSealed, MoveCuts, Newest, Reclaim, Reverse, Staging};
 use crate::preset::{Preset, PresetEntry};
 
@@ -55,8 +53,7 @@ fn preset(name: &'static str, heat: &HeatOptions, optimised: bool) -> Preset {
     };
     Preset {
         name,
-        flush: Box::new(FlushSealed::on_first_tier(relief)),
-        flush_room: Some(|view| flush_room(view, &Share::of(view))),
+        flush: Box::new(FlushSealed::on_first_tier(relief, optimised)),
         recut: Box::new(MoveCuts),
         planners,
         placer: Arc::new(ByShape),

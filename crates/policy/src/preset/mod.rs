@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use thermocline_model::view::View;
-
 use crate::heat::HeatOptions;
-use crate::pressure::Room;
 use crate::{HeatTracker, Placer, Planner};
 
 pub mod leveled;
@@ -21,8 +18,6 @@ pub struct Preset {
     /// What plans flushes, and moves that make room for them: a thread of its own may ask nobody
     /// else.
     pub flush: Box<dyn Planner>,
-    /// What is left of the room that flushes wait for, if they do: writers are slowed as it fills.
-    pub flush_room: Option<fn(&View<'_>) -> Option<Room>>,
     /// What moves cuts, or takes back those that writes have made with another preset; asked
     /// before all others, as it can only act while no flush of the parts concerned runs.
     pub recut: Box<dyn Planner>,

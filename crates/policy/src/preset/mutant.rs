@@ -26,7 +26,6 @@ fn make(heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(MakeRoom::new(migrate::gives_way)),
-        flush_room: None,
         recut: Box::new(MoveCuts),
         planners: vec![Box::new(Leveled), Box::new(Migrate), Box::new(Overwritten)],
         placer: Arc::new(ByHeat),

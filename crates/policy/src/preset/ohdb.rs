@@ -25,7 +25,6 @@ fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(FlushSealed::default()),
-        flush_room: None,
         recut: Box::new(MoveCuts),
         planners: vec![Box::new(Buckets), Box::new(Balance)],
         placer: Arc::new(ByBucket),
