@@ -290,7 +290,7 @@ pub struct View<'a> {
     /// Slots that running merges write to, with the keyspace and the key range
     /// they cover: no new merge into the same slot may overlap.
     pub busy_outputs: &'a [(KeyspaceId, Slot, crate::range::KeyRange)],
-    /// Bytes that flushes write in a second, smoothed over half a minute or so; infinite where
+    /// Bytes that flushes write in a second, smoothed over ten seconds or so; infinite where
     /// nobody measures it.
     pub flushed_bytes_per_s: f64,
     /// Bytes of log segments not yet deleted.
