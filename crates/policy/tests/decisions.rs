@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{KEYSPACE, M, World, leveled, mutant};
+use common::{KEYSPACE, M, World, leveled, mutant, nova, ohdb};
 use thermocline_model::job::{Job, NewTable};
 use thermocline_model::key::SeqNo;
 use thermocline_model::range::KeyRange;
@@ -438,6 +438,10 @@ fn before_a_flush_spills_the_least_used_table_of_the_last_level_gives_way() {
     let makes_room = "flush-needs-room: move 2 to 1";
     let flushes = "memtable-full: flush 0";
     assert_eq!(decide(&world), makes_room);
+    for mut preset in [nova(), ohdb()] {
+        let job = world.plan(&mut preset).unwrap();
+        assert_eq!(job.reason().rule, "flush-needs-room", "{}", preset.name);
+    }
     // None that a merge reads, or that has just been moved.
     world.busy.insert(TableId(2));
     assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
@@ -477,7 +481,7 @@ fn after_one_table_that_gave_way_or_could_not_comes_the_flush_itself() {
     let text = "L7: #1[a..f]{size=46M} #2[g..m]{size=46M} #3[n..z]{size=30M,tier=1}";
     let mut world = World::of(text, &[96 * M, LARGE]);
     world.memtables = loads(&[sealed(8 * M)]).memtables;
-    for mut preset in [leveled(), mutant()] {
+    for mut preset in [leveled(), mutant(), nova(), ohdb()] {
         for _ in 0..3 {
             let mut flush = || common::line(preset.flush.plan(&world.view()));
             assert!(flush().contains("flush-needs-room"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::heat::{Counters, HeatOptions};
 use crate::place::ByBucket;
-use crate::plan::{Balance, Buckets, FlushSealed, MoveCuts};
+use crate::plan::{Balance, Buckets, MakeRoom, MoveCuts, balance};
 use crate::preset::{Preset, PresetEntry};
 
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
@@ -24,7 +24,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
 fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
-        flush: Box::new(FlushSealed::default()),
+        flush: Box::new(MakeRoom::new(balance::gives_way)),
         recut: Box::new(MoveCuts),
         planners: vec![Box::new(Buckets), Box::new(Balance)],
         placer: Arc::new(ByBucket),

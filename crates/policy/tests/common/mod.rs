@@ -494,6 +494,10 @@ pub fn ohdb() -> Preset {
     by_name("ohdb", &HeatOptions::default()).unwrap()
 }
 
+pub fn nova() -> Preset {
+    by_name("nova", &HeatOptions::default()).unwrap()
+}
+
 pub fn logstore() -> Preset {
     by_name("logstore", &HeatOptions::default()).unwrap()
 }
