@@ -13,7 +13,8 @@
 //! up to a *spare* below it. The spare exceeds what the newest levels grow and
 //! shrink by, so that neither a burst of flushes nor the merge that follows it
 //! calls for a move. Heat chooses among the tables of a level, and never calls
-//! for a move by itself.
+//! for a move by itself. And while memtables are lent memory, as hardly anybody reads, nothing is moved up before the store
+//! rests: the next flushes would only move it down again.
 
 use thermocline_model::job::{Job, Reason, Relocate};
 use thermocline_model::table::TableMeta;
@@ -44,7 +45,12 @@ impl Planner for Balance {
             return None;
         }
         let fill = Fill::of(view);
-        let relocate = tier_over(view, &fill).or_else(|| tier_under(view, &fill));
+        let is_lent = view.shape.flush_bytes > view.shape.usual_flush_bytes;
+        let over = tier_over(view, &fill);
+        let relocate = over.or_else(|| match is_lent && !view.idle {
+            true => None,
+            false => tier_under(view, &fill),
+        });
         relocate.map(Job::Relocate)
     }
 }
