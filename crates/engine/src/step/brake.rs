@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thermocline_model::job::{Job, Merge};
+use thermocline_model::table::TableMeta;
+use thermocline_model::tier::TierId;
 use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_policy::pace::{self, Drain};
 use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, Room, counted_runs};
@@ -22,6 +24,12 @@ use crate::version::tree::{RunTables, Tree};
 const MEMORY_SLOW_PERCENT: u64 = 60;
 /// The same of the room that flushes wait for.
 const ROOM_SLOW_PERCENT: u64 = 50;
+/// And however little is left of it, writers are slowed as if it were so much that is taken: to about a fifth of the
+/// rate at which it is made.
+const ROOM_SHARE_MAX: f64 = 0.9;
+/// A merge within the fast levels that leaves out less than one part in so many of what it read was not done
+/// for room.
+const LEFT_OUT_MIN: u64 = 8;
 /// The rate at which something is emptied, before any job has shown it: that of a disk.
 const UNKNOWN_BYTES_PER_US: f64 = 100.0;
 /// Jobs that take longer are worth pacing writers for from the first byte: they would stand still
@@ -78,7 +86,7 @@ impl Engine {
             let of_room = &mut emptied.room;
             let by_room = of_room.brake(now_us, taken, room.bytes, ROOM_SLOW_PERCENT);
             // Without room there is memory still, and only where that is full do writers stop.
-            by_room.min(pace::ps_per_byte(1.0 - f64::EPSILON, of_room.rate()))
+            by_room.min(pace::ps_per_byte(ROOM_SHARE_MAX, of_room.rate()))
         });
         drop(emptied);
         let brake = by_memory.max(by_runs).max(by_room);
@@ -145,7 +153,8 @@ impl Engine {
             Job::Merge(_) if done.tables_in.is_empty() => None,
             // Within the fast levels, what was overwritten has gone; what comes up makes no room.
             Job::Merge(merge) if what == What::Room && is_first_level(merge.output) => {
-                bytes.checked_sub(done.bytes_out).filter(|&bytes| bytes > 0)
+                let left_out = bytes.checked_sub(done.bytes_out);
+                left_out.filter(|&left_out| left_out >= bytes / LEFT_OUT_MIN)
             }
             _ => Some(bytes),
         });
@@ -168,7 +177,7 @@ impl Engine {
 
     /// Of a merge's inputs, the bytes that lie in newest levels.
     fn newest_bytes(&self, merge: &Merge) -> u64 {
-        let newest = |tree: &Tree| bytes_among(merge, tree.parts.iter().flatten());
+        let newest = |tree: &Tree| bytes_among(merge, tree.parts.iter().flatten(), |_| true);
         self.space(merge.keyspace)
             .map_or(0, |space| newest(&space.view.load().tree))
     }
@@ -184,7 +193,7 @@ impl Engine {
         };
         let view = space.view.load();
         let fast = view.tree.levels.iter().take((level as usize).max(1));
-        bytes_among(merge, fast.flatten())
+        bytes_among(merge, fast.flatten(), |table| table.tier() == TierId(0))
     }
 }
 
@@ -192,11 +201,15 @@ fn is_first_level(slot: Slot) -> bool {
     slot == Slot::Level(0)
 }
 
-/// The bytes of those inputs of `merge` that `runs` have.
-fn bytes_among<'a>(merge: &Merge, runs: impl Iterator<Item = &'a Arc<RunTables>>) -> u64 {
+/// The bytes of those inputs of `merge` that `runs` have, and `counts`.
+fn bytes_among<'a>(
+    merge: &Merge,
+    runs: impl Iterator<Item = &'a Arc<RunTables>>,
+    counts: impl Fn(&TableMeta) -> bool,
+) -> u64 {
     let inputs: HashSet<_> = merge.inputs.iter().collect();
     let tables = runs.flat_map(|run| &run.tables);
-    let read = tables.filter(|t| inputs.contains(&t.meta.id));
+    let read = tables.filter(|t| inputs.contains(&t.meta.id) && counts(&t.meta));
     read.map(|t| t.meta.size_bytes()).sum()
 }
 
@@ -217,6 +230,9 @@ struct Emptying {
     running: usize,
     /// While any runs, or writers are slowed: up to when the time is noted.
     since_us: u64,
+    /// Whether jobs run as they are due, which may be long after writers are slowed: then the time between
+    /// them does not count.
+    only_jobs: bool,
     /// Whether there is so much to empty that writers are slowed,
     is_wanted: bool,
     /// and when there last was.
@@ -258,10 +274,10 @@ impl Emptying {
     /// Writers are slowed for it from now on, or are not. Then the time in which no job runs is a part of
     /// what emptying takes: other jobs are in its way.
     fn want(&mut self, now_us: u64, is_wanted: bool) {
-        if is_wanted && !self.is_wanted && self.running == 0 {
+        if is_wanted && !self.is_wanted && self.running == 0 && !self.only_jobs {
             self.since_us = now_us;
         }
-        self.is_wanted = is_wanted;
+        self.is_wanted = is_wanted && !self.only_jobs;
         if is_wanted {
             self.wanted_us = Some(now_us);
         }
@@ -300,13 +316,27 @@ pub(crate) enum What {
 }
 
 /// How each of these is emptied.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Emptied {
     memory: Emptying,
     runs: Emptying,
     room: Emptying,
     /// What is left of the room that flushes wait for, if they do.
     pub(super) flush_room: Option<Room>,
+}
+
+impl Default for Emptied {
+    fn default() -> Emptied {
+        Emptied {
+            memory: Emptying::default(),
+            runs: Emptying::default(),
+            room: Emptying {
+                only_jobs: true,
+                ..Emptying::default()
+            },
+            flush_room: None,
+        }
+    }
 }
 
 impl Emptied {
@@ -450,7 +480,7 @@ mod tests {
         };
         let bytes: u64 = tables.iter().map(|(_, bytes)| bytes).sum();
         assert!(bytes > 100_000);
-        let to = |level| {
+        let job = |level| {
             let merge = Merge {
                 keyspace: KeyspaceId::DEFAULT,
                 inputs: tables.iter().map(|(id, _)| *id).collect(),
@@ -459,10 +489,25 @@ mod tests {
                 rewrite: false,
                 reason: Reason::new("test"),
             };
-            engine.begin_emptying(&Job::Merge(merge), 0)
+            Job::Merge(merge)
         };
+        let to = |level| engine.begin_emptying(&job(level), 0);
         assert_eq!(to(6), Some((What::Room, bytes)));
-        assert_eq!(to(0), to(6), "as much as it leaves out");
+        // Within the fast levels it is what is left out.
+        let ends = |level, bytes_out| {
+            let done = Done {
+                tables_in: tables.iter().map(|(id, _)| id.0).collect(),
+                bytes_out,
+                ..Done::default()
+            };
+            engine.emptied.lock().room = Emptying::default();
+            let job = job(level);
+            let begun = engine.begin_emptying(&job, 0);
+            engine.end_emptying(&job, begun, &Ok(done));
+            engine.emptied.lock().room.drain != Drain::default()
+        };
+        assert!(ends(6, bytes) && ends(0, 0) && ends(0, bytes / 2));
+        assert!(!ends(0, bytes - 100) && !ends(0, bytes) && !ends(0, 2 * bytes));
         engine.emptied.lock().flush_room = None;
         assert_eq!(to(6), None, "nothing waits for it");
     }

@@ -117,6 +117,13 @@ impl Fill {
         self.used[tier] += table.meta.length;
     }
 
+    /// The last depth that holds anything.
+    #[must_use]
+    pub fn last_depth(&self) -> Option<usize> {
+        let holds = |by: &ByTier| by.iter().any(|&bytes| bytes > 0);
+        self.data.iter().rposition(holds)
+    }
+
     /// The position of `tier`; one that is not there counts as the last.
     #[must_use]
     pub fn index(&self, tier: TierId) -> usize {

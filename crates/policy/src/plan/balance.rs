@@ -13,8 +13,8 @@
 //! up to a *spare* below it. The spare exceeds what the newest levels grow and
 //! shrink by, so that neither a burst of flushes nor the merge that follows it
 //! calls for a move. Heat chooses among the tables of a level, and never calls
-//! for a move by itself. And while memtables are lent memory, as hardly anybody reads, nothing is moved up before the store
-//! rests: the next flushes would only move it down again.
+//! for a move by itself. And while memtables are lent memory, as hardly anybody reads, nothing of the last level is moved
+//! up before the store rests: it would make way for the next flushes at once ([`gives_way`]).
 
 use thermocline_model::job::{Job, Reason, Relocate};
 use thermocline_model::table::TableMeta;
@@ -45,12 +45,7 @@ impl Planner for Balance {
             return None;
         }
         let fill = Fill::of(view);
-        let is_lent = view.shape.flush_bytes > view.shape.usual_flush_bytes;
-        let over = tier_over(view, &fill);
-        let relocate = over.or_else(|| match is_lent && !view.idle {
-            true => None,
-            false => tier_under(view, &fill),
-        });
+        let relocate = tier_over(view, &fill).or_else(|| tier_under(view, &fill));
         relocate.map(Job::Relocate)
     }
 }
@@ -134,7 +129,7 @@ fn tier_over(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
 #[must_use]
 pub fn gives_way(view: &View<'_>) -> Option<Relocate> {
     let fill = Fill::of(view);
-    let last = fill.data.iter().rposition(|by| by.iter().any(|&b| b > 0))?;
+    let last = fill.last_depth()?;
     let cool_down_us = view.cost.migration_cool_down_us;
     let movable = candidates(view, &fill, last).filter(|f| {
         let cools = (view.moves).is_cooling(f.table.id, view.now_us, cool_down_us);
@@ -151,7 +146,12 @@ pub fn gives_way(view: &View<'_>) -> Option<Relocate> {
 fn tier_under(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
     let quotas = fill.quotas(&spare_bytes(view, fill));
     let margin = MARGIN_TABLES * view.shape.table_bytes;
-    for at in 0..DEPTHS {
+    let is_lent = view.shape.flush_bytes > view.shape.usual_flush_bytes;
+    let depths = match is_lent && !view.idle {
+        true => fill.last_depth().unwrap_or(0),
+        false => DEPTHS,
+    };
+    for at in 0..depths {
         let (mut quota, mut there) = (0, 0);
         let pairs = quotas[at].iter().zip(&fill.data[at]);
         for (tier, (wanted, data)) in pairs.enumerate().take(fill.tiers - 1) {

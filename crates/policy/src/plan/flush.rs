@@ -146,7 +146,11 @@ impl Planner for FlushSealed {
         let flush = older(view)
             .or(sealed)
             .or_else(|| oldest_segment(view))
-            .or_else(|| largest(view))?;
+            .or_else(|| largest(view));
+        let Some(flush) = flush else {
+            self.waiting_us = 0;
+            return None;
+        };
         if self.waits_for_room(view, &flush) {
             return None;
         }
