@@ -172,6 +172,15 @@ pub struct ShapeOptions {
     pub ranges: RangeOptions,
 }
 
+impl ShapeOptions {
+    /// Whether memtables are lent memory beyond what the options give them, as hardly anybody
+    /// reads.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        self.flush_bytes > self.usual_flush_bytes
+    }
+}
+
 /// Tiers on which levels begin to lie, whatever room there is above them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TierPins {

@@ -548,6 +548,18 @@ mod tests {
         assert_eq!(emptying.drain, expected);
     }
 
+    /// A store that rested for an hour with its room half taken makes it as fast as before.
+    #[test]
+    fn where_only_jobs_count_the_time_between_them_does_not() {
+        let mut room = Emptied::default().room;
+        room.want(100, true);
+        room.begin(3_600_000_000);
+        room.end(3_600_000_500, Some(1_000));
+        let mut expected = Drain::default();
+        expected.note(1_000, 500);
+        assert_eq!(room.drain, expected);
+    }
+
     /// Each writer used to sleep for what it owed by itself, so that eight of them kept to
     /// eight times the pace.
     #[test]

@@ -5,7 +5,7 @@
 //! table lies *lower* if it lies below every tier that its level has a share
 //! of, by the capacities that the operator set, and the lowest of these tiers
 //! has no room for it now. Where there is room, [`crate::plan::Balance`] is about
-//! to bring it up, and nobody need know.
+//! to bring it up, the last level's once memtables are lent no memory, and nobody need know.
 
 use thermocline_model::tier::TIERS_MAX;
 use thermocline_model::view::View;

@@ -146,8 +146,7 @@ pub fn gives_way(view: &View<'_>) -> Option<Relocate> {
 fn tier_under(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
     let quotas = fill.quotas(&spare_bytes(view, fill));
     let margin = MARGIN_TABLES * view.shape.table_bytes;
-    let is_lent = view.shape.flush_bytes > view.shape.usual_flush_bytes;
-    let depths = match is_lent && !view.idle {
+    let depths = match view.shape.is_lent() && !view.idle {
         true => fill.last_depth().unwrap_or(0),
         false => DEPTHS,
     };

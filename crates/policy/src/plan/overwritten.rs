@@ -68,7 +68,7 @@ pub struct Overwritten;
 
 impl Planner for Overwritten {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        let is_lent = view.shape.flush_bytes > view.shape.usual_flush_bytes;
+        let is_lent = view.shape.is_lent();
         if view.tiers.len() < 2 || is_lent || pressure(view).newest_runs_max >= urgent_runs(view) {
             return None;
         }

@@ -6,8 +6,9 @@
 //!   table, because an older one has the key, exceeds what the merge costs
 //!   (equations 10 and 11 with the degree of overlap). A lookup that a filter
 //!   answered counts with what a filter costs, not with a seek;
-//! - instead of a merge to the slow tier, which makes room before it is needed ([`super::headroom`]), if the coldest table overlaps more tables
-//!   of the last level than a threshold: merged with the others it becomes several
+//! - instead of a merge to the slow tier, which makes room before it is needed
+//!   ([`super::headroom`]), if the coldest table overlaps more tables of the last level
+//!   than a threshold: merged with the others it becomes several
 //!   narrow ones, of which the cold ones go and the hot ones stay;
 //! - instead of that merge, too, if half of L1 overlaps something older: it has
 //!   taken in that much since it was last in order, and what was overwritten
