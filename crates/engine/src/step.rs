@@ -31,7 +31,7 @@ use crate::engine::{Engine, LiveMemtable, PartView, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Event;
 use crate::footprint::MemoryBytes;
-use crate::job::Done;
+use crate::job::{Done, Progress};
 use crate::place::Placing;
 use crate::version::tree::OpenTable;
 
@@ -408,11 +408,12 @@ impl Engine {
         let Planned { job, hull } = planned;
         let job = &job;
         let started_us = self.environment.clock.now_micros();
-        let emptying = self.begin_emptying(job, started_us);
+        let progress = Arc::new(Progress::default());
+        let emptying = self.begin_emptying(job, &progress, started_us);
         let ended = catch_unwind(AssertUnwindSafe(|| match job {
             Job::Flush(flush) => self.run_flush(flush),
             Job::Fold(fold) => self.run_fold(fold),
-            Job::Merge(merge) => self.run_merge(merge),
+            Job::Merge(merge) => self.run_merge(merge, &progress),
             Job::Relocate(relocate) => self.run_relocate(relocate),
             Job::Recut(recut) => self.run_recut(recut),
         }));
@@ -460,7 +461,7 @@ impl Engine {
                 scheduler.not_before_us = self.environment.clock.now_micros() + BACKOFF_MICROS;
             }
         }
-        self.end_emptying(job, emptying, &result);
+        self.end_emptying(job, &progress, emptying, &result);
         self.note(job, started_us, &result);
         self.update_full();
         self.update_brake();

@@ -255,7 +255,7 @@ impl Default for StagingOptions {
     fn default() -> StagingOptions {
         StagingOptions {
             fast_share: 0.5,
-            overlap_tables_max: 10,
+            overlap_tables_max: 30,
             on: Optimisations::all(true),
         }
     }

@@ -9,6 +9,11 @@
 //! so that a merge which takes longer than the ones before it does not stop anybody: beginning with an empty room, 0.95 of it
 //! are full when as much was written as is emptied, and 0.98 when it took half as long again (half the integral of x / (1 - x)).
 //!
+//! Where it is known of each job how much it will take away and how far it is, nothing has to come in lumps
+//! ([`ps_per_byte_beside`]). What a job has done counts as taken away though it is not, which makes one
+//! even flow of what they do, and the rate then hardly changes with the share: 5/3 - x times. But never more than
+//! what room there really is lasts for until they end.
+//!
 //! The rate is what jobs took away while one of them ran. Where they do not run all the time, or writers
 //! overwrite what no flush will write, it is not what can be written; then the share settles where the factor makes up for it.
 
@@ -24,6 +29,18 @@ const AT_HALF: f64 = 2.0;
 
 /// The least part of the rate that writers are left.
 const LEAST: f64 = 1.0 / 64.0;
+
+/// Before so much of a job is done nobody knows how long it takes.
+const DONE_MIN: f64 = 0.05;
+
+/// A job that is all but done may still take this part of its time.
+const LEFT_MIN: f64 = 0.1;
+
+/// What is taken of the room counts as no less, once writers are slowed.
+const SHARE_MIN: f64 = 0.01;
+
+/// The share of the room that is taken where writers keep to the rate itself.
+const STEADY_AT: f64 = 2.0 / 3.0;
 
 /// Bytes taken away and the time it took, of the latest jobs.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -68,9 +85,62 @@ pub fn ps_per_byte(share: f64, bytes_per_us: f64) -> u64 {
     if share >= 1.0 {
         return u64::MAX;
     }
-    let allowed = bytes_per_us * (AT_HALF * (1.0 - share) / share).max(LEAST);
+    ps(bytes_per_us * (AT_HALF * (1.0 - share) / share).max(LEAST))
+}
+
+fn ps(bytes_per_us: f64) -> u64 {
     // At least 1, as writers are to slow; and a second for each byte is as good as stop.
-    (1e6 / allowed).round().clamp(1.0, 1e12) as u64
+    (1e6 / bytes_per_us).round().clamp(1.0, 1e12) as u64
+}
+
+/// A job that is under way.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Lump {
+    /// Of the room, the share that it will have emptied when it ends.
+    pub share: f64,
+    /// How far it is, from 0 to 1.
+    pub done: f64,
+    /// For how long it has run, in microseconds.
+    pub ran_us: f64,
+}
+
+impl Lump {
+    /// How long it will still take, in microseconds; infinite if nothing can be said of it.
+    fn left_us(&self) -> f64 {
+        if self.done < DONE_MIN {
+            return f64::INFINITY;
+        }
+        let total_us = self.ran_us / self.done;
+        total_us * (1.0 - self.done).max(LEFT_MIN)
+    }
+}
+
+/// As [`ps_per_byte`], of room for `room_bytes` where `lumps` are all the jobs that make some: writers keep
+/// to one rate all through a long one, instead of to many times that at first and to a small part of it in the end.
+#[must_use]
+pub fn ps_per_byte_beside(
+    share: f64,
+    bytes_per_us: f64,
+    room_bytes: f64,
+    mut lumps: Vec<Lump>,
+) -> u64 {
+    if share <= 0.0 || share >= 1.0 {
+        return ps_per_byte(share, bytes_per_us);
+    }
+    let emptied: f64 = lumps.iter().map(|lump| lump.share * lump.done).sum();
+    let smooth = (share - emptied).max(SHARE_MIN);
+    let times = AT_HALF * (1.0 - smooth) / smooth;
+    let mut allowed = bytes_per_us * times.min(1.0 + STEADY_AT - smooth);
+    // What there is before each of them ends.
+    let mut left = 1.0 - share;
+    lumps.sort_by(|a, b| a.left_us().total_cmp(&b.left_us()));
+    for lump in lumps {
+        if lump.left_us().is_finite() {
+            allowed = allowed.min(left * room_bytes / lump.left_us().max(1.0));
+        }
+        left += lump.share;
+    }
+    ps(allowed.max(bytes_per_us * LEAST))
 }
 
 #[cfg(test)]
@@ -118,6 +188,102 @@ mod tests {
         pair.note(50, 10);
         pair.note(50, 0);
         assert!((pair.bytes_per_us().unwrap() - 90.0 / 8.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn beside_a_job_writers_go_by_what_it_has_done_and_by_what_there_is_until_it_ends() {
+        let beside = |share, lumps: &[Lump]| {
+            let ps = ps_per_byte_beside(share, 100.0, 1e9, lumps.to_vec());
+            1e6 / ps as f64 / 100.0
+        };
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 0.01 * b, "{a} {b}");
+        assert_eq!(ps_per_byte_beside(0.0, 100.0, 1e9, Vec::new()), 0);
+        assert_eq!(ps_per_byte_beside(1.0, 100.0, 1e9, Vec::new()), u64::MAX);
+        // Times the rate.
+        near(beside(2.0 / 3.0, &[]), 1.0);
+        near(beside(0.1, &[]), 1.0 + 2.0 / 3.0 - 0.1);
+        near(beside(0.9, &[]), 2.0 / 9.0);
+        // The half of what it takes away is as good as gone: 0.7 less 0.2. A second more lasts for
+        // much more than that.
+        let lump = Lump {
+            share: 0.4,
+            done: 0.5,
+            ran_us: 1e6,
+        };
+        near(beside(0.7, &[lump]), 1.0 + 2.0 / 3.0 - 0.5);
+        // But ten seconds do not: 0.3 of 1e9 bytes in 1e7 us.
+        let slow = Lump {
+            ran_us: 1e7,
+            ..lump
+        };
+        near(beside(0.7, &[slow]), 0.3);
+        // Unless another ends before it; and of one that has just begun nobody knows when it does.
+        near(beside(0.7, &[slow, lump]), 0.7);
+        let new = Lump { done: 0.01, ..slow };
+        near(beside(0.7, &[new]), 2.0 * 0.304 / 0.696);
+        // All but done it takes a tenth of its time still: 0.02 of 1e9 in 1e6 us.
+        let late = Lump { done: 1.0, ..slow };
+        near(beside(0.98, &[late]), 0.2);
+        let far = Lump {
+            ran_us: 1e300,
+            ..late
+        };
+        near(beside(0.98, &[far]), LEAST);
+        let odd = Lump {
+            ran_us: 0.0,
+            share: f64::NAN,
+            done: 0.5,
+        };
+        assert!(beside(0.5, &[odd]) > 0.0);
+    }
+
+    /// Jobs in turn that take little and much time for what they take away, writers that always write as fast as
+    /// they may: the slowest second has nine tenths of the mean, and half of it where writers go by the room alone.
+    #[test]
+    fn beside_jobs_that_come_in_lumps_writers_keep_nearly_one_rate() {
+        let least_of_mean = |is_even: bool| {
+            let room = 1_000.0;
+            let (mut taken, mut drain) = (500.0f64, Drain::default());
+            drain.note(300, 4_000);
+            let mut rates = Vec::new();
+            for job in 0..200 {
+                let (share, steps) = if job % 2 == 0 {
+                    (0.3, 2_000)
+                } else {
+                    (0.25, 4_000)
+                };
+                for step in 0..steps {
+                    let lump = Lump {
+                        share,
+                        done: f64::from(step) / f64::from(steps),
+                        ran_us: f64::from(step),
+                    };
+                    let rate = drain.bytes_per_us().unwrap();
+                    let x = taken / room;
+                    let ps = match is_even {
+                        true => ps_per_byte_beside(x, rate, room, vec![lump]),
+                        false => ps_per_byte(x, rate),
+                    };
+                    let allowed = if ps == u64::MAX {
+                        0.0
+                    } else {
+                        (1e6 / ps.max(1) as f64).min(1.0)
+                    };
+                    taken += allowed;
+                    assert!(taken < room, "nobody stops");
+                    if job > 20 {
+                        rates.push(allowed);
+                    }
+                }
+                taken = (taken - share * room).max(1.0);
+                drain.note((share * room) as u64, steps as u64);
+            }
+            let seconds: Vec<f64> = rates.chunks(1_000).map(|s| s.iter().sum()).collect();
+            let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+            seconds.iter().copied().fold(f64::INFINITY, f64::min) / mean
+        };
+        let (even, by_room) = (least_of_mean(true), least_of_mean(false));
+        assert!(even > 0.8 && by_room < 0.6, "{even} {by_room}");
     }
 
     /// Merges that each take away all there was when they began, writers that always write as

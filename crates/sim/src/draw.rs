@@ -171,7 +171,7 @@ fn staged(dice: &mut Dice, options: Options) -> Options {
         .heat_epoch_ms(dice.one_of(&[10, 100, 1000, 3_600_000]))
         .cooling_coefficient(dice.one_of(&[0.01, 0.5, 0.999, 1.0]))
         .fast_share(dice.one_of(&[0.0, 0.1, 0.5, 0.5, 0.9, 1.0]))
-        .staging_overlap_tables(dice.one_of(&[0, 1, 3, 10]))
+        .staging_overlap_tables(dice.one_of(&[0, 1, 3, 30]))
         .optimisations_off(&off)
 }
 

@@ -20,10 +20,10 @@ use thermocline_model::table::{Compression, TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, RunId, Slot};
 
-use super::Done;
 use super::below::Below;
 use super::output::{Host, Outputs, Target, Written, spilling};
 use super::survive::Survivors;
+use super::{Done, Progress};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::events::PlacedTable;
@@ -48,7 +48,7 @@ struct Stretch {
 }
 
 impl Engine {
-    pub(crate) fn run_merge(&self, job: &Merge) -> Result<Done> {
+    pub(crate) fn run_merge(&self, job: &Merge, progress: &Progress) -> Result<Done> {
         let (version, known) = {
             let versions = self.versions.lock();
             let known: Option<Vec<_>> = job
@@ -76,8 +76,9 @@ impl Engine {
         }
         let stretches = self.stretches(&merged, &walls);
         let done = spilling(self, |first_tier| {
+            progress.begin(bytes_in);
             self.merge_into(
-                job, &moved, &merged, &below, &snapshots, &stretches, first_tier,
+                job, &moved, &merged, &below, &snapshots, &stretches, first_tier, progress,
             )
         })?;
         let counter = match merged.is_empty() {
@@ -109,6 +110,7 @@ impl Engine {
         snapshots: &[SeqNo],
         stretches: &[Stretch],
         first_tier: TierId,
+        progress: &Progress,
     ) -> Result<Done> {
         let mut covers = Vec::new();
         for table in merged
@@ -143,7 +145,7 @@ impl Engine {
                 target.clone(),
                 survivors.cover_to_write(&clipped),
             );
-            self.merge_stretch(merged, stretch, survivors, &mut outputs)?;
+            self.merge_stretch(merged, stretch, survivors, &mut outputs, progress)?;
             let tables = outputs.finish()?;
             let took_us = clock.now_micros().saturating_sub(begun_us);
             let running_us = running_us().saturating_sub(ran_us);
@@ -253,6 +255,7 @@ impl Engine {
         stretch: &Stretch,
         mut survivors: Survivors<'_>,
         outputs: &mut Outputs<'_>,
+        progress: &Progress,
     ) -> Result<()> {
         let runs = inputs.values().map(|tables| {
             let overlapping = tables.iter().filter(|t| {
@@ -282,6 +285,7 @@ impl Engine {
             }
             if unchecked >= CHECK_STEP_BYTES {
                 self.pay_for_reads(&cursor, unchecked);
+                progress.add(unchecked);
                 unchecked = 0;
                 if self.closing.load(Ordering::Relaxed) {
                     return Err(crate::Error::new(

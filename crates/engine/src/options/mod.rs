@@ -206,7 +206,7 @@ impl Default for Options {
             migration_cool_down_s: 30,
             migration_payback_s: 0,
             fast_share: 0.5,
-            staging_overlap_tables: 10,
+            staging_overlap_tables: 30,
             optimisations_off: Vec::new(),
             partitions: None,
             partition_prefix_bytes: 0,

@@ -11,12 +11,12 @@ use thermocline_model::job::{Job, Merge};
 use thermocline_model::table::TableMeta;
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{KeyspaceId, Slot};
-use thermocline_policy::pace::{self, Drain};
+use thermocline_policy::pace::{self, Drain, Lump};
 use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, Room, counted_runs};
 
 use crate::engine::{Engine, PartView};
 use crate::error::Result;
-use crate::job::Done;
+use crate::job::{Done, Progress};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::{RunTables, Tree};
 
@@ -113,8 +113,13 @@ impl Engine {
     }
 
     /// Notes that `job` begins; what it is about to take of what writers fill, if that is what
-    /// it does.
-    pub(super) fn begin_emptying(&self, job: &Job, now_us: u64) -> Option<(What, u64)> {
+    /// it does. `progress` is how far it will be.
+    pub(super) fn begin_emptying(
+        &self,
+        job: &Job,
+        progress: &Arc<Progress>,
+        now_us: u64,
+    ) -> Option<(What, u64)> {
         let of_memory = |bytes| (What::Memory, bytes);
         let (what, bytes) = match job {
             Job::Flush(flush) => {
@@ -128,7 +133,19 @@ impl Engine {
             Job::Relocate(_) | Job::Recut(_) => return None,
         };
         (bytes > 0).then(|| {
-            self.emptied.lock().of(what).begin(now_us);
+            let mut emptied = self.emptied.lock();
+            emptied.of(what).begin(now_us);
+            if let (What::Room, Job::Merge(merge)) = (what, job) {
+                let share = match is_first_level(merge.output) {
+                    true => emptied.left_out_share,
+                    false => 1.0,
+                };
+                emptied.room.running_jobs.push(Running {
+                    progress: Arc::clone(progress),
+                    bytes: bytes as f64 * share,
+                    begun_us: now_us,
+                });
+            }
             (what, bytes)
         })
     }
@@ -137,6 +154,7 @@ impl Engine {
     pub(super) fn end_emptying(
         &self,
         job: &Job,
+        progress: &Arc<Progress>,
         begun: Option<(What, u64)>,
         result: &Result<Done>,
     ) {
@@ -158,7 +176,17 @@ impl Engine {
             }
             _ => Some(bytes),
         });
-        self.emptied.lock().of(what).end(now_us, taken);
+        let mut emptied = self.emptied.lock();
+        if let (What::Room, Job::Merge(merge), Some(taken)) = (what, job, taken)
+            && is_first_level(merge.output)
+        {
+            let share = taken as f64 / bytes as f64;
+            emptied.left_out_share = f64::midpoint(emptied.left_out_share, share);
+        }
+        let of_what = emptied.of(what);
+        of_what.end(now_us, taken);
+        let others = |job: &Running| !Arc::ptr_eq(&job.progress, progress);
+        of_what.running_jobs.retain(others);
     }
 
     /// What the memtables hold for a part that a flush of it would take.
@@ -238,6 +266,17 @@ struct Emptying {
     /// and when there last was.
     wanted_us: Option<u64>,
     drain: Drain,
+    /// Those that run now, where it is known what each will take away.
+    running_jobs: Vec<Running>,
+}
+
+/// A job that empties, under way.
+#[derive(Debug)]
+struct Running {
+    progress: Arc<Progress>,
+    /// What it will have taken away, in bytes, as far as that is known.
+    bytes: f64,
+    begun_us: u64,
 }
 
 impl Emptying {
@@ -256,8 +295,18 @@ impl Emptying {
         if value <= from {
             return 0;
         }
-        let share = (value - from) as f64 / (limit - from) as f64;
-        pace::ps_per_byte(share, self.rate())
+        let room = (limit - from) as f64;
+        let share = (value - from) as f64 / room;
+        if !self.only_jobs || from > 0 {
+            return pace::ps_per_byte(share, self.rate());
+        }
+        // Jobs are all there is to go by, and what each of them takes away is known.
+        let lumps = self.running_jobs.iter().map(|job| Lump {
+            share: job.bytes / room,
+            done: job.progress.share(),
+            ran_us: now_us.saturating_sub(job.begun_us) as f64,
+        });
+        pace::ps_per_byte_beside(share, self.rate(), room, lumps.collect())
     }
 
     fn rate(&self) -> f64 {
@@ -323,6 +372,8 @@ pub(crate) struct Emptied {
     room: Emptying,
     /// What is left of the room that flushes wait for, if they do.
     pub(super) flush_room: Option<Room>,
+    /// Of what merges within the fast levels read, the share that they leave out.
+    left_out_share: f64,
 }
 
 impl Default for Emptied {
@@ -335,6 +386,7 @@ impl Default for Emptied {
                 ..Emptying::default()
             },
             flush_room: None,
+            left_out_share: 0.0,
         }
     }
 }
@@ -491,7 +543,7 @@ mod tests {
             };
             Job::Merge(merge)
         };
-        let to = |level| engine.begin_emptying(&job(level), 0);
+        let to = |level| engine.begin_emptying(&job(level), &Arc::default(), 0);
         assert_eq!(to(6), Some((What::Room, bytes)));
         // Within the fast levels it is what is left out.
         let ends = |level, bytes_out| {
@@ -502,14 +554,87 @@ mod tests {
             };
             engine.emptied.lock().room = Emptying::default();
             let job = job(level);
-            let begun = engine.begin_emptying(&job, 0);
-            engine.end_emptying(&job, begun, &Ok(done));
+            let progress = Arc::default();
+            let begun = engine.begin_emptying(&job, &progress, 0);
+            engine.end_emptying(&job, &progress, begun, &Ok(done));
             engine.emptied.lock().room.drain != Drain::default()
         };
         assert!(ends(6, bytes) && ends(0, 0) && ends(0, bytes / 2));
         assert!(!ends(0, bytes - 100) && !ends(0, bytes) && !ends(0, 2 * bytes));
+        // Which the next of them is expected to do, too.
+        {
+            let emptied = engine.emptied.lock();
+            assert!(emptied.room.running_jobs.is_empty());
+            let share = emptied.left_out_share;
+            assert!((share - 0.5).abs() < 0.01, "{share}");
+        }
         engine.emptied.lock().flush_room = None;
         assert_eq!(to(6), None, "nothing waits for it");
+    }
+
+    #[test]
+    fn a_merge_says_how_far_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::at(directory.path())
+            .newest_runs_merge(2)
+            .background_threads(0);
+        let db = Db::open(options).unwrap();
+        for _ in 0..2 {
+            for n in 0..4_000u32 {
+                db.put(&n.to_be_bytes(), &[7; 1_000]).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        let engine = db.engine();
+        let space = engine.space(KeyspaceId::DEFAULT).unwrap();
+        let inputs: Vec<_> = {
+            let view = space.view.load();
+            let runs = view.tree.parts.iter().flatten();
+            runs.flat_map(|run| &run.tables)
+                .map(|t| t.meta.id)
+                .collect()
+        };
+        let merge = Merge {
+            keyspace: KeyspaceId::DEFAULT,
+            inputs,
+            output: Slot::Level(6),
+            table_bytes: 1 << 20,
+            rewrite: false,
+            reason: Reason::new("test"),
+        };
+        let progress = Progress::default();
+        assert!(progress.share() <= 0.0);
+        let done = engine.run_merge(&merge, &progress).unwrap();
+        assert!(done.bytes_in > 7 << 20);
+        // All but what comes behind the last of the steps in which it is counted.
+        assert!((0.8..=1.0).contains(&progress.share()), "{progress:?}");
+    }
+
+    #[test]
+    fn what_a_job_has_done_of_making_room_counts_while_it_runs() {
+        let mut room = Emptied::default().room;
+        for _ in 0..20 {
+            room.drain.note(1_000_000, 500_000);
+        }
+        let (limit, slow) = (3_000_000, 50);
+        // Above where writers are slowed a moment ago, so it lasts.
+        let alone = room.brake(1_000_000, 2_400_000, limit, slow);
+        assert!(room.is_lasting(1_000_000));
+        let progress = Arc::new(Progress::default());
+        room.running_jobs.push(Running {
+            progress: Arc::clone(&progress),
+            bytes: 1_000_000.0,
+            begun_us: 900_000,
+        });
+        assert_eq!(room.brake(1_000_000, 2_400_000, limit, slow), alone);
+        progress.begin(100);
+        progress.add(50);
+        let beside = room.brake(1_000_000, 2_400_000, limit, slow);
+        assert!(beside < alone, "{beside} {alone}");
+        // Were it slower, room would be gone before it ends.
+        let slower = room.brake(1_900_000, 2_400_000, limit, slow);
+        assert!(slower > beside, "{slower} {beside}");
+        assert_eq!(room.brake(1_900_000, limit, limit, slow), u64::MAX);
     }
 
     #[test]

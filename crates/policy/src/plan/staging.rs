@@ -10,9 +10,10 @@
 //!   ([`super::headroom`]), if the coldest table overlaps more tables of the last level
 //!   than a threshold: merged with the others it becomes several
 //!   narrow ones, of which the cold ones go and the hot ones stay;
-//! - instead of that merge, too, if half of L1 overlaps something older: it has
+//! - instead of that merge, too, if three tenths of L1 overlap something older: it has
 //!   taken in that much since it was last in order, and what was overwritten
-//!   falls away without a byte going to the slow tier;
+//!   falls away without a byte going to the slow tier. Where keys are written with skew that
+//!   makes several times as much room in a second as a merge to a slow tier;
 //! - when the store is not written to, the fast levels are full, and what reads of
 //!   the slow tier have cost exceeds what the merge costs: it parts what is hot from
 //!   what is cold, so that the cold can make room;
@@ -46,7 +47,7 @@ pub const RUNS_MAX: usize = 64;
 
 /// Of L1, the share that may overlap something older before room is made by
 /// merging it with that.
-const OVERLAPPING_SHARE_MAX: f64 = 0.5;
+const OVERLAPPING_SHARE_MAX: f64 = 0.3;
 
 /// Runs that are worth being merged into one, where not all that overlap can be.
 const WINDOW_RUNS_MIN: usize = 4;
