@@ -9,10 +9,10 @@
 //! so that a merge which takes longer than the ones before it does not stop anybody: beginning with an empty room, 0.95 of it
 //! are full when as much was written as is emptied, and 0.98 when it took half as long again (half the integral of x / (1 - x)).
 //!
-//! Where it is known of each job how much it will take away and how far it is, nothing has to come in lumps
+//! Where it can be said of each job how much it will take away and how far it is, nothing has to come in lumps
 //! ([`ps_per_byte_beside`]). What a job has done counts as taken away though it is not, which makes one
-//! even flow of what they do, and the rate then hardly changes with the share: 5/3 - x times. But never more than
-//! what room there really is lasts for until they end.
+//! even flow of what they do. Then writers are given no more than 5/3 - x times the rate, between jobs too, which changes little with
+//! the share; and no more than what room there really is lasts for until they end.
 //!
 //! The rate is what jobs took away while one of them ran. Where they do not run all the time, or writers
 //! overwrite what no flush will write, it is not what can be written; then the share settles where the factor makes up for it.
@@ -36,7 +36,8 @@ const DONE_MIN: f64 = 0.05;
 /// A job that is all but done may still take this part of its time.
 const LEFT_MIN: f64 = 0.1;
 
-/// What is taken of the room counts as no less, once writers are slowed.
+/// What is taken of the room counts as no less, once writers are slowed; and for a job that takes away
+/// less nobody has to wait.
 const SHARE_MIN: f64 = 0.01;
 
 /// The share of the room that is taken where writers keep to the rate itself.
@@ -134,7 +135,7 @@ pub fn ps_per_byte_beside(
     // What there is before each of them ends.
     let mut left = 1.0 - share;
     lumps.sort_by(|a, b| a.left_us().total_cmp(&b.left_us()));
-    for lump in lumps {
+    for lump in lumps.into_iter().filter(|lump| lump.share >= SHARE_MIN) {
         if lump.left_us().is_finite() {
             allowed = allowed.min(left * room_bytes / lump.left_us().max(1.0));
         }

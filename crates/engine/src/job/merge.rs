@@ -68,6 +68,7 @@ impl Engine {
 
         let (moved, merged) = split_moved(job, keyspace, inputs);
         let bytes_in = merged.values().flatten().map(|t| t.meta.size_bytes()).sum();
+        let raw_bytes = merged.values().flatten().map(|t| t.meta.raw_bytes).sum();
         let below = below(keyspace, job, &merged);
         let snapshots = self.held_snapshots();
         let mut walls = walls(keyspace, job, &moved, &merged);
@@ -76,7 +77,7 @@ impl Engine {
         }
         let stretches = self.stretches(&merged, &walls);
         let done = spilling(self, |first_tier| {
-            progress.begin(bytes_in);
+            progress.begin(self.environment.clock.now_micros(), raw_bytes);
             self.merge_into(
                 job, &moved, &merged, &below, &snapshots, &stretches, first_tier, progress,
             )
@@ -275,7 +276,7 @@ impl Engine {
             Some(low) => cursor.seek(low, SeqNo::MAX)?,
             None => cursor.seek_first()?,
         }
-        let mut unchecked = 0;
+        let (mut unchecked, mut merged) = (0, 0);
         // By source: whether the block it stands in is cached.
         let mut warm = vec![false; inputs.len()];
         while cursor.valid() {
@@ -285,8 +286,8 @@ impl Engine {
             }
             if unchecked >= CHECK_STEP_BYTES {
                 self.pay_for_reads(&cursor, unchecked);
-                progress.add(unchecked);
-                unchecked = 0;
+                progress.add(merged);
+                (unchecked, merged) = (0, 0);
                 if self.closing.load(Ordering::Relaxed) {
                     return Err(crate::Error::new(
                         crate::ErrorKind::Closed,
@@ -294,8 +295,11 @@ impl Engine {
                     ));
                 }
             }
-            if let Some(copied) = self.copy_block(&mut cursor, stretch, &mut survivors, outputs)? {
-                unchecked += copied;
+            if let Some((stored, raw)) =
+                self.copy_block(&mut cursor, stretch, &mut survivors, outputs)?
+            {
+                unchecked += stored;
+                merged += raw;
                 continue;
             }
             let source = cursor.top_index();
@@ -304,7 +308,9 @@ impl Engine {
             }
             let key = cursor.key();
             let value = cursor.value();
-            unchecked += (key.len() + value.len()) as u64;
+            let entry_bytes = (key.len() + value.len()) as u64;
+            unchecked += entry_bytes;
+            merged += entry_bytes;
             let (seq, kind) = (cursor.seq(), cursor.kind());
             if survivors.keeps(key, seq, kind) {
                 if survivors.is_new_key() && outputs.is_full() {
@@ -317,6 +323,7 @@ impl Engine {
             }
             cursor.next()?;
         }
+        progress.add(merged);
         Ok(())
     }
 
@@ -331,7 +338,8 @@ impl Engine {
     }
 
     /// If the cursor stands at the start of a block that overlaps nothing and
-    /// loses nothing, copies it whole and moves behind it. Gives its bytes.
+    /// loses nothing, copies it whole and moves behind it. Gives its bytes, as stored and as
+    /// they are read.
     #[inline]
     fn copy_block(
         &self,
@@ -339,7 +347,7 @@ impl Engine {
         stretch: &Stretch,
         survivors: &mut Survivors<'_>,
         outputs: &mut Outputs<'_>,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<(u64, u64)>> {
         let Some(disk) = cursor.top().disk() else {
             return Ok(None);
         };
@@ -386,7 +394,7 @@ impl Engine {
         self.counters.blocks_copied.add(1);
         let skipped = cursor.top_mut().skip_block();
         cursor.resettle(skipped)?;
-        Ok(Some(bytes))
+        Ok(Some((bytes, payload_bytes as u64)))
     }
 
     /// Threads that one merge may use: all but the one left for flushes.

@@ -23,7 +23,7 @@ impl Options {
 
     /// Tables of the last level that a table of the fast levels may overlap and yet
     /// be merged into it at once; one that overlaps more is merged within the fast
-    /// levels first, with the preset `logstore`. From 0 to 100000, default 10.
+    /// levels first, with the preset `logstore`. From 0 to 100000, default 30.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

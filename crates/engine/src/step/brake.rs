@@ -143,7 +143,6 @@ impl Engine {
                 emptied.room.running_jobs.push(Running {
                     progress: Arc::clone(progress),
                     bytes: bytes as f64 * share,
-                    begun_us: now_us,
                 });
             }
             (what, bytes)
@@ -169,7 +168,7 @@ impl Engine {
                 Some(bytes.saturating_sub(done.bytes_out))
             }
             Job::Merge(_) if done.tables_in.is_empty() => None,
-            // Within the fast levels, what was overwritten has gone; what comes up makes no room.
+            // Within the fast levels, what was overwritten has gone.
             Job::Merge(merge) if what == What::Room && is_first_level(merge.output) => {
                 let left_out = bytes.checked_sub(done.bytes_out);
                 left_out.filter(|&left_out| left_out >= bytes / LEFT_OUT_MIN)
@@ -177,16 +176,10 @@ impl Engine {
             _ => Some(bytes),
         });
         let mut emptied = self.emptied.lock();
-        if let (What::Room, Job::Merge(merge), Some(taken)) = (what, job, taken)
-            && is_first_level(merge.output)
-        {
-            let share = taken as f64 / bytes as f64;
-            emptied.left_out_share = f64::midpoint(emptied.left_out_share, share);
+        if what == What::Room {
+            emptied.end_room(job, progress, bytes, taken, result);
         }
-        let of_what = emptied.of(what);
-        of_what.end(now_us, taken);
-        let others = |job: &Running| !Arc::ptr_eq(&job.progress, progress);
-        of_what.running_jobs.retain(others);
+        emptied.of(what).end(now_us, taken);
     }
 
     /// What the memtables hold for a part that a flush of it would take.
@@ -211,7 +204,7 @@ impl Engine {
     }
 
     /// Of its inputs, the bytes that lie where flushes wait for room, if they do: above the
-    /// level that it writes, or in the first one too if it writes there.
+    /// level that it writes, or in the first one if all lie there and it writes there; what comes up makes no room.
     fn room_bytes(&self, merge: &Merge) -> u64 {
         let waits = self.emptied.lock().flush_room.is_some();
         let (Some(space), Slot::Level(level), true) =
@@ -220,8 +213,23 @@ impl Engine {
             return 0;
         };
         let view = space.view.load();
-        let fast = view.tree.levels.iter().take((level as usize).max(1));
-        bytes_among(merge, fast.flatten(), |table| table.tier() == TierId(0))
+        let fast = || {
+            view.tree
+                .levels
+                .iter()
+                .take((level as usize).max(1))
+                .flatten()
+        };
+        if is_first_level(merge.output) {
+            let first: HashSet<_> = fast()
+                .flat_map(|run| &run.tables)
+                .map(|t| t.meta.id)
+                .collect();
+            if !merge.inputs.iter().all(|id| first.contains(id)) {
+                return 0;
+            }
+        }
+        bytes_among(merge, fast(), |table| table.tier() == TierId(0))
     }
 }
 
@@ -266,7 +274,7 @@ struct Emptying {
     /// and when there last was.
     wanted_us: Option<u64>,
     drain: Drain,
-    /// Those that run now, where it is known what each will take away.
+    /// Those that run now, where it can be said what each will take away.
     running_jobs: Vec<Running>,
 }
 
@@ -274,9 +282,8 @@ struct Emptying {
 #[derive(Debug)]
 struct Running {
     progress: Arc<Progress>,
-    /// What it will have taken away, in bytes, as far as that is known.
+    /// What it will have taken away, in bytes, as far as that can be said.
     bytes: f64,
-    begun_us: u64,
 }
 
 impl Emptying {
@@ -291,20 +298,20 @@ impl Emptying {
         if value >= limit {
             return u64::MAX;
         }
-        let from = if self.is_lasting(now_us) { 0 } else { slow };
+        let lasts = self.is_lasting(now_us);
+        let from = if lasts { 0 } else { slow };
         if value <= from {
             return 0;
         }
         let room = (limit - from) as f64;
         let share = (value - from) as f64 / room;
-        if !self.only_jobs || from > 0 {
+        if !self.only_jobs || !lasts {
             return pace::ps_per_byte(share, self.rate());
         }
-        // Jobs are all there is to go by, and what each of them takes away is known.
         let lumps = self.running_jobs.iter().map(|job| Lump {
             share: job.bytes / room,
             done: job.progress.share(),
-            ran_us: now_us.saturating_sub(job.begun_us) as f64,
+            ran_us: job.progress.ran_us(now_us) as f64,
         });
         pace::ps_per_byte_beside(share, self.rate(), room, lumps.collect())
     }
@@ -360,7 +367,7 @@ pub(crate) enum What {
     Memory,
     /// Newest levels, by merges.
     Runs,
-    /// The first tier, by merges to the ones below.
+    /// The first tier, by merges to the ones below, and within the fast levels.
     Room,
 }
 
@@ -392,6 +399,31 @@ impl Default for Emptied {
 }
 
 impl Emptied {
+    /// A merge that had `bytes` of what room is made of has ended, and `taken` of them are gone.
+    fn end_room(
+        &mut self,
+        job: &Job,
+        progress: &Arc<Progress>,
+        bytes: u64,
+        taken: Option<u64>,
+        result: &Result<Done>,
+    ) {
+        self.room
+            .running_jobs
+            .retain(|running| !Arc::ptr_eq(&running.progress, progress));
+        // Until it is looked at again.
+        if let (Some(room), Some(taken)) = (&mut self.flush_room, taken) {
+            room.free_bytes = room.free_bytes.saturating_add(taken).min(room.bytes);
+        }
+        if let (Job::Merge(merge), Ok(done)) = (job, result)
+            && is_first_level(merge.output)
+            && !done.tables_in.is_empty()
+        {
+            let left_out = bytes.saturating_sub(done.bytes_out) as f64 / bytes as f64;
+            self.left_out_share = f64::midpoint(self.left_out_share, left_out);
+        }
+    }
+
     fn of(&mut self, what: What) -> &mut Emptying {
         match what {
             What::Memory => &mut self.memory,
@@ -441,6 +473,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use thermocline_model::job::Reason;
+    use thermocline_model::table::TableId;
 
     use super::*;
     use crate::{Db, Options, Tier};
@@ -545,6 +578,7 @@ mod tests {
         };
         let to = |level| engine.begin_emptying(&job(level), &Arc::default(), 0);
         assert_eq!(to(6), Some((What::Room, bytes)));
+        assert_eq!(engine.emptied.lock().room.running_jobs.len(), 1);
         // Within the fast levels it is what is left out.
         let ends = |level, bytes_out| {
             let done = Done {
@@ -559,55 +593,40 @@ mod tests {
             engine.end_emptying(&job, &progress, begun, &Ok(done));
             engine.emptied.lock().room.drain != Drain::default()
         };
-        assert!(ends(6, bytes) && ends(0, 0) && ends(0, bytes / 2));
+        let free_bytes = || engine.emptied.lock().flush_room.unwrap().free_bytes;
+        let free = 1 << 20;
+        let bytes_max = free + 8 * bytes;
+        engine.emptied.lock().flush_room = Some(Room {
+            free_bytes: free,
+            bytes: bytes_max,
+        });
+        assert!(ends(6, bytes) && ends(0, 0) && ends(0, bytes / 4));
+        // It is free at once, before anybody plans.
+        let gone = 2 * bytes + bytes - bytes / 4;
+        assert_eq!(free_bytes(), free + gone);
         assert!(!ends(0, bytes - 100) && !ends(0, bytes) && !ends(0, 2 * bytes));
-        // Which the next of them is expected to do, too.
-        {
-            let emptied = engine.emptied.lock();
-            assert!(emptied.room.running_jobs.is_empty());
-            let share = emptied.left_out_share;
-            assert!((share - 0.5).abs() < 0.01, "{share}");
-        }
+        assert_eq!(free_bytes(), free + gone);
+        // What each of them has left out the next is expected to: 1, 0.75, and three times nothing.
+        assert_eq!(to(0), Some((What::Room, bytes)));
+        let expected = engine.emptied.lock().room.running_jobs[0].bytes / bytes as f64;
+        assert!((expected - 0.625 / 8.0).abs() < 0.001, "{expected}");
+        // What fails leaves nothing behind.
+        let (failing, progress) = (job(6), Arc::default());
+        let begun = engine.begin_emptying(&failing, &progress, 0);
+        assert_eq!(engine.emptied.lock().room.running_jobs.len(), 2);
+        let failed = Err(crate::Error::new(crate::ErrorKind::Closed, "test"));
+        engine.end_emptying(&failing, &progress, begun, &failed);
+        assert_eq!(engine.emptied.lock().room.running_jobs.len(), 1);
+        assert_eq!(free_bytes(), free + gone);
+        // What comes up makes no room.
+        let Job::Merge(mut up) = job(0) else {
+            unreachable!()
+        };
+        up.inputs.push(TableId(u64::MAX));
+        let up = engine.begin_emptying(&Job::Merge(up), &Arc::default(), 0);
+        assert_eq!(up, None);
         engine.emptied.lock().flush_room = None;
         assert_eq!(to(6), None, "nothing waits for it");
-    }
-
-    #[test]
-    fn a_merge_says_how_far_it_is() {
-        let directory = tempfile::tempdir().unwrap();
-        let options = Options::at(directory.path())
-            .newest_runs_merge(2)
-            .background_threads(0);
-        let db = Db::open(options).unwrap();
-        for _ in 0..2 {
-            for n in 0..4_000u32 {
-                db.put(&n.to_be_bytes(), &[7; 1_000]).unwrap();
-            }
-            db.flush().unwrap();
-        }
-        let engine = db.engine();
-        let space = engine.space(KeyspaceId::DEFAULT).unwrap();
-        let inputs: Vec<_> = {
-            let view = space.view.load();
-            let runs = view.tree.parts.iter().flatten();
-            runs.flat_map(|run| &run.tables)
-                .map(|t| t.meta.id)
-                .collect()
-        };
-        let merge = Merge {
-            keyspace: KeyspaceId::DEFAULT,
-            inputs,
-            output: Slot::Level(6),
-            table_bytes: 1 << 20,
-            rewrite: false,
-            reason: Reason::new("test"),
-        };
-        let progress = Progress::default();
-        assert!(progress.share() <= 0.0);
-        let done = engine.run_merge(&merge, &progress).unwrap();
-        assert!(done.bytes_in > 7 << 20);
-        // All but what comes behind the last of the steps in which it is counted.
-        assert!((0.8..=1.0).contains(&progress.share()), "{progress:?}");
     }
 
     #[test]
@@ -617,17 +636,16 @@ mod tests {
             room.drain.note(1_000_000, 500_000);
         }
         let (limit, slow) = (3_000_000, 50);
-        // Above where writers are slowed a moment ago, so it lasts.
+        // More is taken than where writers begin to slow, which jobs of half a second remember.
         let alone = room.brake(1_000_000, 2_400_000, limit, slow);
         assert!(room.is_lasting(1_000_000));
         let progress = Arc::new(Progress::default());
         room.running_jobs.push(Running {
             progress: Arc::clone(&progress),
             bytes: 1_000_000.0,
-            begun_us: 900_000,
         });
         assert_eq!(room.brake(1_000_000, 2_400_000, limit, slow), alone);
-        progress.begin(100);
+        progress.begin(900_000, 100);
         progress.add(50);
         let beside = room.brake(1_000_000, 2_400_000, limit, slow);
         assert!(beside < alone, "{beside} {alone}");
