@@ -9,10 +9,19 @@ use crate::plan::targets::Targets;
 /// more of their kind.
 pub const RUNS_DUE_PERCENT: u64 = 40;
 
-/// The same, from which on writers begin to slow. Up to there a merge has some time to take
-/// them away while writers go on: slowed from the beginning they bring less for each merge, which then
-/// rewrites as much for fewer bytes.
-pub const RUNS_SLOW_PERCENT: u64 = 75;
+/// The same, from which on writers begin to slow where a keyspace has very many parts. Up to there a merge has
+/// some time to take them away while writers go on: slowed from the beginning they bring less for each merge, which
+/// then rewrites as much for fewer bytes.
+const RUNS_SLOW_PERCENT: u64 = 75;
+
+/// From which share of the runs at which writes stop, in percent, writers begin to slow, with so many parts. With one
+/// of them a merge takes all runs there are at once, and until it ends more of them come than there is room for between
+/// three quarters and the stop; so they are slowed from where runs are due.
+#[must_use]
+pub fn runs_slow_percent(parts: usize) -> u64 {
+    let more = RUNS_SLOW_PERCENT - RUNS_DUE_PERCENT;
+    RUNS_SLOW_PERCENT - more / parts.max(1) as u64
+}
 
 /// As how many `runs` count for that which hold `bytes`, above a level of which the part's share
 /// is `base_bytes` ([`base_shares`]). Half as many up to half of that, and all from as much on: a merge
@@ -87,6 +96,14 @@ pub fn pressure(view: &View<'_>) -> Pressure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writers_are_slowed_the_later_the_more_parts_take_turns() {
+        assert_eq!(
+            [0, 1, 2, 10, 35, 1000].map(runs_slow_percent),
+            [40, 40, 58, 72, 74, 75]
+        );
+    }
 
     #[test]
     fn runs_count_half_while_they_hold_less_than_half_of_what_they_are_merged_into() {

@@ -12,7 +12,7 @@ use thermocline_model::table::TableMeta;
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_policy::pace::{self, Drain, Lump};
-use thermocline_policy::pressure::{RUNS_SLOW_PERCENT, Room, counted_runs};
+use thermocline_policy::pressure::{Room, counted_runs, runs_slow_percent};
 
 use crate::engine::{Engine, PartView};
 use crate::error::Result;
@@ -54,7 +54,7 @@ impl Engine {
     pub(crate) fn update_brake(&self) -> u64 {
         // One look at a time: an older answer never takes the place of a newer.
         let _turn = self.brake_turn.lock();
-        let (mut memory, mut newest_runs) = (0u64, 0);
+        let (mut memory, mut newest_runs, mut parts) = (0u64, 0, 1);
         for space in self.spaces.load().values() {
             let view = space.view.load();
             let memtables = view.parts.iter().flat_map(PartView::memtables);
@@ -62,7 +62,10 @@ impl Engine {
                 .filter(|m| !m.is_empty())
                 .map(|m| m.size_share() as u64)
                 .sum::<u64>();
-            newest_runs = newest_runs.max(runs_of(&view.tree));
+            let runs = runs_of(&view.tree);
+            if runs >= newest_runs {
+                (newest_runs, parts) = (runs, view.tree.parts.len());
+            }
         }
         // What may be added before this is looked at again: half of it unseen,
         // half by writers that are past the brake.
@@ -80,7 +83,7 @@ impl Engine {
         let by_memory = of_memory.brake(now_us, memory, limit, MEMORY_SLOW_PERCENT);
         let stop = self.options.newest_runs_stop as u64;
         let of_runs = &mut emptied.runs;
-        let by_runs = of_runs.brake(now_us, newest_runs, stop, RUNS_SLOW_PERCENT);
+        let by_runs = of_runs.brake(now_us, newest_runs, stop, runs_slow_percent(parts));
         let by_room = emptied.flush_room.map_or(0, |room| {
             let taken = room.bytes.saturating_sub(room.free_bytes);
             let of_room = &mut emptied.room;
