@@ -9,7 +9,7 @@ use crate::plan::targets::Targets;
 /// more of their kind.
 pub const RUNS_DUE_PERCENT: u64 = 40;
 
-/// The same, from which on writers begin to slow where a keyspace has very many parts. Up to there a merge has
+/// The same, from which on writers begin to slow where a keyspace has several parts. Up to there a merge has
 /// some time to take them away while writers go on: slowed from the beginning they bring less for each merge, which
 /// then rewrites as much for fewer bytes.
 const RUNS_SLOW_PERCENT: u64 = 75;
@@ -19,8 +19,10 @@ const RUNS_SLOW_PERCENT: u64 = 75;
 /// three quarters and the stop; so they are slowed from where runs are due.
 #[must_use]
 pub fn runs_slow_percent(parts: usize) -> u64 {
-    let more = RUNS_SLOW_PERCENT - RUNS_DUE_PERCENT;
-    RUNS_SLOW_PERCENT - more / parts.max(1) as u64
+    match parts {
+        0 | 1 => RUNS_DUE_PERCENT,
+        _ => RUNS_SLOW_PERCENT,
+    }
 }
 
 /// As how many `runs` count for that which hold `bytes`, above a level of which the part's share
@@ -98,11 +100,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writers_are_slowed_the_later_the_more_parts_take_turns() {
-        assert_eq!(
-            [0, 1, 2, 10, 35, 1000].map(runs_slow_percent),
-            [40, 40, 58, 72, 74, 75]
-        );
+    fn writers_are_slowed_later_where_parts_take_turns() {
+        assert_eq!([0, 1, 2, 64].map(runs_slow_percent), [40, 40, 75, 75]);
     }
 
     #[test]
