@@ -246,9 +246,9 @@ impl Options {
     }
 
     /// Runs in a part's newest level at which writes wait; slowdown begins at
-    /// two fifths of it with one part, three quarters with several, or with the first where merges of late took a quarter of a second and
-    /// more and writers had to be slowed. Twice as many while they hold less than half of what they would
-    /// be merged into. From one more than [`Options::newest_runs_merge`] to 10000,
+    /// two fifths of it with one part, three quarters with several, or with the first where
+    /// merges of late took a quarter of a second and more and writers had to be slowed. Twice as
+    /// many while they hold less than half of what they would be merged into. From one more than [`Options::newest_runs_merge`] to 10000,
     /// default 24.
     ///
     /// ```

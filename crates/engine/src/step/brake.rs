@@ -201,7 +201,10 @@ impl Engine {
 
     /// Of a merge's inputs, the bytes that lie in newest levels.
     fn newest_bytes(&self, merge: &Merge) -> u64 {
-        let newest = |tree: &Tree| bytes_among(merge, tree.parts.iter().flatten(), |_| true);
+        let newest = |tree: &Tree| {
+            let read = inputs_among(merge, tree.parts.iter().flatten());
+            read.iter().map(|table| table.size_bytes()).sum()
+        };
         self.space(merge.keyspace)
             .map_or(0, |space| newest(&space.view.load().tree))
     }
@@ -216,23 +219,13 @@ impl Engine {
             return 0;
         };
         let view = space.view.load();
-        let fast = || {
-            view.tree
-                .levels
-                .iter()
-                .take((level as usize).max(1))
-                .flatten()
-        };
-        if is_first_level(merge.output) {
-            let first: HashSet<_> = fast()
-                .flat_map(|run| &run.tables)
-                .map(|t| t.meta.id)
-                .collect();
-            if !merge.inputs.iter().all(|id| first.contains(id)) {
-                return 0;
-            }
+        let fast = view.tree.levels.iter().take((level as usize).max(1));
+        let read = inputs_among(merge, fast.flatten());
+        if is_first_level(merge.output) && read.len() < merge.inputs.len() {
+            return 0;
         }
-        bytes_among(merge, fast(), |table| table.tier() == TierId(0))
+        let here = read.iter().filter(|table| table.tier() == TierId(0));
+        here.map(|table| table.size_bytes()).sum()
     }
 }
 
@@ -240,16 +233,14 @@ fn is_first_level(slot: Slot) -> bool {
     slot == Slot::Level(0)
 }
 
-/// The bytes of those inputs of `merge` that `runs` have, and `counts`.
-fn bytes_among<'a>(
+/// Those inputs of `merge` that `runs` have.
+fn inputs_among<'a>(
     merge: &Merge,
     runs: impl Iterator<Item = &'a Arc<RunTables>>,
-    counts: impl Fn(&TableMeta) -> bool,
-) -> u64 {
+) -> Vec<&'a TableMeta> {
     let inputs: HashSet<_> = merge.inputs.iter().collect();
-    let tables = runs.flat_map(|run| &run.tables);
-    let read = tables.filter(|t| inputs.contains(&t.meta.id) && counts(&t.meta));
-    read.map(|t| t.meta.size_bytes()).sum()
+    let tables = runs.flat_map(|run| &run.tables).map(|t| &*t.meta);
+    tables.filter(|table| inputs.contains(&table.id)).collect()
 }
 
 /// The runs of the fullest part of `tree`, as they count.
