@@ -84,6 +84,11 @@ pub(crate) struct CompareArgs {
     /// count from the intended start [default: a closed loop].
     #[arg(long)]
     rate: Option<f64>,
+    /// An engine of those that run, which is asked for all that it can do, and whose rate in each
+    /// workload the others are asked for: an open loop, so that latencies and stalls are those
+    /// of equal work.
+    #[arg(long, conflicts_with = "rate")]
+    rate_of: Option<String>,
     /// MiB of memory for an engine: an eighth is write buffer, at most 64 MiB,
     /// and three eighths are block cache [default: the rig's cap, else 8 % of the
     /// data].
@@ -214,6 +219,9 @@ impl CompareArgs {
     /// The contenders asked for, and what to say of those left out.
     fn contenders(&self) -> Result<(Vec<Contender>, Vec<&'static str>), String> {
         if self.engines.is_empty() {
+            if self.rate_of.is_some() {
+                return Err("--rate-of needs --engines".to_string());
+            }
             return Ok(Contender::usual(self.quick));
         }
         let mut contenders = Vec::new();
@@ -223,6 +231,13 @@ impl CompareArgs {
                 return Err(missing.to_string());
             }
             contenders.push(contender);
+        }
+        if let Some(text) = &self.rate_of {
+            let first: Contender = text.parse()?;
+            let Some(at) = contenders.iter().position(|c| *c == first) else {
+                return Err(format!("--rate-of {text}: --engines has no such engine"));
+            };
+            contenders[..=at].rotate_right(1);
         }
         Ok((contenders, Vec::new()))
     }
@@ -361,7 +376,10 @@ impl Runs<'_> {
         let task = Task::Compare(setup);
         let mut worker = Worker::start(contender.engine, task, self.places.rig())?;
         for (planned, others) in load.workloads.iter().zip(0..) {
-            let order = order(self.args, &planned.workload, [repetition, others]);
+            let order = RunOrder {
+                rate: self.rate(contender, &planned.workload, repetition)?,
+                ..order(self.args, &planned.workload, [repetition, others])
+            };
             let loaded = self.load_uncapped(&mut worker, &order);
             let name = &planned.workload.name;
             let done = loaded.and_then(|seconds| {
@@ -399,6 +417,30 @@ impl Runs<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Operations a second that `contender` is asked for.
+    fn rate(
+        &self,
+        contender: &Contender,
+        workload: &mix::Workload,
+        repetition: u32,
+    ) -> Result<Option<f64>> {
+        let Some(of) = &self.args.rate_of else {
+            return Ok(self.args.rate);
+        };
+        let of = of.parse::<Contender>()?;
+        if *contender == of {
+            return Ok(None);
+        }
+        let (of, name) = (of.to_string(), &workload.name);
+        let runs = &mut self.results.iter();
+        let run =
+            runs.find(|m| (&m.contender, &m.workload, m.repetition) == (&of, name, repetition));
+        match run.map(Measured::per_second).filter(|rate| *rate > 0.0) {
+            Some(rate) => Ok(Some(rate)),
+            None => Err(format!("{of} has no result of {name}, whose rate was asked for").into()),
+        }
     }
 
     /// If it was asked for, has the store of `order` made with the caps lifted.
@@ -465,13 +507,17 @@ fn marks(order: &RunOrder, outcome: &RunOutcome) -> Vec<String> {
 
 /// The rules, the machine, the tiers and the workloads.
 fn describe(args: &CompareArgs, places: &Places, loads: &[Load]) -> String {
-    let pace = match args.rate {
-        Some(rate) => format!(
-            "open loop at {rate} operations a second over {} clients, latencies from the intended \
-             start",
-            args.clients
+    let clients = args.clients;
+    let pace = match (args.rate, &args.rate_of) {
+        (Some(rate), _) => format!(
+            "open loop at {rate} operations a second over {clients} clients, latencies from the \
+             intended start"
         ),
-        None => format!("closed loop of {} clients", args.clients),
+        (None, Some(of)) => format!(
+            "closed loop of {clients} clients with {of}, and an open loop at its rates with the \
+             others, latencies from the intended start"
+        ),
+        (None, None) => format!("closed loop of {clients} clients"),
     };
     let shares: Vec<String> = args.fast_share.iter().map(f64::to_string).collect();
     let mut text = format!(

@@ -70,6 +70,31 @@ fn numbers_out_of_range_are_said_in_words() {
 }
 
 #[test]
+fn the_engine_whose_rate_is_asked_for_runs_first() {
+    let asked = |line: &str| args(line).contenders();
+    let names = |line: &str| {
+        let (contenders, _) = asked(line).unwrap();
+        contenders
+            .iter()
+            .map(Contender::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let line = "--engines null/all-fast,null/all-slow --rate-of";
+    assert_eq!(
+        names(&format!("{line} null/all-slow")),
+        "null/all-slow null/all-fast"
+    );
+    assert_eq!(
+        names(&format!("{line} null/all-fast")),
+        "null/all-fast null/all-slow"
+    );
+    for line in ["--engines null --rate-of null/all-slow", "--rate-of null"] {
+        assert!(asked(line).is_err(), "{line}");
+    }
+}
+
+#[test]
 fn a_run_whose_halves_differ_is_marked() {
     let outcome = |drift| RunOutcome {
         operations: 1000,

@@ -74,6 +74,8 @@ pub(super) enum Number {
     Merges,
     /// Bytes written to tables for each byte that clients wrote.
     Rewritten,
+    /// Of these, bytes of flushes.
+    Flushed,
     /// The share of the reads that memtables, all of memory, or a tier answered.
     Memtable,
     Memory,
@@ -110,6 +112,11 @@ impl Number {
                 .sum();
             (all > 0.0).then(|| ours / all)
         };
+        let of_written = |names: &[&str]| {
+            let all = names.iter().map(|name| counted(name));
+            let all = all.sum::<Option<f64>>()?;
+            (outcome.written_bytes > 0).then(|| all / outcome.written_bytes as f64)
+        };
         match self {
             Number::Rate => Some(run.per_second()),
             Number::LateRate => {
@@ -118,14 +125,8 @@ impl Number {
                 (!late.is_empty()).then(|| sum / late.len() as f64)
             }
             Number::Merges => counted("merges"),
-            Number::Rewritten => {
-                let bytes = ["flushed bytes", "merged bytes", "relocated bytes"];
-                let all = bytes
-                    .iter()
-                    .map(|name| counted(name))
-                    .sum::<Option<f64>>()?;
-                (outcome.written_bytes > 0).then(|| all / outcome.written_bytes as f64)
-            }
+            Number::Rewritten => of_written(&["flushed bytes", "merged bytes", "relocated bytes"]),
+            Number::Flushed => of_written(&["flushed bytes"]),
             Number::Memtable => answered(&["memtable hits"]),
             Number::Memory => answered(&["memtable hits", "cached hits"]),
             Number::Tier(name) => answered(&[&format!("{name} hits")]),

@@ -102,6 +102,14 @@ impl Measured {
         ratio(bytes, self.outcome.live_bytes?)
     }
 
+    /// Seconds in which some writer was slowed or stopped, from the beginning of the warm-up
+    /// until merges were done; none where the engine does not say.
+    fn stalled_seconds(&self) -> Option<f64> {
+        let counted = &mut self.outcome.counted.iter();
+        let stalled = counted.find(|counted| counted.name == "stalled us")?;
+        Some(stalled.count as f64 / 1e6)
+    }
+
     /// USD a month; none where no price is known.
     pub(crate) fn price(&self) -> Option<f64> {
         let price: f64 = self.outcome.homes.iter().map(|h| h.price_usd_month).sum();
@@ -130,6 +138,7 @@ struct Line<'a> {
     write_amplification: Option<f64>,
     read_amplification: Option<f64>,
     space_amplification: Option<f64>,
+    stalled_seconds: Option<f64>,
     price_usd_month: Option<f64>,
 }
 
@@ -161,6 +170,7 @@ impl Lines {
             write_amplification: measured.write_amplification(),
             read_amplification: measured.read_amplification(),
             space_amplification: measured.space_amplification(),
+            stalled_seconds: measured.stalled_seconds(),
             price_usd_month: measured.price(),
         };
         let mut text = serde_json::to_vec(&line)?;
@@ -264,6 +274,7 @@ impl<'a> Rows<'a> {
             "write amp",
             "read amp",
             "space amp",
+            "stalled s",
             "USD/month",
         ];
         let mut table = Table::new(titles.map(String::from).to_vec());
@@ -284,6 +295,7 @@ impl<'a> Rows<'a> {
                 cell(2, &Measured::write_amplification),
                 cell(2, &Measured::read_amplification),
                 cell(2, &Measured::space_amplification),
+                cell(2, &Measured::stalled_seconds),
                 cell(4, &Measured::price),
             ]);
         }
@@ -445,6 +457,7 @@ fn duration(nanoseconds: f64) -> String {
 pub(super) mod tests {
     use super::*;
     use crate::device::Counters;
+    use crate::engine::Counted;
     use crate::mix::parse;
 
     pub(in crate::report) fn measured(
@@ -492,6 +505,7 @@ pub(super) mod tests {
                 written_bytes: 2000,
                 live_bytes: Some(100),
                 homes: vec![home("fast", 50), home("slow", 100)],
+                counted: vec![Counted::new("stalled us", 1_250_000)],
                 ..RunOutcome::default()
             },
             limit: Some(Limit {
@@ -521,6 +535,7 @@ pub(super) mod tests {
         assert_eq!(run.read_amplification(), Some(4.0));
         assert_eq!(run.space_amplification(), Some(1.5));
         assert_eq!(run.price(), Some(1.0));
+        assert_eq!(run.stalled_seconds(), Some(1.25));
     }
 
     #[test]
@@ -556,6 +571,7 @@ pub(super) mod tests {
         assert!(text.contains("900 ns / 1.5 us / 2.5 ms"), "{text}");
         assert!(text.contains("drifting +20 %"), "{text}");
         assert!(text.contains("1,000/s, by reads of slow"), "{text}");
+        assert!(text.contains(" 1.25 |"), "{text}");
         assert!(!text.contains("scans"), "{text}");
     }
 

@@ -165,7 +165,8 @@ impl Engine {
         merged.seek_first()?;
         while merged.valid() {
             let key = merged.key();
-            if survivors.keeps(key, merged.seq(), merged.kind()) {
+            let survives = survivors.keeps(key, merged.seq(), merged.kind());
+            if survives || !self.options.flush_drops_versions {
                 if survivors.is_new_key() && outputs.is_full() {
                     outputs.cut(key)?;
                 }

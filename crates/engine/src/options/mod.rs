@@ -152,6 +152,7 @@ pub struct Options {
     pub(crate) merges_end_at_cuts: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fold_keys_max: Option<usize>,
+    pub(crate) flush_drops_versions: bool,
     pub(crate) lookup_index: LookupIndex,
     pub(crate) memtable_filters: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,6 +219,7 @@ impl Default for Options {
             duplicates_max: 7,
             merges_end_at_cuts: None,
             fold_keys_max: None,
+            flush_drops_versions: true,
             lookup_index: LookupIndex::Auto,
             memtable_filters: true,
             log_tier: None,

@@ -106,6 +106,32 @@ impl Options {
         self
     }
 
+    /// Whether a flush writes of each key only the versions that somebody may still read: the
+    /// latest, and those that snapshots hold. With `false` it writes all that memtables have,
+    /// as LevelDB does and Nova-LSM without its section 4.2, and merges drop them: to measure
+    /// what that saves. Default true.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// let flushed = |drops| {
+    ///     let directory = tempfile::tempdir().unwrap();
+    ///     let db = Db::open(Options::at(directory.path()).flush_drops_versions(drops))?;
+    ///     for n in 0..1000u32 {
+    ///         db.put(b"key", &n.to_be_bytes())?;
+    ///     }
+    ///     db.flush()?;
+    ///     assert_eq!(&*db.get(b"key")?.unwrap(), 999u32.to_be_bytes());
+    ///     Ok::<u64, thermocline::Error>(db.stats().keyspaces[0].levels[0].entries)
+    /// };
+    /// assert_eq!((flushed(true)?, flushed(false)?), (1, 1000));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn flush_drops_versions(mut self, drops: bool) -> Options {
+        self.flush_drops_versions = drops;
+        self
+    }
+
     /// Whether an index tells of a key which memtables, and which tables made of them, are
     /// all newer than its entries, so that reads pass over these. It takes a sixteenth of
     /// `write_buffer_bytes`, once it is in use, and one access to memory for each put and get;
