@@ -100,8 +100,14 @@ fn snapshots_see_through_folds_what_they_saw_before() {
 
 #[test]
 fn deletes_and_range_deletes_survive_folds_and_recovery() {
+    for drops in [true, false] {
+        deletes_and_range_deletes_survive(drops);
+    }
+}
+
+fn deletes_and_range_deletes_survive(flush_drops_versions: bool) {
     let directory = tempfile::tempdir().unwrap();
-    let options = small(directory.path());
+    let options = small(directory.path()).flush_drops_versions(flush_drops_versions);
     let db = Db::open(options.clone()).unwrap();
     for k in 0..30 {
         db.put(&key(k), b"below").unwrap();

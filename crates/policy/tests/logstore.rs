@@ -714,6 +714,7 @@ fn a_table_that_room_was_made_for_takes_it_though_nothing_is_left_to_compare_it_
 fn staging_parts_hot_from_cold_when_reads_of_the_slow_tier_have_cost_more() {
     let text = "L1: #2[a..z]{size=4M} / #1[a..z]{size=4M} | L7: #5[a..z]{size=90M,tier=1}";
     let mut world = world(text);
+    world.now_us = 0; // Nothing has waited for long.
     world.shape.staging.fast_share = 0.1;
     // 8 MiB read and written on the fast tier: 35.29 ms; two seeks of the slow one are
     // 33.33 ms, three are 50.

@@ -84,9 +84,8 @@ pub(crate) struct CompareArgs {
     /// count from the intended start [default: a closed loop].
     #[arg(long)]
     rate: Option<f64>,
-    /// An engine of those that run, which is asked for all that it can do, and whose rate in each
-    /// workload the others are asked for: an open loop, so that latencies and stalls are those
-    /// of equal work.
+    /// The slowest of the engines: it is asked for all that it can do, and the others for its rate
+    /// in each workload, in an open loop, so that latencies and stalls are those of equal work.
     #[arg(long, conflicts_with = "rate")]
     rate_of: Option<String>,
     /// MiB of memory for an engine: an eighth is write buffer, at most 64 MiB,
@@ -376,8 +375,15 @@ impl Runs<'_> {
         let task = Task::Compare(setup);
         let mut worker = Worker::start(contender.engine, task, self.places.rig())?;
         for (planned, others) in load.workloads.iter().zip(0..) {
+            let rate = match self.rate(contender, &planned.workload, repetition) {
+                Ok(rate) => rate,
+                Err(error) => {
+                    self.fail(format!("{contender}, {}: {error}", planned.workload.name));
+                    continue;
+                }
+            };
             let order = RunOrder {
-                rate: self.rate(contender, &planned.workload, repetition)?,
+                rate,
                 ..order(self.args, &planned.workload, [repetition, others])
             };
             let loaded = self.load_uncapped(&mut worker, &order);
@@ -409,14 +415,15 @@ impl Runs<'_> {
                     }
                     self.results.push(measured);
                 }
-                Err(error) => {
-                    let words = format!("{contender}, {name}: {error}");
-                    eprintln!("{words}");
-                    self.failures.push(words);
-                }
+                Err(error) => self.fail(format!("{contender}, {name}: {error}")),
             }
         }
         Ok(())
+    }
+
+    fn fail(&mut self, words: String) {
+        eprintln!("{words}");
+        self.failures.push(words);
     }
 
     /// Operations a second that `contender` is asked for.

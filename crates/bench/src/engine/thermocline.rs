@@ -163,6 +163,8 @@ fn options(homes: &[Home], given: &EngineOptions) -> Result<Options> {
     }
     Ok(options
         .with_tiers(tiers)
+        // The bytes are a budget and not what the device has: none are to be left.
+        .tier_fill_share(1.0)
         .reserve_bytes(reserve_bytes)
         .write_buffer_bytes(given.write_buffer_bytes as u64)
         .block_cache_bytes(given.block_cache_bytes as u64)

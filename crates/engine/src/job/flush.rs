@@ -163,10 +163,14 @@ impl Engine {
         let mut filter = FilterBuilder::new(entries as usize);
         let mut merged = MergeCursor::new(sources);
         merged.seek_first()?;
+        let mut last_seq = None;
         while merged.valid() {
             let key = merged.key();
             let survives = survivors.keeps(key, merged.seq(), merged.kind());
-            if survives || !self.options.flush_drops_versions {
+            // What a fold logged anew may have been recovered twice.
+            let is_copy = !survivors.is_new_key() && last_seq == Some(merged.seq());
+            last_seq = Some(merged.seq());
+            if survives || !(self.options.flush_drops_versions || is_copy) {
                 if survivors.is_new_key() && outputs.is_full() {
                     outputs.cut(key)?;
                 }

@@ -109,7 +109,8 @@ impl Options {
     /// Whether a flush writes of each key only the versions that somebody may still read: the
     /// latest, and those that snapshots hold. With `false` it writes all that memtables have,
     /// as LevelDB does and Nova-LSM without its section 4.2, and merges drop them: to measure
-    /// what that saves. Default true.
+    /// what that saves. Folds ([`Options::fold_keys_max`]) drop them all the same. All versions of a
+    /// key are in one table, which may so become as large as what is flushed at once. Default true.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

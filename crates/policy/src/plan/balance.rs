@@ -31,6 +31,10 @@ use crate::pressure;
 /// free.
 const SPARE_SHARES: (f64, f64) = (0.1, 0.25);
 
+/// Seconds of flushes that are kept room for while the store is written to. A merge that makes
+/// some takes up to ten on a slow disk.
+const SPARE_S: f64 = 10.0;
+
 /// Tables by which a level may miss its quota before it is corrected.
 const MARGIN_TABLES: u64 = 1;
 
@@ -66,9 +70,10 @@ pub fn spare_bytes(view: &View<'_>, fill: &Fill) -> ByTier {
     spare
 }
 
-/// The same of the first tier for what is about to be written: one flush while hardly
-/// anything is. That nothing was written for a moment, or one key now and then, is not
-/// what tables should come and go for.
+/// The same of the first tier for what is about to be written: what some seconds of flushes
+/// take, as far as flushes of late tell, and one flush while hardly anything is written. That
+/// nothing was written for a moment, or one key now and then, is not what tables should come
+/// and go for; and what is kept free is not read from.
 #[must_use]
 pub fn spare_for_writes(view: &View<'_>, fill: &Fill) -> u64 {
     let shape = view.shape;
@@ -76,13 +81,14 @@ pub fn spare_for_writes(view: &View<'_>, fill: &Fill) -> u64 {
     let in_memory: u64 = view.memtables.values().map(held).sum();
     let mut parts = view.version.keyspaces.values().flat_map(|k| &k.parts);
     let is_written = in_memory >= shape.flush_bytes / 2 || parts.any(|p| !p.newest.runs.is_empty());
-    match is_written && !view.idle {
-        true => spare_bytes(view, fill)[0],
-        false => shape
-            .flush_bytes
-            .max(shape.table_bytes)
-            .min(spare_bytes(view, fill)[0]),
-    }
+    let one = shape.flush_bytes.max(shape.table_bytes);
+    let bytes = match is_written && !view.idle {
+        true => one
+            .saturating_mul(2)
+            .max((view.flushed_bytes_per_s * SPARE_S) as u64),
+        false => one,
+    };
+    bytes.min(spare_bytes(view, fill)[0])
 }
 
 struct Found<'a> {

@@ -17,7 +17,7 @@ const ROOM_SHARE: f64 = 0.28;
 
 /// Seconds of writing that room is made for at once. What is free is not read from, so a store
 /// that is mostly read keeps little free.
-const ROOM_S: f64 = 30.0;
+const ROOM_S: f64 = 15.0;
 
 /// Tables, and flushes, for which room is made at least, so that they go together.
 const ROOM_MIN: u64 = 2;

@@ -14,6 +14,9 @@
 //!   taken in that much since it was last in order, and what was overwritten
 //!   falls away without a byte going to the slow tier. Where keys are written with skew that
 //!   makes several times as much room in a second as a merge to a slow tier;
+//! - when what overlaps has cost as much as the merge costs: the older entries that it has replaced
+//!   lie beside it, and what could lie in their place is read from a slower tier
+//!   ([`super::overwritten`] has the same rule for levels of one run);
 //! - when the store is not written to, the fast levels are full, and what reads of
 //!   the slow tier have cost exceeds what the merge costs: it parts what is hot from
 //!   what is cold, so that the cold can make room;
@@ -36,11 +39,12 @@ use thermocline_model::view::View;
 
 use crate::Planner;
 use crate::cost::compaction::{self, Device, SEEKS, Work};
+use crate::heat::histogram;
 use crate::plan::coldest;
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
-use crate::plan::headroom::wanted_bytes;
+use crate::plan::headroom::{room_bytes, wanted_bytes};
 
 /// Runs of L1 beyond which they are merged whatever it costs.
 pub const RUNS_MAX: usize = 64;
@@ -57,6 +61,12 @@ const FILTER_S: f64 = 2e-7;
 
 /// Tables of full size that one merge takes, at most.
 const TABLES_MAX: u64 = 64;
+
+/// Nothing counts as having waited for longer, in seconds: for most of that the store was
+/// perhaps not open.
+const WAITED_SECONDS_MAX: f64 = 600.0;
+
+const MIB: f64 = (1 << 20) as f64;
 
 /// Tables that are looked at for a merge of a part of L1.
 const CANDIDATES_MAX: usize = 256;
@@ -85,6 +95,7 @@ impl Planner for Staging {
             runs(view, &levels)
                 .or_else(|| space(view, &levels, share.get_or_insert_with(wanted)))
                 .or_else(|| reads(view, &levels))
+                .or_else(|| overwritten(view, &levels, share.get_or_insert_with(wanted)))
         });
         merge.map(Job::Merge)
     }
@@ -113,7 +124,7 @@ fn metas<'a>(tables: &[FastTable<'a>]) -> Vec<&'a Arc<TableMeta>> {
 }
 
 /// Bytes that the outputs of a merge may have.
-fn room_bytes(view: &View<'_>) -> u64 {
+fn output_room_bytes(view: &View<'_>) -> u64 {
     let most = TABLES_MAX.saturating_mul(view.shape.table_bytes);
     let fast = view.tiers.first().map_or(0, |t| t.room_beside(u64::MAX));
     most.min(fast.saturating_sub(view.shape.flush_bytes))
@@ -125,7 +136,7 @@ fn group<'a>(
     levels: &FastLevels<'a>,
     overlapping: &[FastTable<'a>],
 ) -> Option<Vec<FastTable<'a>>> {
-    let room = room_bytes(view);
+    let room = output_room_bytes(view);
     let fits = |tables: &[FastTable<'a>]| {
         tables.len() > 1
             && bytes_of(tables.iter().map(|t| t.table)) <= room
@@ -279,12 +290,21 @@ fn space(
     Some(staging(view, levels, &tables, reason))
 }
 
+/// Whether a table more has room, beside what is kept for writes, so that nothing has to make way.
+fn has_room(view: &View<'_>, share: &Share) -> bool {
+    let spoken_for = match view.idle {
+        true => 0,
+        false => room_bytes(view, share.limit_bytes),
+    };
+    let taken = share.fast_bytes.saturating_add(spoken_for);
+    taken.saturating_add(view.shape.table_bytes) <= share.limit_bytes
+}
+
 /// While the store is not written to, and reads of the slow tier have cost more than
 /// it takes: cold entries lie in one table with hot ones, and keep a place that hot
 /// tables of the slow tier could have.
 fn hotter(view: &View<'_>, levels: &FastLevels<'_>, share: &Share) -> Option<Merge> {
-    let has_room = share.fast_bytes + view.shape.table_bytes <= share.limit_bytes;
-    if !view.idle || view.tiers.len() < 2 || has_room {
+    if !view.idle || view.tiers.len() < 2 || has_room(view, share) {
         return None;
     }
     let devices = Device::of(view.tiers);
@@ -301,6 +321,140 @@ fn hotter(view: &View<'_>, levels: &FastLevels<'_>, share: &Share) -> Option<Mer
     let tables = group(view, levels, &overlapping(levels))?;
     let reason = Reason::new("staging-hotter").with("slow_reads_cost_s", spent);
     (spent > cost_s(view, &tables)).then(|| staging(view, levels, &tables, reason))
+}
+
+/// Because older entries keep room that hotter tables of a slower tier could have.
+fn overwritten(
+    view: &View<'_>,
+    levels: &FastLevels<'_>,
+    (share, wanted): &(Share, u64),
+) -> Option<Merge> {
+    // Where room is to be made that goes first.
+    if view.tiers.len() < 2 || view.shape.is_lent() || *wanted > 0 || has_room(view, share) {
+        return None;
+    }
+    let worth = Worth::of(view)?;
+    // If all together have cost as much as their merge, one of them has.
+    let first = levels.tables().filter(|t| t.run + 1 < levels.first_runs());
+    let costs = |t: &FastTable<'_>| worth.most_s(view, t.table) >= cost_s(view, &[*t]);
+    if !first.into_iter().any(|t| costs(&t)) {
+        return None;
+    }
+    let overlapping = overlapping(levels);
+    let most: f64 = overlapping
+        .iter()
+        .map(|t| worth.most_s(view, t.table))
+        .sum();
+    if most < cost_s(view, &overlapping) {
+        return None;
+    }
+    let merged = group(view, levels, &overlapping)?;
+    let replaced = Replaced::of(view, &merged);
+    let waited = worth.read_s(replaced.won_bytes) * replaced.waited_s;
+    let reason = Reason::new("staging-overwritten")
+        .with("overlapping_bytes", replaced.upper_bytes as f64)
+        .with("waited_seconds", replaced.waited_s)
+        .with("waiting_cost_s", waited);
+    let due = waited > cost_s(view, &merged);
+    due.then(|| staging(view, levels, &merged, reason))
+}
+
+/// What of tables that are merged may replace older entries of the others.
+struct Replaced {
+    /// Bytes of those that overlap older ones on the fast tier.
+    upper_bytes: u64,
+    /// Bytes that fall away at the most.
+    won_bytes: u64,
+    /// How long they have overlapped, on average.
+    waited_s: f64,
+}
+
+impl Replaced {
+    fn of(view: &View<'_>, merged: &[FastTable<'_>]) -> Replaced {
+        let (mut upper_bytes, mut all_bytes, mut waited) = (0, 0, 0.0);
+        for table in merged.iter().filter(|t| t.table.tier() == TierId(0)) {
+            let bytes = table.table.size_bytes();
+            all_bytes += bytes;
+            let below = merged
+                .iter()
+                .filter(|t| t.run > table.run && t.table.range.overlaps(&table.table.range));
+            // Some of both is needed, if a snapshot divides them.
+            let held = view.oldest_snapshot;
+            let is_divided =
+                |t: &FastTable<'_>| table.table.seq_max > held && t.table.seq_min <= held;
+            let below = below.filter(|t| !is_divided(t)).map(|t| t.table.created_us);
+            // The one cannot replace the other before both are there.
+            if let Some(oldest_us) = below.min() {
+                upper_bytes += bytes;
+                let since_us = oldest_us.max(table.table.created_us);
+                let seconds = view.now_us.saturating_sub(since_us) as f64 / 1e6;
+                waited += bytes as f64 * seconds.min(WAITED_SECONDS_MAX);
+            }
+        }
+        Replaced {
+            upper_bytes,
+            // No more than there is below.
+            won_bytes: upper_bytes.min(all_bytes - upper_bytes),
+            waited_s: waited / upper_bytes.max(1) as f64,
+        }
+    }
+}
+
+/// What room on the fast tier is worth.
+struct Worth {
+    /// The tables of slower tiers that are read most: their MiB, and the seconds by which reads of
+    /// one of these take longer in one second than they would here. The hottest first.
+    waiting: Vec<(f64, f64)>,
+}
+
+impl Worth {
+    /// None where nothing would come up.
+    fn of(view: &View<'_>) -> Option<Worth> {
+        let tables = || {
+            let keyspaces = view.version.keyspaces.values();
+            keyspaces.flat_map(|k| k.tables().map(|(_, _, table)| table))
+        };
+        let temperature = |t: &Arc<TableMeta>| view.heat.get(&t.id).and_then(|h| h.temperature);
+        let here = tables().filter(|t| t.tier() == TierId(0));
+        let coldest = here.filter_map(temperature).min_by(f64::total_cmp)?;
+        if coldest <= 0.0 {
+            return None;
+        }
+        let devices = Device::of(view.tiers);
+        let read_s = |tier: usize| {
+            let device = devices.get(tier).or(devices.last());
+            device.map_or(0.0, |d| compaction::reads_s(1.0, SEEKS, *d))
+        };
+        let slow = tables().filter(|t| t.tier() > TierId(0));
+        let hottest = histogram::hottest(view, slow, TABLES_MAX as usize).into_iter();
+        let waiting = hottest.map(|bucket| {
+            let slower_s = read_s(bucket.table.tier().0 as usize) - read_s(0);
+            // Nobody gains from room for what is read less than what is there.
+            let reads = bucket.temperature().min(coldest);
+            (bucket.table.size_bytes() as f64 / MIB, reads * slower_s)
+        });
+        let waiting: Vec<_> = waiting.take_while(|(_, seconds)| *seconds > 0.0).collect();
+        (!waiting.is_empty()).then_some(Worth { waiting })
+    }
+
+    /// Seconds by which reads take longer in one second for want of `bytes`.
+    fn read_s(&self, bytes: u64) -> f64 {
+        let mut left = bytes as f64 / MIB;
+        let seconds = self.waiting.iter().map(|(mib, seconds)| {
+            let taken = mib.min(left);
+            left -= taken;
+            taken * seconds
+        });
+        seconds.sum()
+    }
+
+    /// The most that `table` has cost since it was written.
+    fn most_s(&self, view: &View<'_>, table: &TableMeta) -> f64 {
+        let age_us = view.now_us.saturating_sub(table.created_us);
+        let seconds = (age_us as f64 / 1e6).min(WAITED_SECONDS_MAX);
+        let most = self.waiting.first().map_or(0.0, |(_, seconds)| *seconds);
+        table.size_bytes() as f64 / MIB * most * seconds
+    }
 }
 
 /// Seconds lost to reads that looked into these tables for nothing.
@@ -355,7 +509,7 @@ fn group_of<'a>(
     tables: Vec<FastTable<'a>>,
 ) -> Option<Vec<FastTable<'a>>> {
     let fits = tables.len() > 1
-        && bytes_of(tables.iter().map(|t| t.table)) <= room_bytes(view)
+        && bytes_of(tables.iter().map(|t| t.table)) <= output_room_bytes(view)
         && is_free(view, levels.keyspace, &metas(&tables));
     fits.then_some(tables)
 }
