@@ -8,7 +8,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{KEYSPACE, M, World, line, logstore, read, two_tiers};
+use common::{KEYSPACE, M, World, line, logstore, numbered, read, two_tiers};
 use thermocline_model::job::Job;
 use thermocline_model::key::SeqNo;
 use thermocline_model::table::TableId;
@@ -281,4 +281,38 @@ fn the_spare_for_writes_goes_by_what_is_written() {
     assert_eq!(spare(0.0), 16 * M, "two tables");
     assert_eq!(spare(3.0 * M as f64), 30 * M, "ten seconds");
     assert_eq!(spare(f64::INFINITY), 100 * M, "a tenth");
+}
+
+/// Of a tier that may be filled to the last byte nothing is left for what comes up before something
+/// goes down. Nothing came up, and reads of a small fast tier stayed where they were loaded.
+#[test]
+fn tables_change_places_on_a_tier_that_is_full_to_its_capacity() {
+    let text = "L1: #1[100..199]{size=10M} #2[200..299]{size=10M} #3[300..399]{size=10M} | \
+                L7: #4[400..499]{size=10M,tier=1} #5[500..999]{size=60M,tier=1}";
+    let mut world = two_tiers(World::of(&numbered(text), &[43 * M, LARGE]));
+    world.tiers[0].device_free_bytes = LARGE;
+    world.shape.staging.fast_share = 1.0;
+    world.shape.tier_fill_share = 1.0;
+    world.shape.table_bytes = 10 * M;
+    read(
+        &mut world,
+        &[(1, 500), (2, 20), (3, 500), (4, 5000), (5, 1)],
+    );
+    assert_eq!(
+        line(world.plan(&mut logstore())),
+        "yields-to-hotter: [2] into L7"
+    );
+    // The device has no room for both.
+    world.tiers[0].device_free_bytes = 12 * M;
+    assert_eq!(line(world.plan(&mut logstore())), "rest");
+    world.tiers[0].device_free_bytes = LARGE;
+    let down = world.plan(&mut logstore()).unwrap();
+    world.start(&down);
+    world.finish(&down);
+    // What went down is still read by somebody.
+    let used_bytes = world.tiers[0].used_bytes;
+    world.tiers[0].used_bytes = used_bytes + 10 * M;
+    assert_eq!(line(world.plan(&mut logstore())), "rest");
+    world.tiers[0].used_bytes = used_bytes;
+    assert_eq!(line(world.plan(&mut logstore())), "reverse: [4] into L1");
 }

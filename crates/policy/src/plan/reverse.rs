@@ -179,12 +179,18 @@ fn up(
     let written = fast.1.saturating_add(risen);
     let needed = written.saturating_add(view.shape.flush_bytes);
     let here = below.iter().filter(|t| t.tier() == TierId(0));
-    if view.tiers[0].room_beside(bytes_of(here.copied())) < needed {
-        // What goes down is deleted only when its last reader has left, so that
-        // nothing is sure to fit afterwards that does not fit now.
+    let replaced = bytes_of(here.copied());
+    // What goes down is deleted only when its last reader has left, so that of the device nothing
+    // is sure to fit afterwards that does not fit now.
+    let fits = |freed: u64| view.tiers[0].room_beside(replaced.saturating_add(freed)) >= needed;
+    if !fits(u64::MAX) {
         return None;
     }
     let has_room = grown <= share.limit_bytes;
+    if has_room && !fits(0) {
+        // What went down is still there.
+        return None;
+    }
     // A table may turn out larger than it was, with other blocks or uncompressed. One
     // that did not fit and went down again would come up and go down without end.
     let is_tight = grown.saturating_add(risen) > share.limit_bytes;
@@ -236,7 +242,7 @@ fn up(
     let bytes = grown.saturating_sub(share.limit_bytes) + slack;
     let yielding = coldest.yielding(view, hot);
     let descent = Descent::take(view, &coldest.levels, yielding, bytes);
-    if descent.bytes() < bytes {
+    if descent.bytes() < bytes || !fits(descent.bytes()) {
         // It would not make room enough, and come up again itself.
         return None;
     }
