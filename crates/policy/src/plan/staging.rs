@@ -452,7 +452,8 @@ impl Worth {
     fn most_s(&self, view: &View<'_>, table: &TableMeta) -> f64 {
         let age_us = view.now_us.saturating_sub(table.created_us);
         let seconds = (age_us as f64 / 1e6).min(WAITED_SECONDS_MAX);
-        let most = self.waiting.first().map_or(0.0, |(_, seconds)| *seconds);
+        let waiting = self.waiting.iter().map(|(_, seconds)| *seconds);
+        let most = waiting.fold(0.0, f64::max);
         table.size_bytes() as f64 / MIB * most * seconds
     }
 }
