@@ -36,6 +36,15 @@ pub fn room_bytes(view: &View<'_>, limit_bytes: u64) -> u64 {
     (coming.max(least)).min(most).min(TABLES_MAX * table_bytes)
 }
 
+/// Of these, what is kept for writes alone: nothing while the store rests.
+#[must_use]
+pub fn kept_bytes(view: &View<'_>, limit_bytes: u64) -> u64 {
+    match view.idle {
+        true => 0,
+        false => room_bytes(view, limit_bytes),
+    }
+}
+
 /// What is left of the first of several tiers for flushes that wait for it, where fast levels take
 /// `share`: nothing when the next one has to wait. `None` where none ever does.
 #[must_use]

@@ -58,9 +58,9 @@ const MERGE_TABLES_MAX: u64 = 16;
 const UPPER_TABLES_MAX: usize = 64;
 
 /// Nothing counts as having waited for longer, in seconds: for most of that the store was perhaps not open.
-const WAITED_SECONDS_MAX: f64 = 600.0;
+pub(super) const WAITED_SECONDS_MAX: f64 = 600.0;
 
-const MIB: f64 = (1 << 20) as f64;
+pub(super) const MIB: f64 = (1 << 20) as f64;
 
 /// See the module.
 #[derive(Debug, Default)]

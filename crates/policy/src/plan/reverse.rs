@@ -36,7 +36,7 @@ use crate::plan::coldest::Descent;
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, WarmTable, bytes_of, is_free, merge, newest_waits,
 };
-use crate::plan::headroom::room_bytes;
+use crate::plan::headroom::kept_bytes;
 
 /// The share of L1 that a table must be read more often than.
 pub const LEAST_SHARE: f64 = 0.1;
@@ -205,11 +205,8 @@ fn up(
         free.then(|| merge(view, levels.keyspace, &inputs, FIRST, reason))
     };
     // What was made free while the store is written to is for what is written.
-    let spoken_for = match view.idle {
-        true => 0,
-        false => room_bytes(view, share.limit_bytes),
-    };
-    let unclaimed = share.limit_bytes.saturating_sub(spoken_for);
+    let kept = kept_bytes(view, share.limit_bytes);
+    let unclaimed = share.limit_bytes.saturating_sub(kept);
     if has_room && grown <= unclaimed {
         return rises(spared(reads));
     }

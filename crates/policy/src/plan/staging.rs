@@ -44,7 +44,8 @@ use crate::plan::coldest;
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
-use crate::plan::headroom::{room_bytes, wanted_bytes};
+use crate::plan::headroom::{kept_bytes, wanted_bytes};
+use crate::plan::overwritten::{MIB, WAITED_SECONDS_MAX};
 
 /// Runs of L1 beyond which they are merged whatever it costs.
 pub const RUNS_MAX: usize = 64;
@@ -61,12 +62,6 @@ const FILTER_S: f64 = 2e-7;
 
 /// Tables of full size that one merge takes, at most.
 const TABLES_MAX: u64 = 64;
-
-/// Nothing counts as having waited for longer, in seconds: for most of that the store was
-/// perhaps not open.
-const WAITED_SECONDS_MAX: f64 = 600.0;
-
-const MIB: f64 = (1 << 20) as f64;
 
 /// Tables that are looked at for a merge of a part of L1.
 const CANDIDATES_MAX: usize = 256;
@@ -292,11 +287,8 @@ fn space(
 
 /// Whether a table more has room, beside what is kept for writes, so that nothing has to make way.
 fn has_room(view: &View<'_>, share: &Share) -> bool {
-    let spoken_for = match view.idle {
-        true => 0,
-        false => room_bytes(view, share.limit_bytes),
-    };
-    let taken = share.fast_bytes.saturating_add(spoken_for);
+    let kept = kept_bytes(view, share.limit_bytes);
+    let taken = share.fast_bytes.saturating_add(kept);
     taken.saturating_add(view.shape.table_bytes) <= share.limit_bytes
 }
 
