@@ -16,6 +16,7 @@ pub mod organisation;
 pub mod overwritten;
 pub mod parts;
 pub mod ranges;
+mod replaced;
 pub mod reverse;
 pub mod room;
 pub mod staging;

@@ -39,13 +39,12 @@ use thermocline_model::view::View;
 
 use crate::Planner;
 use crate::cost::compaction::{self, Device, SEEKS, Work};
-use crate::heat::histogram;
 use crate::plan::coldest;
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
 use crate::plan::headroom::{kept_bytes, wanted_bytes};
-use crate::plan::overwritten::{MIB, WAITED_SECONDS_MAX};
+use crate::plan::replaced::{Replaced, Worth};
 
 /// Runs of L1 beyond which they are merged whatever it costs.
 pub const RUNS_MAX: usize = 64;
@@ -61,7 +60,7 @@ const WINDOW_RUNS_MIN: usize = 4;
 const FILTER_S: f64 = 2e-7;
 
 /// Tables of full size that one merge takes, at most.
-const TABLES_MAX: u64 = 64;
+pub(super) const TABLES_MAX: u64 = 64;
 
 /// Tables that are looked at for a merge of a part of L1.
 const CANDIDATES_MAX: usize = 256;
@@ -349,105 +348,6 @@ fn overwritten(
         .with("waiting_cost_s", waited);
     let due = waited > cost_s(view, &merged);
     due.then(|| staging(view, levels, &merged, reason))
-}
-
-/// What of tables that are merged may replace older entries of the others.
-struct Replaced {
-    /// Bytes of those that overlap older ones on the fast tier.
-    upper_bytes: u64,
-    /// Bytes that fall away at the most.
-    won_bytes: u64,
-    /// How long they have overlapped, on average.
-    waited_s: f64,
-}
-
-impl Replaced {
-    fn of(view: &View<'_>, merged: &[FastTable<'_>]) -> Replaced {
-        let (mut upper_bytes, mut all_bytes, mut waited) = (0, 0, 0.0);
-        for table in merged.iter().filter(|t| t.table.tier() == TierId(0)) {
-            let bytes = table.table.size_bytes();
-            all_bytes += bytes;
-            let below = merged
-                .iter()
-                .filter(|t| t.run > table.run && t.table.range.overlaps(&table.table.range));
-            // Some of both is needed, if a snapshot divides them.
-            let held = view.oldest_snapshot;
-            let is_divided =
-                |t: &FastTable<'_>| table.table.seq_max > held && t.table.seq_min <= held;
-            let below = below.filter(|t| !is_divided(t)).map(|t| t.table.created_us);
-            // The one cannot replace the other before both are there.
-            if let Some(oldest_us) = below.min() {
-                upper_bytes += bytes;
-                let since_us = oldest_us.max(table.table.created_us);
-                let seconds = view.now_us.saturating_sub(since_us) as f64 / 1e6;
-                waited += bytes as f64 * seconds.min(WAITED_SECONDS_MAX);
-            }
-        }
-        Replaced {
-            upper_bytes,
-            // No more than there is below.
-            won_bytes: upper_bytes.min(all_bytes - upper_bytes),
-            waited_s: waited / upper_bytes.max(1) as f64,
-        }
-    }
-}
-
-/// What room on the fast tier is worth.
-struct Worth {
-    /// The tables of slower tiers that are read most: their MiB, and the seconds by which reads of
-    /// one of these take longer in one second than they would here. The hottest first.
-    waiting: Vec<(f64, f64)>,
-}
-
-impl Worth {
-    /// None where nothing would come up.
-    fn of(view: &View<'_>) -> Option<Worth> {
-        let tables = || {
-            let keyspaces = view.version.keyspaces.values();
-            keyspaces.flat_map(|k| k.tables().map(|(_, _, table)| table))
-        };
-        let temperature = |t: &Arc<TableMeta>| view.heat.get(&t.id).and_then(|h| h.temperature);
-        let here = tables().filter(|t| t.tier() == TierId(0));
-        let coldest = here.filter_map(temperature).min_by(f64::total_cmp)?;
-        if coldest <= 0.0 {
-            return None;
-        }
-        let devices = Device::of(view.tiers);
-        let read_s = |tier: usize| {
-            let device = devices.get(tier).or(devices.last());
-            device.map_or(0.0, |d| compaction::reads_s(1.0, SEEKS, *d))
-        };
-        let slow = tables().filter(|t| t.tier() > TierId(0));
-        let hottest = histogram::hottest(view, slow, TABLES_MAX as usize).into_iter();
-        let waiting = hottest.map(|bucket| {
-            let slower_s = read_s(bucket.table.tier().0 as usize) - read_s(0);
-            // Nobody gains from room for what is read less than what is there.
-            let reads = bucket.temperature().min(coldest);
-            (bucket.table.size_bytes() as f64 / MIB, reads * slower_s)
-        });
-        let waiting: Vec<_> = waiting.take_while(|(_, seconds)| *seconds > 0.0).collect();
-        (!waiting.is_empty()).then_some(Worth { waiting })
-    }
-
-    /// Seconds by which reads take longer in one second for want of `bytes`.
-    fn read_s(&self, bytes: u64) -> f64 {
-        let mut left = bytes as f64 / MIB;
-        let seconds = self.waiting.iter().map(|(mib, seconds)| {
-            let taken = mib.min(left);
-            left -= taken;
-            taken * seconds
-        });
-        seconds.sum()
-    }
-
-    /// The most that `table` has cost since it was written.
-    fn most_s(&self, view: &View<'_>, table: &TableMeta) -> f64 {
-        let age_us = view.now_us.saturating_sub(table.created_us);
-        let seconds = (age_us as f64 / 1e6).min(WAITED_SECONDS_MAX);
-        let waiting = self.waiting.iter().map(|(_, seconds)| *seconds);
-        let most = waiting.fold(0.0, f64::max);
-        table.size_bytes() as f64 / MIB * most * seconds
-    }
 }
 
 /// Seconds lost to reads that looked into these tables for nothing.
