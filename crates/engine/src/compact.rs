@@ -256,6 +256,7 @@ fn next(
             output,
             table_bytes,
             rewrite,
+            deeper: None,
             reason: Reason::new("on-demand"),
         });
     }

@@ -142,8 +142,8 @@ impl Scheduler {
 /// A job whose tables are marked busy.
 pub(crate) struct Planned {
     pub(crate) job: Job,
-    /// What a merge covers in its output slot.
-    hull: Option<KeyRange>,
+    /// What a merge covers of the slots that it writes to.
+    outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
 }
 
 /// Owned data behind a [`View`].
@@ -155,6 +155,7 @@ pub(crate) struct Scene {
     memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
     writes: BTreeMap<KeyspaceId, KeyspaceWrites>,
     flushed_bytes_per_s: f64,
+    left_out_share: f64,
     log_bytes: u64,
     log_segments: (u64, u64),
     oldest_snapshot: SeqNo,
@@ -185,6 +186,7 @@ impl Scene {
             busy,
             busy_outputs,
             flushed_bytes_per_s: self.flushed_bytes_per_s,
+            left_out_share: self.left_out_share,
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
             oldest_snapshot: self.oldest_snapshot,
@@ -235,6 +237,7 @@ impl Engine {
         Scene {
             writes,
             flushed_bytes_per_s: scheduler.flushed.per_second(now_us, flushed_bytes),
+            left_out_share: self.emptied.lock().left_out_share(),
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,
             oldest_snapshot: self
@@ -360,7 +363,7 @@ impl Engine {
     /// Marks what `job` works on as busy.
     pub(crate) fn begin(&self, scheduler: &mut Scheduler, job: Job) -> Planned {
         scheduler.running += 1;
-        let mut hull = None;
+        let mut outputs = Vec::new();
         match &job {
             Job::Flush(Flush { keyspace, part, .. }) | Job::Fold(Fold { keyspace, part, .. }) => {
                 scheduler.flushing.insert((*keyspace, *part));
@@ -369,12 +372,17 @@ impl Engine {
                 scheduler.busy.extend(&merge.inputs);
                 let versions = self.versions.lock();
                 let inputs = merge.inputs.iter().filter_map(|id| versions.tables.get(id));
-                hull = inputs
+                let hull = inputs
                     .map(|t| t.meta.range.clone())
                     .reduce(|a, b| a.hull(&b));
-                scheduler
-                    .busy_outputs
-                    .extend(hull.clone().map(|h| (merge.keyspace, merge.output, h)));
+                let upper = hull.map(|range| (merge.output, range));
+                let deeper = merge.deeper.iter().filter_map(|deeper| {
+                    let ranges = deeper.ranges.iter().cloned();
+                    Some((deeper.slot, ranges.reduce(|a, b| a.hull(&b))?))
+                });
+                let covered = upper.into_iter().chain(deeper);
+                outputs.extend(covered.map(|(slot, range)| (merge.keyspace, slot, range)));
+                scheduler.busy_outputs.extend(outputs.iter().cloned());
             }
             Job::Relocate(relocate) => {
                 scheduler.busy.insert(relocate.table);
@@ -388,7 +396,7 @@ impl Engine {
                 scheduler.recutting.insert(recut.keyspace);
             }
         }
-        Planned { job, hull }
+        Planned { job, outputs }
     }
 
     /// Runs a job that was begun, ends it, and deletes the log segments that
@@ -405,7 +413,7 @@ impl Engine {
     /// As [`Engine::run`], for those who hold the commit mutex: the log is
     /// trimmed by the next flush.
     pub(crate) fn run_untrimmed(&self, planned: Planned) -> Result<()> {
-        let Planned { job, hull } = planned;
+        let Planned { job, outputs } = planned;
         let job = &job;
         let started_us = self.environment.clock.now_micros();
         let progress = Arc::new(Progress::default());
@@ -433,16 +441,11 @@ impl Engine {
                     for id in &merge.inputs {
                         scheduler.busy.remove(id);
                     }
-                    let at = scheduler
-                        .busy_outputs
-                        .iter()
-                        .position(|(keyspace, slot, range)| {
-                            *keyspace == merge.keyspace
-                                && *slot == merge.output
-                                && Some(range) == hull.as_ref()
-                        });
-                    if let Some(at) = at {
-                        scheduler.busy_outputs.swap_remove(at);
+                    for output in &outputs {
+                        let at = scheduler.busy_outputs.iter().position(|o| o == output);
+                        if let Some(at) = at {
+                            scheduler.busy_outputs.swap_remove(at);
+                        }
                     }
                 }
                 Job::Relocate(relocate) => {

@@ -154,8 +154,43 @@ pub struct Merge {
     /// Rewrite even tables that overlap nothing (a manual compaction that
     /// should drop deletes).
     pub rewrite: bool,
+    /// What goes on below `output` at once.
+    pub deeper: Option<Deeper>,
     /// Why.
     pub reason: Reason,
+}
+
+/// The keys of a merge whose entries go to a lower slot than those of the others, so that what
+/// would be merged down next is not written twice.
+///
+/// No table that stays between the two slots, or in the upper one below an input, may reach into
+/// these intervals; and each input of the lower slot lies in one of them.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Deeper {
+    /// The slot, below [`Merge::output`].
+    pub slot: Slot,
+    /// The intervals: ascending, disjoint.
+    pub ranges: Vec<KeyRange>,
+    /// Bytes of the inputs above `slot` that are reckoned to lie there.
+    pub bytes: u64,
+}
+
+impl Merge {
+    /// The slots that it writes to.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        [self.output]
+            .into_iter()
+            .chain(self.deeper.iter().map(|d| d.slot))
+    }
+
+    /// Where the entries from `low` to before `high` go, where `None` is unbounded. Requires: no
+    /// interval of `deeper` begins or ends in between.
+    #[must_use]
+    pub fn slot_of(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Slot {
+        let deeper = self.deeper.iter();
+        let mut deeper = deeper.filter(|d| d.ranges.iter().any(|r| r.overlaps_bounds(low, high)));
+        deeper.next().map_or(self.output, |d| d.slot)
+    }
 }
 
 /// See [`Job::Relocate`].

@@ -1,7 +1,7 @@
 //! Where the outputs of a merge join a level: by position alone, as I1 is kept.
 //!
 //! A level may hold several runs. Of every table that stays, and that overlaps
-//! an input, the outputs must lie on the side that the input came from. Between
+//! an input and an output, the outputs must lie on the side that the input came from. Between
 //! these bounds they join the oldest run that has room for them between its
 //! tables, so that runs stay few; if none has, they make a run of their own, as
 //! old as it may be. In a level of one run that is that run.
@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use crate::range::KeyRange;
-use crate::table::TableId;
+use crate::table::{TableId, TableMeta};
 use crate::version::{Keyspace, Run, RunId, Slot};
 
 /// The run that outputs go to.
@@ -42,6 +42,8 @@ pub fn join(keyspace: &Keyspace, slot: Slot, inputs: &[TableId], outputs: &[KeyR
     let runs = keyspace.level(slot).map_or(&[][..], |l| &l.runs);
     // With their places before the inputs go.
     let staying: Vec<(usize, &Run)> = runs.iter().enumerate().filter(|(_, r)| !taken(r)).collect();
+    // What no output reaches into may lie on either side of them.
+    let is_reached = |t: &TableMeta| outputs.iter().any(|o| o.overlaps(&t.range));
     // Before the runs from `lowest` on, behind those up to `highest`.
     let (mut highest, mut lowest) = (0, staying.len());
     if !staying.is_empty() {
@@ -53,7 +55,7 @@ pub fn join(keyspace: &Keyspace, slot: Slot, inputs: &[TableId], outputs: &[KeyR
                     let from = place(from, at);
                     for (index, (at, run)) in staying.iter().enumerate() {
                         let mut met = run.overlapping(&input.range).iter();
-                        if met.all(|t| inputs.contains(&t.id)) {
+                        if met.all(|t| inputs.contains(&t.id) || !is_reached(t)) {
                             continue;
                         }
                         if from < place(slot, *at) {
@@ -138,6 +140,18 @@ mod tests {
         assert_eq!(joined(text, L1, &[5, 2], &[("a", "f")]), "join 1");
         // With nothing: a run behind all others.
         assert_eq!(joined(text, L1, &[5], &[("a", "f")]), "new, behind 2");
+    }
+
+    /// A part of a merge may go deeper than the rest: what its inputs overlap elsewhere is not met.
+    #[test]
+    fn what_no_output_reaches_into_is_not_in_the_way() {
+        let text = "L1: #9[a..z] | L7: #1[a..c] #2[f..h] #3[k..m]";
+        let last = Slot::Level(6);
+        assert_eq!(joined(text, last, &[9, 2], &[("d", "j")]), "join 1");
+        assert_eq!(joined(text, last, &[9, 2], &[("c", "j")]), "new, first");
+        let text = "L1: #9[a..z] / #8[a..c] / #7[f..h]";
+        assert_eq!(joined(text, L1, &[9], &[("d", "e")]), "join 7");
+        assert_eq!(joined(text, L1, &[9], &[("d", "e"), ("f", "f")]), "join 8");
     }
 
     #[test]

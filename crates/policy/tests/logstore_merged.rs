@@ -10,6 +10,8 @@ mod common;
 use std::sync::Arc;
 
 use common::{KEYSPACE, M, World, line, logstore, numbered, read, two_tiers};
+use thermocline_model::job::{Job, Merge};
+use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 
 const LARGE: u64 = 1 << 40;
@@ -98,4 +100,138 @@ fn where_not_all_have_room_runs_behind_each_other_are_merged() {
     let world = written_to(&text, 57 * M);
     let plan = decide(&world);
     assert_eq!(plan, "staging-space: [20, 19, 18, 17, 16] into L1");
+}
+
+/// Of L1 the third table is cold, the second is, too, and the last level has less below it.
+const COLD_AND_HOT: &str = "L1: #9[100..990]{size=20M} / \
+     #1[100..190]{size=10M} #2[200..490]{size=10M} #3[500..740]{size=10M} #4[750..990]{size=10M} | \
+     L7: #5[100..190]{size=25M,tier=1} #6[200..490]{size=20M,tier=1} \
+     #7[500..740]{size=35M,tier=1} #8[750..990]{size=20M,tier=1}";
+
+fn cold_and_hot(text: &str) -> World {
+    let mut world = written_to(text, LARGE);
+    read(&mut world, &[(1, 90), (2, 2), (3, 1), (4, 80)]);
+    world.shape.staging.fast_share = 0.4;
+    world
+}
+
+fn merge(world: &World) -> Merge {
+    match world.plan(&mut logstore()) {
+        Some(Job::Merge(merge)) => merge,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ranges(merge: &Merge) -> Vec<KeyRange> {
+    let deeper = merge.deeper.iter();
+    deeper.flat_map(|d| d.ranges.clone()).collect()
+}
+
+fn key_range(start: u64, end: u64) -> KeyRange {
+    KeyRange::exclusive(&common::key(start), &common::key(end))
+}
+
+/// Once: what staging had put in order went down in a merge of its own, which read again what the
+/// first had just written: two merges for every ten seconds of writes, and every eighth byte twice.
+#[test]
+fn what_is_to_go_down_goes_with_the_merge_that_puts_the_first_level_in_order() {
+    let mut world = cold_and_hot(COLD_AND_HOT);
+    // 14 MiB are to go: of the colder half the interval with less below it for as much.
+    let planned = merge(&world);
+    let words = "staging-space: [9, 6, 4, 3, 2, 1] into L1 and L7";
+    assert_eq!(line(Some(Job::Merge(planned.clone()))), words);
+    assert_eq!(ranges(&planned), [key_range(200, 500)]);
+    let deeper = planned.deeper.as_ref().unwrap();
+    assert!((15 * M..18 * M).contains(&deeper.bytes), "{deeper:?}");
+    let job = Job::Merge(planned);
+    world.start(&job);
+    // What it reads of the last level does not come up.
+    assert_eq!(
+        thermocline_policy::plan::fast_levels::Share::of(&world.view()).coming_bytes,
+        0
+    );
+    world.finish(&job);
+    let keyspace = &world.version.keyspaces[&KEYSPACE];
+    let inside = KeyRange::inclusive(&common::key(200), &common::key(499));
+    let above = keyspace.levels[0].tables();
+    assert_eq!(above.filter(|t| t.range.overlaps(&inside)).count(), 0);
+    assert_eq!(keyspace.levels[6].runs.len(), 1);
+}
+
+#[test]
+fn nothing_goes_deeper_that_need_not() {
+    let mut world = cold_and_hot(COLD_AND_HOT);
+    // A quarter falls away by itself.
+    world.left_out_share = 0.25;
+    assert!(merge(&world).deeper.is_none());
+    world.left_out_share = 0.2;
+    assert!(merge(&world).deeper.is_some());
+    let only = |change: &dyn Fn(&mut World)| {
+        let mut world = cold_and_hot(COLD_AND_HOT);
+        change(&mut world);
+        decide(&world)
+    };
+    let within = "staging-space: [9, 4, 3, 2, 1] into L1";
+    assert_eq!(only(&|w| w.shape.staging.on.informed = false), within);
+    let at_rest = |w: &mut World| {
+        w.idle = true;
+        w.shape.staging.fast_share = 0.3;
+    };
+    assert_eq!(only(&at_rest), within);
+}
+
+#[test]
+fn more_goes_where_more_must_and_intervals_that_meet_are_one() {
+    let mut world = cold_and_hot(COLD_AND_HOT);
+    world.shape.staging.fast_share = 0.25;
+    let both = merge(&world);
+    assert_eq!(ranges(&both), [key_range(200, 750)]);
+    assert_eq!(
+        line(Some(Job::Merge(both))),
+        "staging-space: [9, 7, 6, 4, 3, 2, 1] into L1 and L7"
+    );
+}
+
+#[test]
+fn what_has_come_up_between_two_tables_of_the_last_level_stays_up() {
+    let text = COLD_AND_HOT.replace("#6[200..490]", "#6[200..300]");
+    let mut world = cold_and_hot(&text);
+    world.shape.staging.fast_share = 0.25;
+    let planned = merge(&world);
+    let below = KeyRange::inclusive(&common::key(200), &common::key(300));
+    assert_eq!(ranges(&planned), [below, key_range(500, 750)]);
+}
+
+/// A table that nothing overlaps is read too where its keys go down; else the last level would
+/// get entries that are newer than those above it.
+#[test]
+fn all_of_the_first_level_that_reaches_into_an_interval_goes_along() {
+    let text = COLD_AND_HOT.replace("#9[100..990]", "#9[100..190]");
+    let planned = merge(&cold_and_hot(&text));
+    let job = Job::Merge(planned.clone());
+    assert_eq!(
+        line(Some(job)),
+        "staging-space: [9, 7, 6, 3, 2, 1] into L1 and L7"
+    );
+    assert_eq!(ranges(&planned), [key_range(200, 750)]);
+    // Not where that is busy: of the others the hottest is not among the colder half.
+    let mut world = cold_and_hot(&text);
+    world.busy.insert(TableId(6));
+    let others = KeyRange::inclusive(&common::key(500), &common::key(990));
+    assert_eq!(ranges(&merge(&world)), [others]);
+}
+
+/// Where the last level has nothing a table of L1 goes down as it is: nothing is rewritten for it.
+#[test]
+fn what_has_nothing_below_it_goes_first() {
+    let text = COLD_AND_HOT
+        .replace("#7[500..740]{size=35M,tier=1} ", "")
+        .replace("#3[500..740]{size=10M}", "#3[510..740]{size=16M}");
+    let planned = merge(&cold_and_hot(&text));
+    let own = KeyRange::inclusive(&common::key(510), &common::key(740));
+    assert_eq!(ranges(&planned), [own]);
+    assert_eq!(
+        line(Some(Job::Merge(planned))),
+        "staging-space: [9, 4, 3, 2, 1] into L1 and L7"
+    );
 }

@@ -18,7 +18,7 @@ use thermocline_model::key::SeqNo;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{Compression, TableId, TableMeta};
 use thermocline_model::tier::TierId;
-use thermocline_model::version::{Keyspace, RunId, Slot};
+use thermocline_model::version::{Keyspace, KeyspaceId, RunId, Slot};
 
 use super::below::Below;
 use super::output::{Host, Outputs, Target, Written, spilling};
@@ -47,6 +47,13 @@ struct Stretch {
     high: Option<Box<[u8]>>,
 }
 
+impl Stretch {
+    /// Where what `job` has here goes.
+    fn output(&self, job: &Merge) -> Slot {
+        job.slot_of(self.low.as_deref(), self.high.as_deref())
+    }
+}
+
 impl Engine {
     pub(crate) fn run_merge(&self, job: &Merge, progress: &Progress) -> Result<Done> {
         let (version, known) = {
@@ -72,6 +79,7 @@ impl Engine {
         let below = below(keyspace, job, &merged);
         let snapshots = self.held_snapshots();
         let mut walls = walls(keyspace, job, &moved, &merged);
+        walls.extend(ends_of_deeper(job));
         if self.options.ends_outputs(keyspace) {
             walls.extend(cuts_within(keyspace, &merged));
         }
@@ -141,11 +149,12 @@ impl Engine {
             let clipped = cover.clip(stretch.low.as_deref(), stretch.high.as_deref());
             let below = Below::new(below.to_vec());
             let survivors = Survivors::new(snapshots.to_vec(), &clipped, Some(below));
-            let mut outputs = Outputs::new(
-                Host::Job(self),
-                target.clone(),
-                survivors.cover_to_write(&clipped),
-            );
+            let target = Target {
+                slot: stretch.output(job),
+                ..target.clone()
+            };
+            let cover = survivors.cover_to_write(&clipped);
+            let mut outputs = Outputs::new(Host::Job(self), target, cover);
             self.merge_stretch(merged, stretch, survivors, &mut outputs, progress)?;
             let tables = outputs.finish()?;
             let took_us = clock.now_micros().saturating_sub(begun_us);
@@ -178,16 +187,25 @@ impl Engine {
         // Merges into one level may end at the same time: the second must find
         // the run that the first one made, or the level has two.
         let ending = self.scheduler.lock();
-        let added: Vec<_> = moved.iter().map(|t| &t.meta).chain(&new).collect();
-        let (run, behind) = self.output_run(job, &leaving, &added);
-        for table in added {
-            edit.changes.push(Change::AddTable {
-                keyspace: job.keyspace,
-                slot: job.output,
-                run,
-                behind,
-                table: Arc::clone(table),
-            });
+        let mut bytes_deeper = 0;
+        for slot in job.slots() {
+            let written = stretches.iter().zip(&results);
+            let written = written.filter(|(stretch, _)| stretch.output(job) == slot);
+            let written = written.flat_map(|(_, (_, tables))| tables);
+            let moved = moved.iter().filter(|_| slot == job.output);
+            let added: Vec<_> = moved.map(|t| &t.meta).chain(written).collect();
+            if slot != job.output {
+                bytes_deeper = added.iter().map(|t| t.size_bytes()).sum();
+            }
+            let (run, behind) = self.output_run(job.keyspace, slot, &leaving, &added);
+            edit.changes
+                .extend(added.into_iter().map(|table| Change::AddTable {
+                    keyspace: job.keyspace,
+                    slot,
+                    run,
+                    behind,
+                    table: Arc::clone(table),
+                }));
         }
         if edit.changes.is_empty() {
             return Ok(Done::nothing());
@@ -215,10 +233,11 @@ impl Engine {
         });
         let tables_out = kept.chain(moved_tables).collect();
         let count = merged.values().map(Vec::len).sum::<usize>();
+        let slots: Vec<_> = job.slots().map(|slot| slot.to_string()).collect();
         let what = format!(
             "{count} tables into {} of {}, {} moved",
             new.len(),
-            job.output,
+            slots.join(" and "),
             moved.len()
         );
         Ok(Done {
@@ -227,21 +246,23 @@ impl Engine {
             tables_out,
             bytes_in: 0,
             bytes_out: new.iter().map(|t| t.size_bytes()).sum(),
+            bytes_deeper,
         })
     }
 
-    /// The run that `outputs` of `job` join now, or a new one and the run that it
+    /// The run of `slot` that `outputs` join now, or a new one and the run that it
     /// lies behind.
     fn output_run(
         &self,
-        job: &Merge,
+        keyspace: KeyspaceId,
+        slot: Slot,
         leaving: &[TableId],
         outputs: &[&Arc<TableMeta>],
     ) -> (RunId, Option<RunId>) {
         let version = Arc::clone(&self.versions.lock().current);
         let ranges: Vec<KeyRange> = outputs.iter().map(|t| t.range.clone()).collect();
-        let keyspace = version.keyspaces.get(&job.keyspace);
-        let joined = keyspace.map(|k| join(k, job.output, leaving, &ranges));
+        let keyspace = version.keyspaces.get(&keyspace);
+        let joined = keyspace.map(|k| join(k, slot, leaving, &ranges));
         match joined {
             Some(Join::Run(run)) => (run, None),
             Some(Join::New { behind }) => (RunId(self.new_id()), behind),
@@ -546,7 +567,14 @@ fn walls(
         .flatten()
         .map(|t| t.meta.range.clone())
         .reduce(|a, b| a.hull(&b));
-    let ranges = merged.values().flatten().map(|t| t.meta.range.clone());
+    // What lies in the deeper slot stays there.
+    let deeper = job.deeper.as_ref().map(|d| d.slot);
+    let upper = merged
+        .iter()
+        .filter(|((at, _), _)| deeper.is_none() || keyspace.slots().nth(*at) != deeper);
+    let ranges = upper
+        .flat_map(|(_, tables)| tables)
+        .map(|t| t.meta.range.clone());
     let ranges: Vec<KeyRange> = ranges.collect();
     let joined = match join(keyspace, job.output, &leaving(moved, merged), &ranges) {
         Join::Run(run) => Some(run),
@@ -567,7 +595,16 @@ fn walls(
         .collect()
 }
 
-/// The stored bytes of the block that the cursor stands in.
+/// The first keys of the intervals whose entries go deeper, and the first ones behind them.
+fn ends_of_deeper(job: &Merge) -> impl Iterator<Item = Box<[u8]>> {
+    let ranges = job.deeper.iter().flat_map(|deeper| &deeper.ranges);
+    ranges.flat_map(|range| {
+        let mut behind = range.end.to_vec();
+        behind.extend(range.end_inclusive.then_some(0));
+        [range.start.clone(), behind.into()]
+    })
+}
+
 /// The inputs by slot and run, or `None` when one of them is not in the
 /// keyspace any more.
 fn placed(keyspace: &Keyspace, tables: &[Arc<OpenTable>]) -> Option<Inputs> {

@@ -59,6 +59,8 @@ pub(crate) struct Done {
     pub(crate) tables_out: Vec<PlacedTable>,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
+    /// Of the bytes out, those below the slot that a merge is for.
+    pub(crate) bytes_deeper: u64,
 }
 
 impl Done {
@@ -107,6 +109,7 @@ mod tests {
             output: Slot::Level(6),
             table_bytes: 1 << 20,
             rewrite: false,
+            deeper: None,
             reason: Reason::new("test"),
         };
         let progress = Progress::default();

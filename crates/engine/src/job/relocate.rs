@@ -87,6 +87,7 @@ impl Engine {
             tables_out: vec![placed],
             bytes_in: bytes,
             bytes_out: bytes,
+            ..Done::default()
         })
     }
 }

@@ -143,9 +143,10 @@ impl Engine {
                     true => emptied.left_out_share,
                     false => 1.0,
                 };
+                let deeper = deeper_bytes(merge, bytes);
                 emptied.room.running_jobs.push(Running {
                     progress: Arc::clone(progress),
-                    bytes: bytes as f64 * share,
+                    bytes: (bytes - deeper) as f64 * share + deeper as f64,
                 });
             }
             (what, bytes)
@@ -171,9 +172,9 @@ impl Engine {
                 Some(bytes.saturating_sub(done.bytes_out))
             }
             Job::Merge(_) if done.tables_in.is_empty() => None,
-            // Within the fast levels, what was overwritten has gone.
+            // Within the fast levels, what was overwritten has gone, and what went deeper.
             Job::Merge(merge) if what == What::Room && is_first_level(merge.output) => {
-                let left_out = bytes.checked_sub(done.bytes_out);
+                let left_out = bytes.checked_sub(done.bytes_out - done.bytes_deeper);
                 left_out.filter(|&left_out| left_out >= bytes / LEFT_OUT_MIN)
             }
             _ => Some(bytes),
@@ -221,12 +222,19 @@ impl Engine {
         let view = space.view.load();
         let fast = view.tree.levels.iter().take((level as usize).max(1));
         let read = inputs_among(merge, fast.flatten());
-        if is_first_level(merge.output) && read.len() < merge.inputs.len() {
+        let comes_up = merge.deeper.is_none() && read.len() < merge.inputs.len();
+        if is_first_level(merge.output) && comes_up {
             return 0;
         }
         let here = read.iter().filter(|table| table.tier() == TierId(0));
         here.map(|table| table.size_bytes()).sum()
     }
+}
+
+/// Of so many `bytes` that `merge` reads above it, those that are to go to its deeper slot.
+fn deeper_bytes(merge: &Merge, bytes: u64) -> u64 {
+    let deeper = merge.deeper.as_ref();
+    deeper.map_or(0, |deeper| deeper.bytes.min(bytes))
 }
 
 fn is_first_level(slot: Slot) -> bool {
@@ -413,9 +421,16 @@ impl Emptied {
             && is_first_level(merge.output)
             && !done.tables_in.is_empty()
         {
-            let left_out = bytes.saturating_sub(done.bytes_out) as f64 / bytes as f64;
+            let staying = bytes - deeper_bytes(merge, bytes);
+            let written = done.bytes_out - done.bytes_deeper;
+            let left_out = staying.saturating_sub(written) as f64 / staying.max(1) as f64;
             self.left_out_share = f64::midpoint(self.left_out_share, left_out);
         }
+    }
+
+    /// Of what merges within the first level read, the share that they left out of late.
+    pub(super) fn left_out_share(&self) -> f64 {
+        self.left_out_share
     }
 
     fn of(&mut self, what: What) -> &mut Emptying {
@@ -466,7 +481,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use thermocline_model::job::Reason;
+    use thermocline_model::job::{Deeper, Reason};
     use thermocline_model::table::TableId;
 
     use super::*;
@@ -566,6 +581,7 @@ mod tests {
                 output: Slot::Level(level),
                 table_bytes: 1 << 20,
                 rewrite: false,
+                deeper: None,
                 reason: Reason::new("test"),
             };
             Job::Merge(merge)
@@ -604,7 +620,52 @@ mod tests {
         assert_eq!(to(0), Some((What::Room, bytes)));
         let expected = engine.emptied.lock().room.running_jobs[0].bytes / bytes as f64;
         assert!((expected - 0.625 / 8.0).abs() < 0.001, "{expected}");
+        // What goes deeper at once leaves, too, and the rest is what such merges leave out.
+        let Job::Merge(mut both) = job(0) else {
+            unreachable!()
+        };
+        both.deeper = Some(Deeper {
+            slot: Slot::Level(6),
+            ranges: Vec::new(),
+            bytes: bytes / 2,
+        });
+        both.inputs.push(TableId(u64::MAX));
+        let (both, progress) = (Job::Merge(both), Arc::default());
+        let share = engine.emptied.lock().left_out_share;
+        engine.emptied.lock().room.running_jobs.clear();
+        let begun = engine.begin_emptying(&both, &progress, 0);
+        assert_eq!(begun, Some((What::Room, bytes)));
+        let expected = engine.emptied.lock().room.running_jobs[0].bytes / bytes as f64;
+        assert!(
+            (expected - f64::midpoint(share, 1.0)).abs() < 0.001,
+            "{expected}"
+        );
+        let done = Done {
+            tables_in: vec![1],
+            bytes_out: bytes / 4 + 10 * bytes,
+            bytes_deeper: 10 * bytes,
+            ..Done::default()
+        };
+        engine.emptied.lock().flush_room = Some(Room {
+            free_bytes: 0,
+            bytes: bytes_max,
+        });
+        engine.end_emptying(&both, &progress, begun, &Ok(done));
+        assert_eq!(free_bytes(), bytes - bytes / 4);
+        let left_out = engine.emptied.lock().left_out_share;
+        assert!(
+            (left_out - f64::midpoint(share, 0.5)).abs() < 0.001,
+            "{left_out}"
+        );
         // What fails leaves nothing behind.
+        engine.emptied.lock().flush_room = Some(Room {
+            free_bytes: free + gone,
+            bytes: bytes_max,
+        });
+        engine.emptied.lock().room.running_jobs.push(Running {
+            progress: Arc::default(),
+            bytes: 0.0,
+        });
         let (failing, progress) = (job(6), Arc::default());
         let begun = engine.begin_emptying(&failing, &progress, 0);
         assert_eq!(engine.emptied.lock().room.running_jobs.len(), 2);

@@ -303,26 +303,31 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
 /// reads that half, what is too young to be known is compared as well.
 fn worth_first(view: &View<'_>, levels: &FastLevels<'_>, order: &mut [FastTable<'_>]) {
     let warmth = |t: &FastTable<'_>| view.heat.get(&t.table.id).and_then(|h| h.temperature);
-    // What is young comes last.
-    let known = order.partition_point(|t| warmth(t).is_some());
-    let half = (known as f64 * COLDER_SHARE).ceil() as usize;
-    let last = half.checked_sub(1).and_then(|at| warmth(&order[at]));
-    let colder = match last {
-        Some(most) if most > 0.0 => order.partition_point(|t| warmth(t).is_some_and(|w| w <= most)),
-        _ if order.iter().all(|t| warmth(t).unwrap_or(0.0) == 0.0) => order.len(),
-        _ => order.partition_point(|t| warmth(t).is_some_and(|w| w <= 0.0)),
-    };
-    order[..colder].sort_by_cached_key(|table| {
+    let temperatures: Vec<_> = order.iter().map(warmth).collect();
+    order[..colder(&temperatures)].sort_by_cached_key(|table| {
         let below = levels.below(&[*table]).unwrap_or_default();
         Reverse(worth(view, table.table.size_bytes(), &below))
     });
+}
+
+/// How many of `temperatures`, which ascend with what is not known last, are the colder half of
+/// those that are known, or as cold as that; all where nothing is read.
+pub(super) fn colder(temperatures: &[Option<f64>]) -> usize {
+    let known = temperatures.partition_point(Option::is_some);
+    let half = (known as f64 * COLDER_SHARE).ceil() as usize;
+    let up_to = |most: f64| temperatures.partition_point(|t| t.is_some_and(|t| t <= most));
+    match half.checked_sub(1).and_then(|at| temperatures[at]) {
+        Some(most) if most > 0.0 => up_to(most),
+        _ if temperatures.iter().all(|t| t.unwrap_or(0.0) == 0.0) => temperatures.len(),
+        _ => up_to(0.0),
+    }
 }
 
 /// What it is worth to make so many `bytes` of room by rewriting `below`: their product
 /// with the age of `below`, for each byte that is read or written there. What went down to
 /// these tables took as long to come together, and so long the room is likely to last. The
 /// rule by which log-structured file systems choose what to clean.
-fn worth(view: &View<'_>, bytes: u64, below: &[&Arc<TableMeta>]) -> u64 {
+pub(super) fn worth(view: &View<'_>, bytes: u64, below: &[&Arc<TableMeta>]) -> u64 {
     let rewritten = bytes_of(below.iter().copied());
     if rewritten == 0 {
         return u64::MAX;

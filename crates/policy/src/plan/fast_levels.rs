@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use thermocline_model::job::{Merge, Reason};
+use thermocline_model::range::KeyRange;
 use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, Level, Run, Slot};
@@ -129,11 +130,15 @@ impl Share {
 
 /// Whether a running merge writes what it reads of `table` to L1.
 fn rises(view: &View<'_>, keyspace: &Keyspace, table: &TableMeta) -> bool {
-    let mut outputs = view.busy_outputs.iter();
-    outputs.any(|(id, slot, range)| {
-        let up = *id == keyspace.id && *slot == Slot::Level(FIRST as u32);
-        up && range.overlaps(&table.range)
-    })
+    let written = |to: usize| {
+        let mut outputs = view.busy_outputs.iter();
+        outputs.any(|(id, slot, range)| {
+            let into = *id == keyspace.id && *slot == Slot::Level(to as u32);
+            into && range.overlaps(&table.range)
+        })
+    };
+    // What one merge writes to both stays in its level.
+    written(FIRST) && !written(last_level(keyspace))
 }
 
 /// A table of the fast levels below the newest ones.
@@ -219,6 +224,17 @@ impl<'a> FastLevels<'a> {
     pub fn oldest_first_run(&self) -> Option<&'a Run> {
         let first = self.runs.iter().rev().find(|(at, _)| *at == FIRST);
         first.map(|(_, run)| *run)
+    }
+
+    /// Its tables that overlap `range`, newest run first.
+    #[must_use]
+    pub fn overlapping(&self, range: &KeyRange) -> Vec<FastTable<'a>> {
+        let runs = self.runs.iter().enumerate();
+        let met = runs.flat_map(|(at, (_, run))| {
+            let met = run.overlapping(range).iter();
+            met.map(move |table| FastTable { table, run: at })
+        });
+        met.collect()
     }
 
     /// Whether nothing older above the last level overlaps the table.
@@ -313,6 +329,7 @@ pub fn merge(
         table_bytes: view.shape.table_bytes,
         // What overlaps nothing must change its tier all the same.
         rewrite: true,
+        deeper: None,
         reason,
     }
 }

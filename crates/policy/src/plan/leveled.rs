@@ -377,6 +377,7 @@ pub(super) fn merge_of(
         output: slot_of(level),
         table_bytes: view.shape.table_bytes,
         rewrite: false,
+        deeper: None,
         reason,
     })
 }

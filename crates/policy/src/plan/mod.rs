@@ -4,6 +4,7 @@ pub mod balance;
 pub mod belong;
 pub mod buckets;
 pub mod coldest;
+mod deeper;
 pub mod fast_levels;
 pub mod flush;
 pub mod fold;

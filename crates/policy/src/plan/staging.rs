@@ -22,6 +22,9 @@
 //!   what is cold, so that the cold can make room;
 //! - when L1 has [`RUNS_MAX`] runs, each of which costs every read something.
 //!
+//! Where room is to be made, cold intervals go to the slow tier in the same merge, as far as what is
+//! overwritten will not make it ([`super::deeper`]).
+//!
 //! A merge needs room for its outputs on the device of the fast tier, beside what it
 //! reads. Of the tier's capacity it needs none, as they take the place of that. If all
 //! that overlaps does not fit, or is more than 64 tables of full size, as much of it is
@@ -40,6 +43,7 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::compaction::{self, Device, SEEKS, Work};
 use crate::plan::coldest;
+use crate::plan::deeper::Descent;
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
@@ -281,7 +285,39 @@ fn space(
         .with("overlapping_bytes", over as f64)
         .with("coldest_overlaps_tables", below as f64)
         .with("overlap_tables_max", most as f64);
-    Some(staging(view, levels, &tables, reason))
+    let all = tables.len() == closure(levels, overlapping).len();
+    let both = || deeper(view, levels, &tables, *wanted, reason.clone());
+    let both = all.then(both).flatten();
+    both.or_else(|| Some(staging(view, levels, &tables, reason)))
+}
+
+/// The merge of `tables`, all that overlap, which sends down what room is to be made beyond what
+/// is overwritten; none if that is enough, or nothing can go.
+fn deeper(
+    view: &View<'_>,
+    levels: &FastLevels<'_>,
+    tables: &[FastTable<'_>],
+    wanted_bytes: u64,
+    reason: Reason,
+) -> Option<Merge> {
+    let on = view.shape.staging.on;
+    if view.idle || !on.informed || !on.deferred || view.tiers.len() < 2 {
+        return None;
+    }
+    let bytes = bytes_of(tables.iter().map(|t| t.table));
+    let left_out = (bytes as f64 * view.left_out_share) as u64;
+    let going = wanted_bytes.checked_sub(left_out).filter(|&b| b > 0)?;
+    let room = output_room_bytes(view).saturating_sub(bytes);
+    let descent = Descent::of(view, levels, tables, going, room)?;
+    let reason = descent
+        .reason(reason)
+        .with("left_out_share", view.left_out_share);
+    let tables: Vec<_> = tables.iter().chain(&descent.upper).copied().collect();
+    let mut merge = staging(view, levels, &tables, reason);
+    let inputs: Vec<_> = metas(&tables).into_iter().chain(descent.below).collect();
+    merge.inputs = inputs.iter().map(|t| t.id).collect();
+    merge.deeper = Some(descent.deeper);
+    is_free(view, levels.keyspace, &inputs).then_some(merge)
 }
 
 /// Whether a table more has room, beside what is kept for writes, so that nothing has to make way.

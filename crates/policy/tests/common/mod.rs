@@ -81,6 +81,7 @@ pub struct World {
     pub busy: BTreeSet<TableId>,
     pub busy_outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
     pub flushed_bytes_per_s: f64,
+    pub left_out_share: f64,
     pub log_bytes: u64,
     pub log_segments: (u64, u64),
     pub oldest_snapshot: SeqNo,
@@ -130,6 +131,7 @@ impl World {
             busy: BTreeSet::new(),
             busy_outputs: Vec::new(),
             flushed_bytes_per_s: f64::INFINITY,
+            left_out_share: 0.0,
             log_bytes: 0,
             log_segments: (1, 1),
             shape: shape(),
@@ -156,6 +158,7 @@ impl World {
             busy: &self.busy,
             busy_outputs: &self.busy_outputs,
             flushed_bytes_per_s: self.flushed_bytes_per_s,
+            left_out_share: self.left_out_share,
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
             oldest_snapshot: self.oldest_snapshot,
@@ -306,9 +309,25 @@ impl World {
                 for table in &job.inputs {
                     assert!(self.busy.insert(*table), "{job:?} names a busy table");
                 }
-                self.busy_outputs.push((job.keyspace, job.output, range));
+                self.busy_outputs.extend(Self::outputs(job, range));
             }
         }
+    }
+
+    /// What a job that covers `hull` makes busy.
+    fn outputs(
+        job: &Merge,
+        hull: KeyRange,
+    ) -> impl Iterator<Item = (KeyspaceId, Slot, KeyRange)> + '_ {
+        let deeper = job.deeper.iter().map(|deeper| {
+            let hull = deeper.ranges.iter().cloned().reduce(|a, b| a.hull(&b));
+            (
+                job.keyspace,
+                deeper.slot,
+                hull.expect("something goes deeper"),
+            )
+        });
+        [(job.keyspace, job.output, hull)].into_iter().chain(deeper)
     }
 
     fn inputs(&self, job: &Merge) -> Vec<Arc<TableMeta>> {
@@ -351,8 +370,8 @@ impl World {
                 for table in &job.inputs {
                     self.busy.remove(table);
                 }
-                self.busy_outputs
-                    .retain(|o| *o != (job.keyspace, job.output, range.clone()));
+                let outputs: Vec<_> = Self::outputs(job, range).collect();
+                self.busy_outputs.retain(|o| !outputs.contains(o));
             }
         }
     }
@@ -369,7 +388,7 @@ impl World {
             if let ([table], false) = (&stretch[..], job.rewrite) {
                 if !first.is_some_and(|r| r.tables.contains(table)) {
                     leaving.push(table.id);
-                    new.push(Arc::clone(table));
+                    new.push((job.output, Arc::clone(table)));
                 }
                 continue;
             }
@@ -383,18 +402,21 @@ impl World {
                 table,
             })
             .collect();
-        let ranges: Vec<KeyRange> = new.iter().map(|t| t.range.clone()).collect();
-        let (run, behind) = match join(&keyspace, job.output, &leaving, &ranges) {
-            Join::Run(run) => (run, None),
-            Join::New { behind } => (RunId(self.take()), behind),
-        };
-        changes.extend(new.into_iter().map(|table| Change::AddTable {
-            keyspace: KEYSPACE,
-            slot: job.output,
-            run,
-            behind,
-            table,
-        }));
+        for slot in job.slots() {
+            let new: Vec<_> = new.iter().filter(|(to, _)| *to == slot).collect();
+            let ranges: Vec<KeyRange> = new.iter().map(|(_, t)| t.range.clone()).collect();
+            let (run, behind) = match join(&keyspace, slot, &leaving, &ranges) {
+                Join::Run(run) => (run, None),
+                Join::New { behind } => (RunId(self.take()), behind),
+            };
+            changes.extend(new.into_iter().map(|(_, table)| Change::AddTable {
+                keyspace: KEYSPACE,
+                slot,
+                run,
+                behind,
+                table: Arc::clone(table),
+            }));
+        }
         self.commit(changes);
     }
 
@@ -403,13 +425,45 @@ impl World {
         job: &Merge,
         keyspace: &Keyspace,
         inputs: &[Arc<TableMeta>],
-        new: &mut Vec<Arc<TableMeta>>,
+        new: &mut Vec<(Slot, Arc<TableMeta>)>,
     ) {
         let ranges = inputs.iter().map(|t| t.range.clone());
-        let range = ranges.reduce(|a, b| a.hull(&b)).unwrap();
-        let Slot::Level(level) = job.output else {
+        let whole = ranges.reduce(|a, b| a.hull(&b)).unwrap();
+        let (first, end) = (number(&whole.start), number(&whole.end));
+        // The first keys of what goes deeper, and those behind it.
+        let deeper = job.deeper.iter().flat_map(|d| &d.ranges);
+        let ends = deeper.flat_map(|r| {
+            [
+                number(&r.start),
+                number(&r.end) + u64::from(r.end_inclusive),
+            ]
+        });
+        let mut cuts: Vec<u64> = ends.filter(|&at| at > first && at <= end).collect();
+        cuts.extend([first, end + 1]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        for cut in cuts.windows(2) {
+            let (start, end, whole) = (cut[0], cut[1] - 1, end + 1 - first);
+            let share = (end + 1 - start) as f64 / whole as f64;
+            let slot = job.slot_of(Some(&key(start)), Some(&key(end + 1)));
+            self.merge_piece(job, keyspace, inputs, slot, (start, end, share), new);
+        }
+    }
+
+    /// Of a stretch the keys from `start` to `end`, which are such a share of it.
+    fn merge_piece(
+        &mut self,
+        job: &Merge,
+        keyspace: &Keyspace,
+        inputs: &[Arc<TableMeta>],
+        slot: Slot,
+        (start, end, share): (u64, u64, f64),
+        new: &mut Vec<(Slot, Arc<TableMeta>)>,
+    ) {
+        let Slot::Level(level) = slot else {
             panic!("merges go below");
         };
+        let range = KeyRange::inclusive(&key(start), &key(end));
         let last = (level as usize..keyspace.levels.len()).all(|l| {
             let mut runs = keyspace.levels[l].runs.iter();
             runs.all(|r| {
@@ -417,25 +471,28 @@ impl World {
                 met.all(|t| job.inputs.contains(&t.id))
             })
         });
-        let live: u64 = inputs.iter().map(|t| t.data_bytes() - t.dead_bytes).sum();
-        let deletes: u64 = inputs.iter().map(|t| t.deletes).sum();
-        let entries: u64 = inputs.iter().map(|t| t.entries).sum();
+        let part = |sum: u64| (sum as f64 * share) as u64;
+        let live = part(inputs.iter().map(|t| t.data_bytes() - t.dead_bytes).sum());
+        let deletes = part(inputs.iter().map(|t| t.deletes).sum());
+        let entries = part(inputs.iter().map(|t| t.entries).sum());
+        if entries == 0 {
+            return;
+        }
         let kept = if last { entries - deletes } else { entries };
         let bytes = (live as f64 * kept as f64 / entries as f64) as u64;
         let count = bytes.div_ceil(job.table_bytes.max(1)).min(kept);
-        let (start, end) = (number(&range.start), number(&range.end));
         let count = count.min((end - start) / 2).max(u64::from(kept > 0));
         let at = |i: u64| start + ((end - start) as u128 * i as u128 / count as u128) as u64;
         for i in 0..count {
             let stop = if i + 1 == count { end } else { at(i + 1) - 1 };
             let range = KeyRange::inclusive(&key(at(i)), &key(stop));
-            let mut table = self.new_table(job.output, range, bytes / count, &job.inputs);
+            let mut table = self.new_table(slot, range, bytes / count, &job.inputs);
             table.entries = kept / count;
             table.deletes = if last { 0 } else { deletes / count };
             table.seq_min = inputs.iter().map(|t| t.seq_min).min().unwrap();
             table.seq_max = inputs.iter().map(|t| t.seq_max).max().unwrap();
             self.merged_bytes += bytes / count;
-            new.push(Arc::new(table));
+            new.push((slot, Arc::new(table)));
         }
     }
 }
@@ -550,7 +607,9 @@ pub fn line(job: Option<Job>) -> String {
         Some(Job::Merge(job)) => {
             let mut inputs: Vec<u64> = job.inputs.iter().map(|t| t.0).collect();
             inputs.sort_unstable_by(|a, b| b.cmp(a));
-            format!("{}: {inputs:?} into {}", job.reason.rule, job.output)
+            let slots: Vec<_> = job.slots().map(|slot| slot.to_string()).collect();
+            let slots = slots.join(" and ");
+            format!("{}: {inputs:?} into {slots}", job.reason.rule)
         }
         Some(Job::Relocate(job)) => {
             format!("{}: move {} to {}", job.reason.rule, job.table.0, job.to)
