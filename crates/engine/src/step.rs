@@ -234,10 +234,11 @@ impl Engine {
         let (writes, sharers) = self.count_writes(scheduler);
         self.look_at_active(&mut memtables);
         let flushed_bytes = self.counters.flushed_bytes.get();
+        let left_out_share = self.emptied.lock().left_out_share();
         Scene {
             writes,
             flushed_bytes_per_s: scheduler.flushed.per_second(now_us, flushed_bytes),
-            left_out_share: self.emptied.lock().left_out_share(),
+            left_out_share,
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,
             oldest_snapshot: self

@@ -7,6 +7,7 @@
 //! old as it may be. In a level of one run that is that run.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::range::KeyRange;
 use crate::table::{TableId, TableMeta};
@@ -43,7 +44,13 @@ pub fn join(keyspace: &Keyspace, slot: Slot, inputs: &[TableId], outputs: &[KeyR
     // With their places before the inputs go.
     let staying: Vec<(usize, &Run)> = runs.iter().enumerate().filter(|(_, r)| !taken(r)).collect();
     // What no output reaches into may lie on either side of them.
-    let is_reached = |t: &TableMeta| outputs.iter().any(|o| o.overlaps(&t.range));
+    let reached = |run: &Run| -> Vec<Arc<TableMeta>> {
+        let met = outputs.iter().flat_map(|range| run.overlapping(range));
+        let mut met: Vec<_> = met.filter(|t| !inputs.contains(&t.id)).cloned().collect();
+        met.dedup_by_key(|t| t.id);
+        met
+    };
+    let reached: Vec<_> = staying.iter().map(|(_, run)| reached(run)).collect();
     // Before the runs from `lowest` on, behind those up to `highest`.
     let (mut highest, mut lowest) = (0, staying.len());
     if !staying.is_empty() {
@@ -53,9 +60,11 @@ pub fn join(keyspace: &Keyspace, slot: Slot, inputs: &[TableId], outputs: &[KeyR
                 let moved = run.tables.iter().filter(|t| inputs.contains(&t.id));
                 for input in moved {
                     let from = place(from, at);
-                    for (index, (at, run)) in staying.iter().enumerate() {
-                        let mut met = run.overlapping(&input.range).iter();
-                        if met.all(|t| inputs.contains(&t.id) || !is_reached(t)) {
+                    for (index, (at, _)) in staying.iter().enumerate() {
+                        if !reached[index]
+                            .iter()
+                            .any(|t| t.range.overlaps(&input.range))
+                        {
                             continue;
                         }
                         if from < place(slot, *at) {
@@ -68,13 +77,7 @@ pub fn join(keyspace: &Keyspace, slot: Slot, inputs: &[TableId], outputs: &[KeyR
             }
         }
     }
-    let free = |run: &Run| {
-        outputs.iter().all(|range| {
-            let mut met = run.overlapping(range).iter();
-            met.all(|t| inputs.contains(&t.id))
-        })
-    };
-    let joined = (highest..lowest).rev().find(|&i| free(staying[i].1));
+    let joined = (highest..lowest).rev().find(|&i| reached[i].is_empty());
     match joined {
         Some(i) => Join::Run(staying[i].1.id),
         None => Join::New {

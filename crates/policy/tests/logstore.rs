@@ -139,9 +139,9 @@ fn informed_compaction_evicts_the_coldest_with_all_it_overlaps() {
     assert_eq!(decide(&world), "coldest: [7, 5] into L7");
     read(&mut world, &[(1, 5), (2, 6)]);
     assert_eq!(decide(&world), "coldest: [6, 1] into L7");
-    // While the store is written to, a quarter of the 45 is made free at once.
+    // While the store is written to, half of the 45 is made free at once.
     world.idle = false;
-    assert_eq!(decide(&world), "coldest: [6, 2, 1] into L7");
+    assert_eq!(decide(&world), "coldest: [7, 6, 5, 2, 1] into L7");
     world.shape.staging.fast_share = 0.6;
     world.flushed_bytes_per_s = 0.0;
     assert_eq!(decide(&world), "rest");
@@ -154,7 +154,10 @@ fn of_what_is_as_cold_that_goes_which_makes_room_for_longest() {
                 L7: #3[a..e]{size=20M,tier=1} #4[m..z]{size=20M,tier=1}";
     let mut world = world(text);
     world.idle = false;
-    world.shape.staging.fast_share = 0.4;
+    world.shape.staging.fast_share = 0.42;
+    // Two tables are to be free.
+    world.shape.flush_bytes = 5 * M;
+    world.flushed_bytes_per_s = 0.0;
     let aged = |world: &mut World, table: u64, seconds: u64| {
         let created_us = world.now_us - seconds * 1_000_000;
         let keyspace = world.version.keyspaces.get_mut(&KEYSPACE).unwrap();
@@ -194,9 +197,10 @@ fn uninformed_compaction_draws_tables_whatever_their_heat() {
 #[test]
 fn only_what_has_nothing_older_below_it_is_evicted() {
     // 1 is the coldest, but 3 is older and would be passed.
-    let text = "L1: #1[a..c]{size=10M} #2[x..z]{size=15M} / #3[b..b1]{size=10M} | \
+    let text = "L1: #1[a..c]{size=10M} #2[x..z]{size=45M} / #3[b..b1]{size=10M} | \
                 L7: #4[a..z]{size=20M,tier=1}";
     let mut world = world(text);
+    world.shape.staging.fast_share = 0.7;
     read(&mut world, &[(1, 1), (2, 30), (3, 20)]);
     assert_eq!(decide(&world), "coldest: [4, 3] into L7");
 }

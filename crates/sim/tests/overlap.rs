@@ -157,6 +157,49 @@ fn one_run_is_read_ahead_too() {
     assert!(at_once > 1, "{at_once} of {reads} reads at once");
 }
 
+/// Once each short scan waited twice: for its first block, and for the ones behind it.
+#[test]
+fn scans_that_mostly_go_on_read_several_blocks_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path());
+    let slow = Slow::default();
+    let db = open(directory.path(), &slow, 0, 0);
+    db.compact_range(None, None).unwrap();
+    drop(db);
+    // Each anew: what one scan has read the next would find in the cache.
+    let reads = |before: &[u64], entries: usize| {
+        slow.set_read_micros(0);
+        let options = options(directory.path(), 1, 2).block_cache_bytes(0);
+        let db = Db::open_in(options, &slow.environment()).unwrap();
+        let scan = |at: u64, entries: usize| {
+            let mut iter = db.iter().unwrap();
+            iter.seek(&key(at * 37 % KEYS)).unwrap();
+            for _ in 0..entries {
+                assert!(iter.valid());
+                iter.next().unwrap();
+            }
+        };
+        for &entries in before {
+            for at in 0..100 {
+                scan(at, entries as usize);
+            }
+        }
+        slow.take_counts();
+        for at in 100..150 {
+            scan(at, entries);
+        }
+        slow.take_counts().0
+    };
+    // Of three blocks; the second read is of as many as are wanted.
+    let alone = reads(&[], 80);
+    assert!((80..110).contains(&alone), "{alone} reads of 50 scans");
+    let usual = reads(&[80], 80);
+    assert!((50..60).contains(&usual), "{usual} reads of 50 scans");
+    // Those of few entries read one block, and then that is usual.
+    assert!((50..65).contains(&reads(&[2], 2)));
+    assert!(reads(&[80, 2], 80) > 80);
+}
+
 #[test]
 fn a_merge_reads_its_inputs_side_by_side() {
     let directory = tempfile::tempdir().unwrap();

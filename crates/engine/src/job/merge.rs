@@ -4,9 +4,9 @@
 //! the others, a block that overlaps nothing is copied without being decoded.
 //! A large merge is split by key into sub-ranges that run side by side.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -22,8 +22,9 @@ use thermocline_model::version::{Keyspace, KeyspaceId, RunId, Slot};
 
 use super::below::Below;
 use super::output::{Host, Outputs, Target, Written, spilling};
+use super::stretches::{Inputs, Stretch, cuts_within, ends_of_deeper, leaving, stretches, walls};
 use super::survive::Survivors;
-use super::{Done, Progress};
+use super::{Done, Progress, WentDeeper};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::events::PlacedTable;
@@ -32,27 +33,8 @@ use crate::merge::{MergeCursor, RunCursor, Source};
 use crate::table::{MergeRun, ReadMode};
 use crate::version::tree::{OpenTable, RunTables};
 
-/// Bytes of input that make a sub-range worth a thread of its own.
-const SUBRANGE_BYTES_MIN: u64 = 16 << 20;
 /// Bytes of input after which a merge looks whether it should stop.
 const CHECK_STEP_BYTES: u64 = 1 << 20;
-
-/// The inputs by place, newest first.
-type Inputs = BTreeMap<(usize, usize), Vec<Arc<OpenTable>>>;
-
-/// One stretch of the key space, `[low, high)`.
-#[derive(Clone, Debug)]
-struct Stretch {
-    low: Option<Box<[u8]>>,
-    high: Option<Box<[u8]>>,
-}
-
-impl Stretch {
-    /// Where what `job` has here goes.
-    fn output(&self, job: &Merge) -> Slot {
-        job.slot_of(self.low.as_deref(), self.high.as_deref())
-    }
-}
 
 impl Engine {
     pub(crate) fn run_merge(&self, job: &Merge, progress: &Progress) -> Result<Done> {
@@ -83,7 +65,7 @@ impl Engine {
         if self.options.ends_outputs(keyspace) {
             walls.extend(cuts_within(keyspace, &merged));
         }
-        let stretches = self.stretches(&merged, &walls);
+        let stretches = stretches(self.merge_threads(), job, keyspace, &merged, &walls);
         let done = spilling(self, |first_tier| {
             progress.begin(self.environment.clock.now_micros(), raw_bytes);
             self.merge_into(
@@ -103,7 +85,16 @@ impl Engine {
                 tier.counters.merge_read_bytes.add(table.meta.size_bytes());
             }
         }
-        Ok(Done { bytes_in, ..done })
+        let stored_share = bytes_in as f64 / raw_bytes.max(1) as f64;
+        let deeper = WentDeeper {
+            bytes_in: (done.deeper.bytes_in as f64 * stored_share) as u64,
+            ..done.deeper
+        };
+        Ok(Done {
+            bytes_in,
+            deeper,
+            ..done
+        })
     }
 
     #[expect(
@@ -144,18 +135,20 @@ impl Engine {
             true => clock.running_micros(),
             false => 0,
         };
+        let raw_bytes_down = AtomicU64::new(0);
         let run_one = |stretch: &Stretch| -> Result<(Outputs<'_>, Vec<Arc<TableMeta>>)> {
             let (begun_us, ran_us) = (clock.now_micros(), running_us());
             let clipped = cover.clip(stretch.low.as_deref(), stretch.high.as_deref());
             let below = Below::new(below.to_vec());
             let survivors = Survivors::new(snapshots.to_vec(), &clipped, Some(below));
             let target = Target {
-                slot: stretch.output(job),
+                slot: stretch.slot,
                 ..target.clone()
             };
             let cover = survivors.cover_to_write(&clipped);
             let mut outputs = Outputs::new(Host::Job(self), target, cover);
-            self.merge_stretch(merged, stretch, survivors, &mut outputs, progress)?;
+            let down = self.merge_stretch(merged, stretch, survivors, &mut outputs, progress)?;
+            raw_bytes_down.fetch_add(down, Ordering::Relaxed);
             let tables = outputs.finish()?;
             let took_us = clock.now_micros().saturating_sub(begun_us);
             let running_us = running_us().saturating_sub(ran_us);
@@ -187,16 +180,12 @@ impl Engine {
         // Merges into one level may end at the same time: the second must find
         // the run that the first one made, or the level has two.
         let ending = self.scheduler.lock();
-        let mut bytes_deeper = 0;
         for slot in job.slots() {
             let written = stretches.iter().zip(&results);
-            let written = written.filter(|(stretch, _)| stretch.output(job) == slot);
+            let written = written.filter(|(stretch, _)| stretch.slot == slot);
             let written = written.flat_map(|(_, (_, tables))| tables);
             let moved = moved.iter().filter(|_| slot == job.output);
             let added: Vec<_> = moved.map(|t| &t.meta).chain(written).collect();
-            if slot != job.output {
-                bytes_deeper = added.iter().map(|t| t.size_bytes()).sum();
-            }
             let (run, behind) = self.output_run(job.keyspace, slot, &leaving, &added);
             edit.changes
                 .extend(added.into_iter().map(|table| Change::AddTable {
@@ -224,6 +213,13 @@ impl Engine {
             return Ok(Done::nothing());
         }
         committed?;
+        let deeper = stretches.iter().zip(&results);
+        let deeper = deeper.filter(|(stretch, _)| stretch.slot != job.output);
+        let deeper = deeper.flat_map(|(_, (_, tables))| tables);
+        let deeper = WentDeeper {
+            bytes_in: raw_bytes_down.into_inner(),
+            bytes_out: deeper.map(|t| t.size_bytes()).sum(),
+        };
         let kept = results.into_iter().flat_map(|(outputs, _)| outputs.keep());
         let moved_tables = moved.iter().map(|t| PlacedTable {
             table: t.meta.id.0,
@@ -246,7 +242,7 @@ impl Engine {
             tables_out,
             bytes_in: 0,
             bytes_out: new.iter().map(|t| t.size_bytes()).sum(),
-            bytes_deeper,
+            deeper,
         })
     }
 
@@ -270,7 +266,8 @@ impl Engine {
         }
     }
 
-    /// Merges what lies in `stretch` into `outputs`.
+    /// Merges what lies in `stretch` into `outputs`. Gives the bytes of keys and values that it
+    /// read of the sources above.
     fn merge_stretch(
         &self,
         inputs: &Inputs,
@@ -278,7 +275,7 @@ impl Engine {
         mut survivors: Survivors<'_>,
         outputs: &mut Outputs<'_>,
         progress: &Progress,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let runs = inputs.values().map(|tables| {
             let overlapping = tables.iter().filter(|t| {
                 t.meta
@@ -297,7 +294,7 @@ impl Engine {
             Some(low) => cursor.seek(low, SeqNo::MAX)?,
             None => cursor.seek_first()?,
         }
-        let (mut unchecked, mut merged) = (0, 0);
+        let (mut unchecked, mut merged, mut from_above) = (0, 0, 0);
         // By source: whether the block it stands in is cached.
         let mut warm = vec![false; inputs.len()];
         while cursor.valid() {
@@ -316,14 +313,16 @@ impl Engine {
                     ));
                 }
             }
+            let source = cursor.top_index();
+            let is_above = u64::from(source < stretch.above);
             if let Some((stored, raw)) =
                 self.copy_block(&mut cursor, stretch, &mut survivors, outputs)?
             {
                 unchecked += stored;
                 merged += raw;
+                from_above += is_above * raw;
                 continue;
             }
-            let source = cursor.top_index();
             if let Some(disk) = cursor.top().disk().filter(|d| d.at_block_start()) {
                 warm[source] = disk.table().is_cached(disk.block_index());
             }
@@ -332,6 +331,7 @@ impl Engine {
             let entry_bytes = (key.len() + value.len()) as u64;
             unchecked += entry_bytes;
             merged += entry_bytes;
+            from_above += is_above * entry_bytes;
             let (seq, kind) = (cursor.seq(), cursor.kind());
             if survivors.keeps(key, seq, kind) {
                 if survivors.is_new_key() && outputs.is_full() {
@@ -345,7 +345,7 @@ impl Engine {
             cursor.next()?;
         }
         progress.add(merged);
-        Ok(())
+        Ok(from_above)
     }
 
     /// Pays for bytes that a merge has read. All of them are put down to the
@@ -421,41 +421,6 @@ impl Engine {
     /// Threads that one merge may use: all but the one left for flushes.
     fn merge_threads(&self) -> usize {
         self.options.background_threads.saturating_sub(1).max(1)
-    }
-
-    /// Where to split a merge: at every wall, and so that threads can share it.
-    fn stretches(&self, inputs: &Inputs, walls: &[Box<[u8]>]) -> Vec<Stretch> {
-        let total: u64 = inputs.values().flatten().map(|t| t.meta.data_bytes()).sum();
-        let count = (self.merge_threads() as u64)
-            .min(total / SUBRANGE_BYTES_MIN)
-            .max(1);
-        let mut starts: Vec<(&[u8], u64)> = inputs
-            .values()
-            .flatten()
-            .map(|t| (&*t.meta.range.start, t.meta.data_bytes()))
-            .collect();
-        starts.sort_unstable();
-        let mut cuts: Vec<Box<[u8]>> = walls.to_vec();
-        let (mut passed, mut shares) = (0, 1);
-        for (start, bytes) in starts {
-            if shares < count && passed >= total * shares / count {
-                cuts.push(start.into());
-                shares += 1;
-            }
-            passed += bytes;
-        }
-        cuts.sort_unstable();
-        cuts.dedup();
-        let mut low = None;
-        let mut stretches = Vec::with_capacity(cuts.len() + 1);
-        for cut in cuts {
-            stretches.push(Stretch {
-                low: low.replace(cut.clone()),
-                high: Some(cut),
-            });
-        }
-        stretches.push(Stretch { low, high: None });
-        stretches
     }
 
     /// Opens new tables before a version names them: what cannot be opened
@@ -534,75 +499,6 @@ fn read_modes(runs: &[Vec<Arc<OpenTable>>]) -> Vec<ReadMode> {
         })
         .collect();
     ReadMode::merge_of(&merged)
-}
-
-/// The tables that do not stay where they are.
-fn leaving(moved: &[Arc<OpenTable>], merged: &Inputs) -> Vec<TableId> {
-    let all = moved.iter().chain(merged.values().flatten());
-    all.map(|t| t.meta.id).collect()
-}
-
-/// The cuts that fall among the inputs: where outputs end at them, neighbouring parts share no
-/// table, and can be merged side by side.
-fn cuts_within(keyspace: &Keyspace, merged: &Inputs) -> Vec<Box<[u8]>> {
-    let ranges = || merged.values().flatten().map(|t| &t.meta.range);
-    let bounds = keyspace.cuts.bounds().iter();
-    let within = bounds.filter(|bound| {
-        let before = ranges().any(|r| *r.start < ***bound);
-        before && ranges().any(|r| !r.ends_before(bound))
-    });
-    within.cloned().collect()
-}
-
-/// The starts of tables that will lie in the output run without being merged:
-/// no output may reach across one.
-fn walls(
-    keyspace: &Keyspace,
-    job: &Merge,
-    moved: &[Arc<OpenTable>],
-    merged: &Inputs,
-) -> Vec<Box<[u8]>> {
-    let hull = merged
-        .values()
-        .flatten()
-        .map(|t| t.meta.range.clone())
-        .reduce(|a, b| a.hull(&b));
-    // What lies in the deeper slot stays there.
-    let deeper = job.deeper.as_ref().map(|d| d.slot);
-    let upper = merged
-        .iter()
-        .filter(|((at, _), _)| deeper.is_none() || keyspace.slots().nth(*at) != deeper);
-    let ranges = upper
-        .flat_map(|(_, tables)| tables)
-        .map(|t| t.meta.range.clone());
-    let ranges: Vec<KeyRange> = ranges.collect();
-    let joined = match join(keyspace, job.output, &leaving(moved, merged), &ranges) {
-        Join::Run(run) => Some(run),
-        Join::New { .. } => None,
-    };
-    let merged: BTreeSet<TableId> = merged.values().flatten().map(|t| t.meta.id).collect();
-    let staying = keyspace
-        .level(job.output)
-        .into_iter()
-        .flat_map(|l| l.runs.iter().find(|r| Some(r.id) == joined))
-        .flat_map(|r| &r.tables);
-    let staying = staying.filter(|t| !merged.contains(&t.id));
-    let all = staying
-        .chain(moved.iter().map(|t| &t.meta))
-        .map(|t| &t.range.start);
-    all.filter(|start| hull.as_ref().is_some_and(|h| h.contains(start)))
-        .cloned()
-        .collect()
-}
-
-/// The first keys of the intervals whose entries go deeper, and the first ones behind them.
-fn ends_of_deeper(job: &Merge) -> impl Iterator<Item = Box<[u8]>> {
-    let ranges = job.deeper.iter().flat_map(|deeper| &deeper.ranges);
-    ranges.flat_map(|range| {
-        let mut behind = range.end.to_vec();
-        behind.extend(range.end_inclusive.then_some(0));
-        [range.start.clone(), behind.into()]
-    })
 }
 
 /// The inputs by slot and run, or `None` when one of them is not in the

@@ -12,6 +12,7 @@ mod fold;
 mod merge;
 pub(crate) mod output;
 mod relocate;
+mod stretches;
 mod survive;
 
 /// How long a job waits for the write path, which somebody may hold who waits for the job.
@@ -59,11 +60,25 @@ pub(crate) struct Done {
     pub(crate) tables_out: Vec<PlacedTable>,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
-    /// Of the bytes out, those below the slot that a merge is for.
-    pub(crate) bytes_deeper: u64,
+    pub(crate) deeper: WentDeeper,
+}
+
+/// What a merge did below the slot that it is for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WentDeeper {
+    /// Of the bytes that it read above, those that went there, whether they were overwritten on
+    /// the way or not.
+    pub(crate) bytes_in: u64,
+    /// Of the bytes that it wrote, those that lie there.
+    pub(crate) bytes_out: u64,
 }
 
 impl Done {
+    /// What was written where it does not count as deeper.
+    pub(crate) fn bytes_out_above(&self) -> u64 {
+        self.bytes_out.saturating_sub(self.deeper.bytes_out)
+    }
+
     /// The plan was out of date.
     pub(crate) fn nothing() -> Done {
         Done {

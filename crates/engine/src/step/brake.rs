@@ -174,7 +174,7 @@ impl Engine {
             Job::Merge(_) if done.tables_in.is_empty() => None,
             // Within the fast levels, what was overwritten has gone, and what went deeper.
             Job::Merge(merge) if what == What::Room && is_first_level(merge.output) => {
-                let left_out = bytes.checked_sub(done.bytes_out - done.bytes_deeper);
+                let left_out = bytes.checked_sub(done.bytes_out_above());
                 left_out.filter(|&left_out| left_out >= bytes / LEFT_OUT_MIN)
             }
             _ => Some(bytes),
@@ -421,10 +421,12 @@ impl Emptied {
             && is_first_level(merge.output)
             && !done.tables_in.is_empty()
         {
-            let staying = bytes - deeper_bytes(merge, bytes);
-            let written = done.bytes_out - done.bytes_deeper;
-            let left_out = staying.saturating_sub(written) as f64 / staying.max(1) as f64;
-            self.left_out_share = f64::midpoint(self.left_out_share, left_out);
+            let staying = bytes.saturating_sub(done.deeper.bytes_in);
+            if staying > 0 {
+                let left_out = staying.saturating_sub(done.bytes_out_above());
+                let share = left_out as f64 / staying as f64;
+                self.left_out_share = f64::midpoint(self.left_out_share, share);
+            }
         }
     }
 
@@ -481,6 +483,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use crate::job::WentDeeper;
     use thermocline_model::job::{Deeper, Reason};
     use thermocline_model::table::TableId;
 
@@ -643,7 +646,10 @@ mod tests {
         let done = Done {
             tables_in: vec![1],
             bytes_out: bytes / 4 + 10 * bytes,
-            bytes_deeper: 10 * bytes,
+            deeper: WentDeeper {
+                bytes_in: bytes / 2,
+                bytes_out: 10 * bytes,
+            },
             ..Done::default()
         };
         engine.emptied.lock().flush_room = Some(Room {

@@ -3,7 +3,11 @@
 //! Consecutive blocks that lie side by side make a span. A cursor holds one
 //! span in memory, from which it decodes. Where the operating system does not
 //! read ahead and the store has threads for it, the span after it is under way
-//! meanwhile.
+//! meanwhile. A scan begins with one block, or, if most go further, with several.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use thermocline_model::tier::{TIERS_MAX, TierId};
 
 use super::Table;
 use super::index::{Index, Place};
@@ -39,6 +43,45 @@ pub(super) struct Span {
 pub(super) struct Ahead {
     span: Span,
     read: PendingRead,
+}
+
+/// By tier, of the scans of late that had to read a block there, how many then wanted the next
+/// one too. Where most do, the first read of a scan is of several blocks: the second one would
+/// cost as much as the first.
+///
+/// On a cache line of its own, as scans write it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct GoingOn([AtomicU32; TIERS_MAX]);
+
+impl GoingOn {
+    /// What a scan weighs that has gone on, of all.
+    const ONE: u32 = 1 << 16;
+    /// Scans that count, about.
+    const SCANS: u32 = 64;
+
+    fn of(&self, tier: TierId) -> &AtomicU32 {
+        &self.0[(tier.0 as usize).min(TIERS_MAX - 1)]
+    }
+
+    /// A scan has to read a block.
+    pub(super) fn begin(&self, tier: TierId) {
+        let share = self.of(tier);
+        let before = share.load(Ordering::Relaxed);
+        share.store(before - before / Self::SCANS, Ordering::Relaxed);
+    }
+
+    /// It wants the next one.
+    pub(super) fn go_on(&self, tier: TierId) {
+        let share = self.of(tier);
+        let before = share.load(Ordering::Relaxed).min(Self::ONE);
+        share.store(before + Self::ONE / Self::SCANS, Ordering::Relaxed);
+    }
+
+    /// Whether most do.
+    pub(super) fn is_usual(&self, tier: TierId) -> bool {
+        self.of(tier).load(Ordering::Relaxed) > Self::ONE / 2
+    }
 }
 
 impl Span {
@@ -79,6 +122,11 @@ impl Span {
             first,
             end,
         }
+    }
+
+    /// Whether it is of more than one block.
+    pub(super) fn is_of_several(&self) -> bool {
+        self.end - self.first > 1
     }
 
     /// The block that comes after it in the direction of `way`.

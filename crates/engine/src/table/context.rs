@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::ahead::GoingOn;
 use crate::cache::BlockCache;
 use crate::store::Readers;
 
@@ -17,6 +18,8 @@ pub struct TableContext {
     readers: Option<Readers>,
     /// By tier, how many uses of a block in the cache count as one.
     pub(super) uses_for_one: Vec<u32>,
+    /// Whether scans go on where they have begun.
+    pub(super) going_on: GoingOn,
 }
 
 impl TableContext {
@@ -28,6 +31,7 @@ impl TableContext {
             pinned_bytes: AtomicU64::new(0),
             readers: None,
             uses_for_one: Vec::new(),
+            going_on: GoingOn::default(),
         }
     }
 

@@ -9,7 +9,8 @@
 //! Where the operating system does not read ahead, the store's own threads do
 //! ([`crate::store::Readers`]): the span after the present one is on its way
 //! while this one is consumed, and in a merge, after the last one, the first of the run's next table. An error of such a read is reported when a block
-//! of it is needed. A cursor that leaves, or is dropped, lets go of it.
+//! of it is needed. A cursor that leaves, or is dropped, lets go of it. There a scan changes over after its
+//! first block, or, where most scans of late wanted a second one, begins with several.
 
 use std::sync::Arc;
 
@@ -136,6 +137,9 @@ pub struct TableCursor {
     chunk: Chunk,
     /// Blocks in a row that were not in the cache.
     misses: u32,
+    reach: Reach,
+    /// Whether it goes on where another has ended, which counted.
+    is_continued: bool,
     /// Bytes of the next read of several blocks.
     ahead_bytes: usize,
     /// Whether spans can be asked for ahead of need.
@@ -146,6 +150,17 @@ pub struct TableCursor {
     spare: Vec<u8>,
     /// Whether a merge has asked for the last span, and the next table has not been told.
     ends_soon: bool,
+}
+
+/// How far a scan has come since it was last positioned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// It has read nothing.
+    Nothing,
+    /// It had to read the block that it is in.
+    First,
+    /// It has wanted more.
+    Further,
 }
 
 /// Bytes of the first read of several blocks.
@@ -176,6 +191,8 @@ impl Table {
             at: BlockCursor::default(),
             chunk: Chunk::default(),
             misses: 0,
+            reach: Reach::Nothing,
+            is_continued: false,
             ahead_bytes: first_bytes(mode, streams),
             streams,
             ahead: None,
@@ -277,6 +294,7 @@ impl TableCursor {
     /// # Errors
     /// `Corruption` and I/O errors, as for all movements.
     pub fn seek_first(&mut self) -> Result<()> {
+        self.reach = Reach::Nothing;
         self.enter_first(0, Way::Forward)
     }
 
@@ -285,6 +303,7 @@ impl TableCursor {
     /// # Errors
     /// See [`TableCursor::seek_first`].
     pub fn seek_last(&mut self) -> Result<()> {
+        self.reach = Reach::Nothing;
         self.enter_last(self.table.block_count())
     }
 
@@ -293,6 +312,7 @@ impl TableCursor {
     /// # Errors
     /// See [`TableCursor::seek_first`].
     pub fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        self.reach = Reach::Nothing;
         let seq = self.table.stored_seq(seq);
         let (until, _) = self.table.index().blocks_until(key, seq);
         let Some(index) = until.checked_sub(1) else {
@@ -314,6 +334,7 @@ impl TableCursor {
     /// # Errors
     /// See [`TableCursor::seek_first`].
     pub fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        self.reach = Reach::Nothing;
         let seq = self.table.stored_seq(seq);
         let (until, _) = self.table.index().blocks_until(key, seq);
         let Some(index) = until.checked_sub(1) else {
@@ -447,6 +468,10 @@ impl TableCursor {
             }
             return self.decode_in_chunk(index, left);
         }
+        if self.reach == Reach::First {
+            self.reach = Reach::Further;
+            self.table.count_scan_gone_on();
+        }
         if let Some(block) = self.table.cached(index) {
             self.misses = 0;
             self.ahead_bytes = first_bytes(self.mode, self.streams);
@@ -454,6 +479,10 @@ impl TableCursor {
         }
         if self.in_chunk(index).is_none() {
             self.misses = self.misses.saturating_add(1);
+            if self.streams && self.reach == Reach::Nothing && !self.is_continued {
+                self.reach = Reach::First;
+                self.table.count_scan_begun();
+            }
             if !self.take_ahead(index, way)? {
                 if self.streams {
                     return self.open_streaming(index, way, left);
@@ -468,7 +497,7 @@ impl TableCursor {
     }
 
     /// Block `index`, which is neither cached nor on its way, where spans can be
-    /// asked for: the first one alone, the second one with a few more, and from
+    /// asked for: the first one alone, unless scans go on, the second one with a few more, and from
     /// there on with the next span under way.
     fn open_streaming(
         &mut self,
@@ -476,7 +505,7 @@ impl TableCursor {
         way: Way,
         left: Option<Arc<Block>>,
     ) -> Result<Arc<Block>> {
-        if self.misses == 1 {
+        if self.misses == 1 && !self.table.scans_go_on() {
             return self.table.load_block(index, self.mode.fill_cache);
         }
         self.read_chunk(index, way, self.misses > 2)?;
@@ -509,8 +538,10 @@ impl TableCursor {
             return Ok(false);
         };
         let begun = self.misses > 1 || self.mode.read_ahead_bytes > 0;
-        if begun {
+        if begun || ahead.span().is_of_several() {
             self.grow();
+        }
+        if begun {
             self.ask_behind(&ahead.span(), way);
         }
         let chunk = ahead.wait()?;
@@ -605,8 +636,9 @@ impl TableCursor {
             return;
         }
         // A scan may want no more than this one block.
+        let wanted = usize::from(self.table.scans_go_on()) * STREAM_BYTES_FIRST;
         let span = match self.mode.read_ahead_bytes {
-            0 => Span::of(self.table.index(), index, way, 0),
+            0 => Span::of(self.table.index(), index, way, wanted),
             _ => self.span_of(index, way),
         };
         self.ahead = Ahead::request(&self.table, span, std::mem::take(&mut self.spare));
@@ -615,6 +647,7 @@ impl TableCursor {
     /// Goes on at the pace of `before`, a cursor that ended where this one
     /// begins.
     pub(crate) fn keep_pace(&mut self, before: &TableCursor) {
+        self.is_continued = true;
         if self.streams && before.streams {
             self.misses = before.misses;
             self.ahead_bytes = before.ahead_bytes;

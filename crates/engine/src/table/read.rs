@@ -352,6 +352,21 @@ impl Table {
         self.accesses.add(CURSORS);
     }
 
+    /// Counts a scan that has to read a block.
+    pub(super) fn count_scan_begun(&self) {
+        self.context.going_on.begin(self.record.tier());
+    }
+
+    /// Counts that it wants the next one.
+    pub(super) fn count_scan_gone_on(&self) {
+        self.context.going_on.go_on(self.record.tier());
+    }
+
+    /// Whether most of them do.
+    pub(super) fn scans_go_on(&self) -> bool {
+        self.context.going_on.is_usual(self.record.tier())
+    }
+
     /// Whether block `block` is in the cache.
     #[must_use]
     pub fn is_cached(&self, block: usize) -> bool {

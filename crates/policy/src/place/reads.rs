@@ -3,7 +3,8 @@
 //! A wide table has keys from everywhere, and where it is read nobody counted. But reads
 //! of neighbours go together: it is read where the narrow tables are that have the same keys'
 //! neighbours, those of all levels taken together. By bytes that would not be so: a level
-//! that has taken much of what is written has more bytes there.
+//! that has taken much of what is written has more bytes there. Where bytes are asked for, and of that
+//! level alone, they serve as reads do.
 
 /// Reads by key, of tables that each are read evenly over their interval.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -43,6 +44,12 @@ impl ReadsByKey {
             by_key.covered.push(covered);
         }
         by_key
+    }
+
+    /// Reads from `low` to `high`.
+    #[must_use]
+    pub fn between(&self, low: f64, high: f64) -> f64 {
+        (self.up_to(&self.reads, high) - self.up_to(&self.reads, low)).max(0.0)
     }
 
     /// Reads for a unit of the line from `low` to `high`; `None` where no table is.

@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use thermocline_model::job::{Deeper, Reason};
+use thermocline_model::key::KEY_BYTES_MAX;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::version::Slot;
@@ -33,14 +34,14 @@ use crate::plan::headroom::TABLES_MAX;
 
 /// What a merge within L1 takes along, and sends down.
 #[derive(Debug)]
-pub(super) struct Descent<'a> {
+pub(super) struct GoingDown<'a> {
     /// Tables of L1 that nothing overlaps, which it would not have read.
     pub upper: Vec<FastTable<'a>>,
     /// Tables of the last level.
     pub below: Vec<&'a Arc<TableMeta>>,
     pub deeper: Deeper,
-    /// Of what goes first.
-    temperature: f64,
+    /// Of what goes first, if it is known.
+    temperature: Option<f64>,
 }
 
 /// Keys that go down together.
@@ -55,7 +56,7 @@ struct Interval<'a> {
     temperature: Option<f64>,
 }
 
-impl<'a> Descent<'a> {
+impl<'a> GoingDown<'a> {
     /// With a merge of `merged`, all tables of L1 that overlap others of it: what is to go down so
     /// that `bytes` leave the fast levels. `room_bytes` are what more tables of L1 may have. None where
     /// nothing can go.
@@ -65,7 +66,7 @@ impl<'a> Descent<'a> {
         merged: &[FastTable<'a>],
         bytes: u64,
         room_bytes: u64,
-    ) -> Option<Descent<'a>> {
+    ) -> Option<GoingDown<'a>> {
         let mut intervals = intervals(view, levels)?;
         intervals.sort_by(|a, b| cold(a).total_cmp(&cold(b)));
         let temperatures: Vec<_> = intervals.iter().map(|i| i.temperature).collect();
@@ -96,14 +97,22 @@ impl<'a> Descent<'a> {
             upper.extend(more);
             chosen.push(interval);
         }
-        let temperature = chosen.first()?.temperature.unwrap_or(0.0);
+        // All of it is written anew, and where that has no room nothing should depend on it.
+        let slower = view
+            .tiers
+            .iter()
+            .skip(1)
+            .map(|t| t.room_beside(below_bytes));
+        let has_room = slower.max() > Some(below_bytes.saturating_add(going_bytes));
+        let chosen = if has_room { chosen } else { Vec::new() };
+        let temperature = chosen.first()?.temperature;
         let below = chosen.iter().filter_map(|i| i.below).collect();
         let deeper = Deeper {
             slot: Slot::Level(u32::try_from(levels.last).ok()?),
             ranges: joined(chosen.into_iter().map(|i| i.range)),
             bytes: going_bytes,
         };
-        Some(Descent {
+        Some(GoingDown {
             upper,
             below,
             deeper,
@@ -113,13 +122,14 @@ impl<'a> Descent<'a> {
 
     /// `reason` with what goes down.
     pub(super) fn reason(&self, reason: Reason) -> Reason {
-        reason
+        let overlap_bytes = bytes_of(self.below.iter().copied());
+        let reason = reason
             .with("deeper_bytes", self.deeper.bytes as f64)
-            .with(
-                "deeper_overlap_bytes",
-                bytes_of(self.below.iter().copied()) as f64,
-            )
-            .with("deeper_temperature", self.temperature)
+            .with("deeper_overlap_bytes", overlap_bytes as f64);
+        match self.temperature {
+            Some(temperature) => reason.with("deeper_temperature", temperature),
+            None => reason,
+        }
     }
 }
 
@@ -154,8 +164,14 @@ fn intervals<'a>(view: &View<'_>, levels: &FastLevels<'a>) -> Option<Vec<Interva
     let alone: Vec<_> = alone.map(|t| (None, t.table.range.clone())).collect();
     let busy = |t: &Arc<TableMeta>| view.busy.contains(&t.id);
     let intervals = over.into_iter().chain(alone).filter_map(|(below, range)| {
+        // What comes behind its last key could not be named.
+        let ends = !range.end_inclusive || range.end.len() < KEY_BYTES_MAX;
         let upper = levels.overlapping(&range);
-        if upper.is_empty() || below.is_some_and(busy) || upper.iter().any(|t| busy(t.table)) {
+        if !ends
+            || upper.is_empty()
+            || below.is_some_and(busy)
+            || upper.iter().any(|t| busy(t.table))
+        {
             return None;
         }
         let (mut bytes, mut known_bytes, mut reads) = (0.0, 0.0, 0.0);
@@ -208,12 +224,14 @@ impl Reckoned {
         if !self.wide.contains(&table.id) {
             return share * bytes;
         }
-        let density = |(start, width): (f64, f64)| self.narrow.density(start, start + width);
-        let there = density(self.span.place(&table.range));
-        let here = density(self.span.place(range));
-        match there {
-            Some(there) if there > 0.0 => (share * here.unwrap_or(0.0) / there).min(1.0) * bytes,
-            _ => share * bytes,
+        let narrow = |low: f64, high: f64| self.narrow.between(low, high);
+        let (low, width) = self.span.place(&table.range);
+        let (start, reach) = self.span.place(range);
+        let (end, high) = (low + width, start + reach);
+        let all = narrow(low, end);
+        match all > 0.0 {
+            true => (narrow(low.max(start), end.min(high)) / all).clamp(0.0, 1.0) * bytes,
+            false => share * bytes,
         }
     }
 }

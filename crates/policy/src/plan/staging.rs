@@ -10,7 +10,7 @@
 //!   ([`super::headroom`]), if the coldest table overlaps more tables of the last level
 //!   than a threshold: merged with the others it becomes several
 //!   narrow ones, of which the cold ones go and the hot ones stay;
-//! - instead of that merge, too, if three tenths of L1 overlap something older: it has
+//! - instead of that merge, too, if a fifth of L1 overlaps something older: it has
 //!   taken in that much since it was last in order, and what was overwritten
 //!   falls away without a byte going to the slow tier. Where keys are written with skew that
 //!   makes several times as much room in a second as a merge to a slow tier;
@@ -43,7 +43,7 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::compaction::{self, Device, SEEKS, Work};
 use crate::plan::coldest;
-use crate::plan::deeper::Descent;
+use crate::plan::deeper::GoingDown;
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
@@ -55,7 +55,7 @@ pub const RUNS_MAX: usize = 64;
 
 /// Of L1, the share that may overlap something older before room is made by
 /// merging it with that.
-const OVERLAPPING_SHARE_MAX: f64 = 0.3;
+const OVERLAPPING_SHARE_MAX: f64 = 0.2;
 
 /// Runs that are worth being merged into one, where not all that overlap can be.
 const WINDOW_RUNS_MIN: usize = 4;
@@ -285,7 +285,8 @@ fn space(
         .with("overlapping_bytes", over as f64)
         .with("coldest_overlaps_tables", below as f64)
         .with("overlap_tables_max", most as f64);
-    let all = tables.len() == closure(levels, overlapping).len();
+    let ids = |tables: &[FastTable<'_>]| tables.iter().map(|t| t.table.id).collect::<Vec<_>>();
+    let all = ids(&tables) == ids(&closure(levels, overlapping));
     let both = || deeper(view, levels, &tables, *wanted, reason.clone());
     let both = all.then(both).flatten();
     both.or_else(|| Some(staging(view, levels, &tables, reason)))
@@ -308,15 +309,15 @@ fn deeper(
     let left_out = (bytes as f64 * view.left_out_share) as u64;
     let going = wanted_bytes.checked_sub(left_out).filter(|&b| b > 0)?;
     let room = output_room_bytes(view).saturating_sub(bytes);
-    let descent = Descent::of(view, levels, tables, going, room)?;
-    let reason = descent
+    let down = GoingDown::of(view, levels, tables, going, room)?;
+    let reason = down
         .reason(reason)
         .with("left_out_share", view.left_out_share);
-    let tables: Vec<_> = tables.iter().chain(&descent.upper).copied().collect();
+    let tables: Vec<_> = tables.iter().chain(&down.upper).copied().collect();
     let mut merge = staging(view, levels, &tables, reason);
-    let inputs: Vec<_> = metas(&tables).into_iter().chain(descent.below).collect();
+    let inputs: Vec<_> = metas(&tables).into_iter().chain(down.below).collect();
     merge.inputs = inputs.iter().map(|t| t.id).collect();
-    merge.deeper = Some(descent.deeper);
+    merge.deeper = Some(down.deeper);
     is_free(view, levels.keyspace, &inputs).then_some(merge)
 }
 
