@@ -155,7 +155,6 @@ pub(crate) struct Scene {
     memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
     writes: BTreeMap<KeyspaceId, KeyspaceWrites>,
     flushed_bytes_per_s: f64,
-    left_out_share: f64,
     log_bytes: u64,
     log_segments: (u64, u64),
     oldest_snapshot: SeqNo,
@@ -186,7 +185,6 @@ impl Scene {
             busy,
             busy_outputs,
             flushed_bytes_per_s: self.flushed_bytes_per_s,
-            left_out_share: self.left_out_share,
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
             oldest_snapshot: self.oldest_snapshot,
@@ -234,11 +232,9 @@ impl Engine {
         let (writes, sharers) = self.count_writes(scheduler);
         self.look_at_active(&mut memtables);
         let flushed_bytes = self.counters.flushed_bytes.get();
-        let left_out_share = self.emptied.lock().left_out_share();
         Scene {
             writes,
             flushed_bytes_per_s: scheduler.flushed.per_second(now_us, flushed_bytes),
-            left_out_share,
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,
             oldest_snapshot: self

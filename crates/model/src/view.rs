@@ -302,9 +302,6 @@ pub struct View<'a> {
     /// Bytes that flushes write in a second, smoothed over ten seconds or so; infinite where
     /// nobody measures it.
     pub flushed_bytes_per_s: f64,
-    /// Of what merges within the first level read, the share that fell away because it was overwritten,
-    /// from 0 to 1, smoothed over the last few.
-    pub left_out_share: f64,
     /// Bytes of log segments not yet deleted.
     pub log_bytes: u64,
     /// The lowest and the current log segment.

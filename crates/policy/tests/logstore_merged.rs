@@ -162,13 +162,7 @@ fn what_is_to_go_down_goes_with_the_merge_that_puts_the_first_level_in_order() {
 }
 
 #[test]
-fn nothing_goes_deeper_that_need_not() {
-    let mut world = cold_and_hot(COLD_AND_HOT);
-    // A quarter falls away by itself.
-    world.left_out_share = 0.25;
-    assert!(merge(&world).deeper.is_none());
-    world.left_out_share = 0.15;
-    assert!(merge(&world).deeper.is_some());
+fn nothing_goes_deeper_at_rest_or_without_knowledge_of_heat() {
     let only = |change: &dyn Fn(&mut World)| {
         let mut world = cold_and_hot(COLD_AND_HOT);
         change(&mut world);

@@ -430,11 +430,6 @@ impl Emptied {
         }
     }
 
-    /// Of what merges within the first level read, the share that they left out of late.
-    pub(super) fn left_out_share(&self) -> f64 {
-        self.left_out_share
-    }
-
     fn of(&mut self, what: What) -> &mut Emptying {
         match what {
             What::Memory => &mut self.memory,

@@ -22,8 +22,7 @@
 //!   what is cold, so that the cold can make room;
 //! - when L1 has [`RUNS_MAX`] runs, each of which costs every read something.
 //!
-//! Where room is to be made, cold intervals go to the slow tier in the same merge, as far as what is
-//! overwritten will not make it ([`super::deeper`]).
+//! Where room is to be made, cold intervals go to the slow tier in the same merge ([`super::deeper`]).
 //!
 //! A merge needs room for its outputs on the device of the fast tier, beside what it
 //! reads. Of the tier's capacity it needs none, as they take the place of that. If all
@@ -292,8 +291,8 @@ fn space(
     both.or_else(|| Some(staging(view, levels, &tables, reason)))
 }
 
-/// The merge of `tables`, all that overlap, which sends down what room is to be made beyond what
-/// is overwritten; none if that is enough, or nothing can go.
+/// The merge of `tables`, all that overlap, which sends down as much as room is to be made, so that what
+/// is overwritten is won beside that, and merges are few; none if nothing can go.
 fn deeper(
     view: &View<'_>,
     levels: &FastLevels<'_>,
@@ -306,13 +305,9 @@ fn deeper(
         return None;
     }
     let bytes = bytes_of(tables.iter().map(|t| t.table));
-    let left_out = (bytes as f64 * view.left_out_share) as u64;
-    let going = wanted_bytes.checked_sub(left_out).filter(|&b| b > 0)?;
     let room = output_room_bytes(view).saturating_sub(bytes);
-    let down = GoingDown::of(view, levels, tables, going, room)?;
-    let reason = down
-        .reason(reason)
-        .with("left_out_share", view.left_out_share);
+    let down = GoingDown::of(view, levels, tables, wanted_bytes, room)?;
+    let reason = down.reason(reason);
     let tables: Vec<_> = tables.iter().chain(&down.upper).copied().collect();
     let mut merge = staging(view, levels, &tables, reason);
     let inputs: Vec<_> = metas(&tables).into_iter().chain(down.below).collect();
