@@ -230,3 +230,18 @@ fn what_has_nothing_below_it_goes_first() {
         "staging-space: [9, 4, 3, 2, 1] into L1 and L7"
     );
 }
+
+/// All of L1 is written anew by such a merge: with few updates among many reads, when room for two tables
+/// is wanted, it is begun later.
+#[test]
+fn little_overlap_is_merged_where_much_is_to_go() {
+    let text = COLD_AND_HOT.replace("{size=20M} /", "{size=11M} /");
+    let mut world = cold_and_hot(&text);
+    let mut decided = |fast_share: f64| {
+        world.shape.staging.fast_share = fast_share;
+        decide(&world)
+    };
+    // A fifth overlaps; of 51 MiB six are too many, and then twenty.
+    assert!(decided(0.3).starts_with("coldest: "));
+    assert!(decided(0.2).starts_with("staging-space: "));
+}

@@ -10,7 +10,7 @@
 //!   ([`super::headroom`]), if the coldest table overlaps more tables of the last level
 //!   than a threshold: merged with the others it becomes several
 //!   narrow ones, of which the cold ones go and the hot ones stay;
-//! - instead of that merge, too, if a fifth of L1 overlaps something older: it has
+//! - instead of that merge, too, if three tenths of L1 overlap something older, or a fifth where a quarter of it is to go: it has
 //!   taken in that much since it was last in order, and what was overwritten
 //!   falls away without a byte going to the slow tier. Where keys are written with skew that
 //!   makes several times as much room in a second as a merge to a slow tier;
@@ -54,7 +54,13 @@ pub const RUNS_MAX: usize = 64;
 
 /// Of L1, the share that may overlap something older before room is made by
 /// merging it with that.
-const OVERLAPPING_SHARE_MAX: f64 = 0.2;
+const OVERLAPPING_SHARE_MAX: f64 = 0.3;
+
+/// The same where so much of L1 is to go that it is written anew for that alone.
+const OVERLAPPING_SHARE_GOING: f64 = 0.2;
+
+/// That much, of L1.
+const GOING_SHARE: f64 = 0.25;
 
 /// Runs that are worth being merged into one, where not all that overlap can be.
 const WINDOW_RUNS_MIN: usize = 4;
@@ -269,7 +275,11 @@ fn space(
         .and_then(|v| levels.below(&[v]))
         .map_or(0, |b| b.len());
     let wide = below > most;
-    if !wide && (over as f64) < all as f64 * OVERLAPPING_SHARE_MAX {
+    let overlapping_max = match *wanted as f64 >= all as f64 * GOING_SHARE {
+        true => OVERLAPPING_SHARE_GOING,
+        false => OVERLAPPING_SHARE_MAX,
+    };
+    if !wide && (over as f64) < all as f64 * overlapping_max {
         return None;
     }
     let tables = group(view, levels, &overlapping)?;
