@@ -162,7 +162,7 @@ fn what_is_to_go_down_goes_with_the_merge_that_puts_the_first_level_in_order() {
 }
 
 #[test]
-fn nothing_goes_deeper_at_rest_or_without_knowledge_of_heat() {
+fn nothing_goes_deeper_at_rest_without_knowledge_of_heat_or_onto_a_full_disk() {
     let only = |change: &dyn Fn(&mut World)| {
         let mut world = cold_and_hot(COLD_AND_HOT);
         change(&mut world);
@@ -171,6 +171,8 @@ fn nothing_goes_deeper_at_rest_or_without_knowledge_of_heat() {
     let within = "staging-space: [9, 4, 3, 2, 1] into L1";
     assert_eq!(only(&|w| w.shape.staging.on.informed = false), within);
     assert_eq!(only(&|w| w.idle = true), within);
+    // Nor does putting L1 in order wait for room that a full disk has not.
+    assert_eq!(only(&|w| w.tiers[1].device_free_bytes = 30 * M), within);
 }
 
 #[test]
