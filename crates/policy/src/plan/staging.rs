@@ -22,7 +22,7 @@
 //!   what is cold, so that the cold can make room;
 //! - when L1 has [`RUNS_MAX`] runs, each of which costs every read something.
 //!
-//! Where room is to be made, cold intervals go to the slow tier in the same merge ([`super::deeper`]).
+//! Where room is to be made, cold intervals go to the slow tier in the same merge (`plan/deeper.rs`).
 //!
 //! A merge needs room for its outputs on the device of the fast tier, beside what it
 //! reads. Of the tier's capacity it needs none, as they take the place of that. If all
