@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use thermocline::{Db, DeviceProfile, Options, Tier, WriteBatch};
-use thermocline_sim::disk::{Disk, Down};
+use thermocline_sim::disk::{Crashed, Disk, Down};
 use thermocline_sim::{Dice, Zipf};
 
 const KEYS: u32 = 3000;
@@ -336,6 +336,26 @@ fn is_whole(db: &Db, newest: &[Option<u32>]) {
     assert!(entries.next().is_none());
 }
 
+/// Looks whether about `count` of `crashes`, every so many-th, leave the `newest` versions.
+fn are_survived(
+    crashes: &[Crashed],
+    count: usize,
+    down: Down,
+    options: &Options,
+    newest: &[Option<u32>],
+) -> usize {
+    // An odd number, so that every kind of call is met.
+    let every = (crashes.len() / count).max(1) | 1;
+    for crashed in crashes.iter().step_by(every) {
+        let disk = crashed.disk(crashed.calls, down);
+        let db = open(&disk, options);
+        is_whole(&db, newest);
+        db.settle().unwrap();
+        is_whole(&db, newest);
+    }
+    every
+}
+
 /// I1 to I9 over every kind of merge of the preset: a crash anywhere in them leaves the
 /// newest version of each key, deletes and range deletes included.
 #[test]
@@ -391,15 +411,7 @@ fn a_crash_anywhere_in_its_merges_leaves_the_newest_versions() {
         let count = crashes.len();
         assert!(count > 200, "{count} calls");
         drop(db);
-        // A prime, so that every kind of call is met.
-        let every = (count / 40).max(1) | 1;
-        for crashed in crashes.iter().step_by(every) {
-            let disk = crashed.disk(crashed.calls, down);
-            let db = open(&disk, &options);
-            is_whole(&db, &newest);
-            db.settle().unwrap();
-            is_whole(&db, &newest);
-        }
+        let every = are_survived(&crashes, 40, down, &options, &newest);
         println!("{down:?}: {count} calls, every {every}th");
     }
 }
@@ -460,14 +472,7 @@ fn a_crash_in_a_merge_into_two_levels_leaves_the_newest_versions() {
                     assert_eq!(found.as_deref(), expected.as_deref(), "{i}");
                 }
             }
-            let every = (crashes.len() / 25).max(1) | 1;
-            for crashed in crashes.iter().step_by(every) {
-                let disk = crashed.disk(crashed.calls, down);
-                let db = open(&disk, &options);
-                is_whole(&db, &newest);
-                db.settle().unwrap();
-                is_whole(&db, &newest);
-            }
+            are_survived(&crashes, 25, down, &options, &newest);
         }
         println!("{down:?}: {n} operations");
         db.settle().unwrap();

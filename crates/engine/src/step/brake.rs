@@ -478,11 +478,11 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use crate::job::WentDeeper;
     use thermocline_model::job::{Deeper, Reason};
     use thermocline_model::table::TableId;
 
     use super::*;
+    use crate::job::WentDeeper;
     use crate::{Db, Options, Tier};
 
     #[test]

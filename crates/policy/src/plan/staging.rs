@@ -10,10 +10,10 @@
 //!   ([`super::headroom`]), if the coldest table overlaps more tables of the last level
 //!   than a threshold: merged with the others it becomes several
 //!   narrow ones, of which the cold ones go and the hot ones stay;
-//! - instead of that merge, too, if three tenths of L1 overlap something older, or a fifth where a quarter of it is to go: it has
-//!   taken in that much since it was last in order, and what was overwritten
-//!   falls away without a byte going to the slow tier. Where keys are written with skew that
-//!   makes several times as much room in a second as a merge to a slow tier;
+//! - instead of that merge, too, if three tenths of L1 overlap something older, or a fifth where
+//!   a quarter of it is to go: it has taken in that much since it was last in order, and what
+//!   was overwritten falls away without a byte going to the slow tier. Where keys are written
+//!   with skew that makes several times as much room in a second as a merge to a slow tier;
 //! - when what overlaps has cost as much as the merge costs: the older entries that it has replaced
 //!   lie beside it, and what could lie in their place is read from a slower tier
 //!   ([`super::overwritten`] has the same rule for levels of one run);
@@ -295,9 +295,9 @@ fn space(
         .with("coldest_overlaps_tables", below as f64)
         .with("overlap_tables_max", most as f64);
     let ids = |tables: &[FastTable<'_>]| tables.iter().map(|t| t.table.id).collect::<Vec<_>>();
-    let all = ids(&tables) == ids(&closure(levels, overlapping));
+    let is_all = ids(&tables) == ids(&closure(levels, overlapping));
     let both = || deeper(view, levels, &tables, *wanted, reason.clone());
-    let both = all.then(both).flatten();
+    let both = is_all.then(both).flatten();
     both.or_else(|| Some(staging(view, levels, &tables, reason)))
 }
 
