@@ -6,9 +6,12 @@
 //! requests that would have come meanwhile.
 
 use std::hint::black_box;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::thread::set_current_timer_slack;
 
 use super::content::{Content, is_of};
 use super::inserted::Inserted;
@@ -19,9 +22,14 @@ use crate::engine::{Cursor, Engine, Result};
 use crate::keys::text::{KEY_BYTES_MAX, KeyBuffer};
 use crate::mix::Operation;
 
-/// Before this much of the wait is left a client sleeps; then it watches the
-/// clock, for a sleep may last too long.
-const WATCH: Duration = Duration::from_micros(100);
+/// Before this much of the wait is left a client of an open loop sleeps; then it watches the
+/// clock. A sleep is accurate to about as much ([`SLACK_NS`]), and clients that watch for longer take
+/// the processors from the engine's own threads, of which it then has fewer than in a closed loop.
+const WATCH: Duration = Duration::from_micros(5);
+
+/// By how many nanoseconds the kernel may let a client's sleep last longer than asked for, to wake
+/// several threads at once; 50,000 if nobody says so.
+const SLACK_NS: NonZeroU64 = NonZeroU64::MIN;
 
 /// The part of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,6 +121,9 @@ impl<E: Engine> Client<'_, E> {
 
     fn steps(&mut self) -> Result<Tally> {
         let mut tally = Tally::new()?;
+        if self.pace.is_some() {
+            set_current_timer_slack(Some(SLACK_NS))?;
+        }
         let mut turn = 0_u32;
         while self.shared.goes_on() {
             let begin = match self.pace {

@@ -62,7 +62,7 @@ pub(super) fn run<E: Engine, M>(
     shared: &Shared<'_>,
     chooser: &Chooser,
     trace: Option<&Arc<Trace>>,
-    mark: impl Fn() -> M,
+    mark: impl Fn() -> Result<M>,
 ) -> Result<Timed<M>> {
     let barrier = Barrier::new(order.clients as usize + 1);
     thread::scope(|scope| {
@@ -139,6 +139,7 @@ pub(super) fn run<E: Engine, M>(
         let operations = shared.total() - first;
         let seconds = begin.elapsed().as_secs_f64();
         shared.set(Phase::Over);
+        // Whatever went wrong with it, clients have to be joined first.
         let to = mark();
         let mut tally = Tally::new()?;
         for handle in handles {
@@ -152,7 +153,7 @@ pub(super) fn run<E: Engine, M>(
             seconds,
             per_second,
             tally,
-            marks: [from, to],
+            marks: [from?, to?],
         })
     })
 }

@@ -2,8 +2,8 @@
 //! what it costs.
 //!
 //! A run is a warm-up, then the time that is measured, then the wait for the
-//! merges that it has left behind. Rates, latencies, processor time and reads of
-//! devices are of the measured time. Write amplification is of all three: bytes
+//! merges that it has left behind. Rates, latencies, processor time, reads of
+//! devices and time in stalls are of the measured time. Write amplification is of all three: bytes
 //! that went to the devices from the beginning of the warm-up until nothing was
 //! left to merge, over bytes that clients wrote, so that no debt is hidden.
 
@@ -130,6 +130,9 @@ pub(crate) struct RunOutcome {
     /// What the engine counted from the beginning of the warm-up until merges
     /// were done.
     pub counted: Vec<Counted>,
+    /// Of that, what it counted in the measured time.
+    #[serde(default)]
+    pub counted_measured: Vec<Counted>,
     /// Whether the rate still changed: the second half of the measured time
     /// against the first, as a share of their mean.
     pub drift: Option<f64>,
@@ -302,7 +305,7 @@ impl<E: Engine> EngineDriver<E> {
         let (timed, seen) = thread::scope(|scope| -> Result<_> {
             let beside = scope.spawn(|| beside(store));
             let timed = clock::run(store, order, &shared, &chooser, held.trace.as_ref(), || {
-                (self.counters(), cpu_seconds())
+                Ok((self.counters(), cpu_seconds(), store.counted()?))
             });
             let seen = beside
                 .join()
@@ -317,11 +320,13 @@ impl<E: Engine> EngineDriver<E> {
             settle_seconds = settling.elapsed().saturating_sub(watched).as_secs_f64();
         }
         let devices_after = self.counters();
-        let [(measured_from, cpu_from), (measured_to, cpu_to)] = &timed.marks;
+        let [from, to] = timed.marks;
+        let (measured_from, cpu_from, counted_from) = from;
+        let (measured_to, cpu_to, counted_to) = to;
         let peaks = watches.into_iter().map(PeakWatch::peak_bytes).collect();
         let homes = self.home_uses(
             peaks,
-            [measured_from, measured_to],
+            [&measured_from, &measured_to],
             [&devices_before, &devices_after],
         )?;
         let live_bytes = match (&held.trace, order.workload.start) {
@@ -348,6 +353,7 @@ impl<E: Engine> EngineDriver<E> {
             settle_seconds,
             homes,
             counted: since(&counted_before, store.counted()?),
+            counted_measured: since(&counted_from, counted_to),
         };
         let more = inserted.readable() - records;
         match &mut self.held {

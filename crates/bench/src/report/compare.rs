@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::table::Table;
 use super::{Spread, grouped};
 use crate::drive::{HomeUse, RunOrder, RunOutcome};
-use crate::engine::Result;
+use crate::engine::{Counted, Result};
 use crate::limit::{Bound, Limit};
 
 pub(super) const MIB: f64 = 1_048_576.0;
@@ -102,12 +102,11 @@ impl Measured {
         ratio(bytes, self.outcome.live_bytes?)
     }
 
-    /// Seconds in which some writer was slowed or stopped, from the beginning of the warm-up
-    /// until merges were done; none where the engine does not say.
+    /// Seconds of the measured time in which some writer was slowed or stopped; none where the engine does
+    /// not say.
     fn stalled_seconds(&self) -> Option<f64> {
-        let counted = &mut self.outcome.counted.iter();
-        let stalled = counted.find(|counted| counted.name == "stalled us")?;
-        Some(stalled.count as f64 / 1e6)
+        let stalled = count(&self.outcome.counted_measured, "stalled us")?;
+        Some(stalled as f64 / 1e6)
     }
 
     /// USD a month; none where no price is known.
@@ -115,6 +114,11 @@ impl Measured {
         let price: f64 = self.outcome.homes.iter().map(|h| h.price_usd_month).sum();
         (price > 0.0).then_some(price)
     }
+}
+
+fn count(all: &[Counted], name: &str) -> Option<u64> {
+    let found = all.iter().find(|counted| counted.name == name);
+    found.map(|counted| counted.count)
 }
 
 fn sum(homes: &[HomeUse], number: impl Fn(&HomeUse) -> Option<u64>) -> Option<u64> {
@@ -349,25 +353,29 @@ impl<'a> Rows<'a> {
         table.finish()
     }
 
-    /// What engines count of themselves until merges were done, a line each.
+    /// What engines count of themselves in the measured time, and from the beginning of the warm-up until
+    /// merges were done, a line each.
     fn counted(&self) -> String {
         let mut text = String::new();
         for (contender, runs) in &self.0 {
             let all = runs.iter().flat_map(|m| m.outcome.counted.iter());
             let names = distinct(all.map(|counted| counted.name.as_str()));
-            let count = |name: &str| {
-                let of = |m: &Measured| {
-                    let found = m.outcome.counted.iter().find(|c| c.name == name)?;
-                    Some(found.count as f64)
-                };
-                spread(runs, of).filter(|s| s.median > 0.0)
-            };
             let words: Vec<String> = names
                 .iter()
-                .filter_map(|name| Some(format!("{name} {}", grouped(count(name)?.median))))
+                .filter_map(|name| {
+                    let of = |all: &[Counted]| Some(count(all, name)? as f64);
+                    let whole =
+                        spread(runs, |m| of(&m.outcome.counted)).filter(|s| s.median > 0.0)?;
+                    let measured = spread(runs, |m| of(&m.outcome.counted_measured))?;
+                    let [measured, whole] = [measured, whole].map(|s| grouped(s.median));
+                    Some(format!("{name} {measured} of {whole}"))
+                })
                 .collect();
             if !words.is_empty() {
-                text.push_str(&format!("- {contender} counts: {}\n", words.join(", ")));
+                text.push_str(&format!(
+                    "- {contender} counts, measured of all: {}\n",
+                    words.join(", ")
+                ));
             }
         }
         text
@@ -505,7 +513,8 @@ pub(super) mod tests {
                 written_bytes: 2000,
                 live_bytes: Some(100),
                 homes: vec![home("fast", 50), home("slow", 100)],
-                counted: vec![Counted::new("stalled us", 1_250_000)],
+                counted: vec![Counted::new("stalled us", 4_250_000)],
+                counted_measured: vec![Counted::new("stalled us", 1_250_000)],
                 ..RunOutcome::default()
             },
             limit: Some(Limit {
@@ -572,6 +581,7 @@ pub(super) mod tests {
         assert!(text.contains("drifting +20 %"), "{text}");
         assert!(text.contains("1,000/s, by reads of slow"), "{text}");
         assert!(text.contains(" 1.25 |"), "{text}");
+        assert!(text.contains("stalled us 1,250,000 of 4,250,000"), "{text}");
         assert!(!text.contains("scans"), "{text}");
     }
 
