@@ -20,14 +20,12 @@ use thermocline_model::tier::TierState;
 use thermocline_model::version::Version;
 use thermocline_model::view::{TableHeat, View};
 
-use crate::Preset;
 use crate::cost::{Budget, Devices, money};
 use crate::place::fill::Fill;
+use crate::{MIB, Preset};
 
 /// Most relocations that are followed.
 const MOVES_MAX: usize = 4096;
-
-const MIB: f64 = (1 << 20) as f64;
 
 /// Lets the planners of `preset` plan from `view` on. Requires: it was made for
 /// this, since planners may remember what they planned.

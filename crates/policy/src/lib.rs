@@ -34,6 +34,9 @@ pub use preset::{Preset, PresetEntry, by_name, presets};
 pub use pressure::{Pressure, pressure};
 pub use why::Explanation;
 
+/// What temperatures are given by, in bytes.
+pub(crate) const MIB: f64 = (1 << 20) as f64;
+
 /// How much each table is used; a table not listed was not.
 pub type HeatMap = BTreeMap<TableId, TableHeat>;
 

@@ -11,10 +11,9 @@ use thermocline_model::job::{Flush, Job, Merge, Reason, Relocate};
 use thermocline_model::table::TableMeta;
 use thermocline_model::view::View;
 
+use crate::MIB;
 use crate::cost::device::Devices;
 use crate::cost::money;
-
-const MIB: f64 = (1 << 20) as f64;
 
 /// `job` with what it is predicted to cost and to gain among its reasons. Numbers
 /// that its planner gave are left as they are.

@@ -13,10 +13,9 @@ use std::sync::Arc;
 use thermocline_model::table::TableMeta;
 
 use super::known::Known;
+use crate::MIB;
 use crate::place::reads::ReadsByKey;
 use crate::place::span::{Span, wide};
-
-const MIB: f64 = (1 << 20) as f64;
 
 pub(super) fn size_mib(table: &TableMeta) -> f64 {
     table.size_bytes().max(1) as f64 / MIB

@@ -9,10 +9,10 @@
 //! written to, in one merge, so that merges are few and their writes long; without,
 //! table by table. What that merge costs is what it rewrites of the last level, and what it
 //! is worth is the room it makes, for as long as that lasts. Keys that are written often would
-//! be back soon. So while the store is written to, of the colder half of the settled tables
-//! those go first whose bytes, times the age of what they overlap of the last level, are most
-//! for each byte that is read or written there (`worth`). At rest the coldest go, and no more
-//! than must. How much goes at once, and when, is in [`super::headroom`].
+//! be back soon. And reads of what has gone keep the slow device busy as long as that. So while the store is
+//! written to, those settled tables go first whose bytes, times the age of what they overlap of the
+//! last level, are most for each second that the device spends on both (`Room::worth`). At rest
+//! the coldest go, and no more than must. How much goes at once, and when, is in [`super::headroom`].
 //!
 //! With informed
 //! compaction switched off the tables that go are drawn, by a number made from
@@ -32,8 +32,7 @@ use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
-use crate::Planner;
-use crate::cost::compaction::{Device, Work};
+use crate::cost::compaction::{self, Device, SEEKS, Work};
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
@@ -42,10 +41,7 @@ use crate::plan::leveled::{
     DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share, merge_runs, reclaim_table,
 };
 use crate::plan::staging::RUNS_MAX;
-
-/// Of the settled tables, the share of colder ones that are compared by what their going is
-/// worth.
-const COLDER_SHARE: f64 = 0.5;
+use crate::{MIB, Planner};
 
 /// See the module.
 #[derive(Debug)]
@@ -298,45 +294,67 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
     })
 }
 
-/// Puts the colder half of `order`, and what is as cold as that, in the order of what their
-/// going is worth: the room that it makes, for how long, for what it costs. Where nobody
-/// reads that half, what is too young to be known is compared as well.
+/// Puts `order` in the order of what their going is worth ([`Room::worth`]).
 fn worth_first(view: &View<'_>, levels: &FastLevels<'_>, order: &mut [FastTable<'_>]) {
-    let warmth = |t: &FastTable<'_>| view.heat.get(&t.table.id).and_then(|h| h.temperature);
-    let temperatures: Vec<_> = order.iter().map(warmth).collect();
-    order[..colder(&temperatures)].sort_by_cached_key(|table| {
+    let warmth = |t: &TableMeta| view.heat.get(&t.id).and_then(|h| h.temperature);
+    let known = order
+        .iter()
+        .filter_map(|t| Some((t.table.size_bytes(), warmth(t.table)?)));
+    let mean = mean(known);
+    order.sort_by_cached_key(|table| {
+        let room = Room {
+            bytes: table.table.size_bytes(),
+            temperature: warmth(table.table).unwrap_or(mean),
+        };
         let below = levels.below(&[*table]).unwrap_or_default();
-        Reverse(worth(view, table.table.size_bytes(), &below))
+        Reverse(room.worth(view, &below))
     });
 }
 
-/// How many of `temperatures`, which ascend with what is not known last, are the colder half of
-/// those that are known, or as cold as that; all where nothing is read.
-pub(super) fn colder(temperatures: &[Option<f64>]) -> usize {
-    let known = temperatures.partition_point(Option::is_some);
-    let half = (known as f64 * COLDER_SHARE).ceil() as usize;
-    let up_to = |most: f64| temperatures.partition_point(|t| t.is_some_and(|t| t <= most));
-    match half.checked_sub(1).and_then(|at| temperatures[at]) {
-        Some(most) if most > 0.0 => up_to(most),
-        _ if temperatures.iter().all(|t| t.unwrap_or(0.0) == 0.0) => temperatures.len(),
-        _ => up_to(0.0),
-    }
+/// The mean temperature of so many bytes each; 0 of none.
+pub(super) fn mean(known: impl Iterator<Item = (u64, f64)>) -> f64 {
+    let sums = known.fold((0.0, 0.0), |(all, heat), (bytes, temperature)| {
+        (all + bytes as f64, heat + bytes as f64 * temperature)
+    });
+    if sums.0 > 0.0 { sums.1 / sums.0 } else { 0.0 }
 }
 
-/// What it is worth to make so many `bytes` of room by rewriting `below`: their product
-/// with the age of `below`, for each byte that is read or written there. What went down to
-/// these tables took as long to come together, and so long the room is likely to last. The
-/// rule by which log-structured file systems choose what to clean.
-pub(super) fn worth(view: &View<'_>, bytes: u64, below: &[&Arc<TableMeta>]) -> u64 {
-    let rewritten = bytes_of(below.iter().copied());
-    if rewritten == 0 {
-        return u64::MAX;
+/// Room that can be made on the fast tier.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub bytes: u64,
+    /// Of what goes, in block reads per second and MiB, which a slow tier answers then.
+    pub temperature: f64,
+}
+
+impl Room {
+    /// What it is worth to make it by rewriting `below`: its bytes, for each share of the slow device's time that
+    /// they take, which is that of the merge, spread over the age of `below`, and that of those reads. What
+    /// went down to these tables took as long to come together, and so long the room is likely to last. Without
+    /// reads it is the rule by which log-structured file systems choose what to clean; where room lasts, the
+    /// coldest is worth most.
+    pub(super) fn worth(self, view: &View<'_>, below: &[&Arc<TableMeta>]) -> u64 {
+        let devices = Device::of(view.tiers);
+        let Some(slow) = devices.get(1).or(devices.first()) else {
+            return 0;
+        };
+        let bytes = self.bytes as f64;
+        let reads_share = compaction::reads_s(bytes / MIB * self.temperature, SEEKS, *slow);
+        let read_bytes = bytes_of(below.iter().copied());
+        let work = Work {
+            tables: below.len(),
+            read_bytes,
+            written_bytes: read_bytes.saturating_add(self.bytes),
+        };
+        let age_s = |t: &TableMeta| view.now_us.saturating_sub(t.created_us) as f64 / 1e6;
+        let ages = below.iter().map(|t| age_s(t) * t.size_bytes() as f64);
+        let merge_share = match read_bytes {
+            // Nothing tells how long it lasts.
+            0 => 0.0,
+            _ => work.seconds(*slow) * read_bytes as f64 / ages.sum::<f64>(),
+        };
+        (bytes / (merge_share + reads_share)) as u64
     }
-    let age_us = |t: &TableMeta| view.now_us.saturating_sub(t.created_us) as f64;
-    let ages = below.iter().map(|t| age_us(t) * t.size_bytes() as f64);
-    let age_us = ages.sum::<f64>() / rewritten as f64;
-    let cost = 2.0 * rewritten as f64 + bytes as f64;
-    (bytes as f64 * age_us / cost) as u64
 }
 
 /// Wins back space when nothing else is due; see the module.

@@ -42,13 +42,13 @@ use thermocline_model::table::TableMeta;
 use thermocline_model::version::Keyspace;
 use thermocline_model::view::View;
 
-use crate::Planner;
 use crate::cost::Devices;
 use crate::plan::leveled::{Pick, bytes_of, hull, in_the_way, merge_of, picks, urgent_runs};
 use crate::plan::organisation::Organisation;
 use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
 use crate::pressure;
+use crate::{MIB, Planner};
 
 /// Largest such merge, in tables of full size: newest runs wait for it. What overlaps more is left
 /// to the merges that keep levels in shape.
@@ -59,8 +59,6 @@ const UPPER_TABLES_MAX: usize = 64;
 
 /// Nothing counts as having waited for longer, in seconds: for most of that the store was perhaps not open.
 pub(super) const WAITED_SECONDS_MAX: f64 = 600.0;
-
-pub(super) const MIB: f64 = (1 << 20) as f64;
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -7,10 +7,11 @@ use thermocline_model::table::TableMeta;
 use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
+use crate::MIB;
 use crate::cost::compaction::{self, Device, SEEKS};
 use crate::heat::histogram;
 use crate::plan::fast_levels::FastTable;
-use crate::plan::overwritten::{MIB, WAITED_SECONDS_MAX};
+use crate::plan::overwritten::WAITED_SECONDS_MAX;
 use crate::plan::staging::TABLES_MAX;
 
 /// What of tables that are merged may replace older entries of the others.
