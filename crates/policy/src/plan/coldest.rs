@@ -11,7 +11,7 @@
 //! is worth is the room it makes, for as long as that lasts. Keys that are written often would
 //! be back soon. And reads of what has gone keep the slow device busy as long as that. So while the store is
 //! written to, those settled tables go first whose bytes, times the age of what they overlap of the
-//! last level, are most for each second that the device spends on both (`Room::worth`). At rest
+//! last level, are most for each second that the device spends on both (`Leaving::worth`). At rest
 //! the coldest go, and no more than must. How much goes at once, and when, is in [`super::headroom`].
 //!
 //! With informed
@@ -294,7 +294,7 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
     })
 }
 
-/// Puts `order` in the order of what their going is worth ([`Room::worth`]).
+/// Puts `order` in the order of what their going is worth ([`Leaving::worth`]).
 fn worth_first(view: &View<'_>, levels: &FastLevels<'_>, order: &mut [FastTable<'_>]) {
     let warmth = |t: &TableMeta| view.heat.get(&t.id).and_then(|h| h.temperature);
     let known = order
@@ -302,12 +302,12 @@ fn worth_first(view: &View<'_>, levels: &FastLevels<'_>, order: &mut [FastTable<
         .filter_map(|t| Some((t.table.size_bytes(), warmth(t.table)?)));
     let mean = mean(known);
     order.sort_by_cached_key(|table| {
-        let room = Room {
+        let leaving = Leaving {
             bytes: table.table.size_bytes(),
             temperature: warmth(table.table).unwrap_or(mean),
         };
         let below = levels.below(&[*table]).unwrap_or_default();
-        Reverse(room.worth(view, &below))
+        Reverse(leaving.worth(view, &below))
     });
 }
 
@@ -319,16 +319,16 @@ pub(super) fn mean(known: impl Iterator<Item = (u64, f64)>) -> f64 {
     if sums.0 > 0.0 { sums.1 / sums.0 } else { 0.0 }
 }
 
-/// Room that can be made on the fast tier.
+/// What could leave the fast levels.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct Leaving {
     pub bytes: u64,
-    /// Of what goes, in block reads per second and MiB, which a slow tier answers then.
+    /// In block reads per second and MiB, which the slow tier answers from then on.
     pub temperature: f64,
 }
 
-impl Room {
-    /// What it is worth to make it by rewriting `below`: its bytes, for each share of the slow device's time that
+impl Leaving {
+    /// What that is worth by rewriting `below`: its bytes, for each share of the slow device's time that
     /// they take, which is that of the merge, spread over the age of `below`, and that of those reads. What
     /// went down to these tables took as long to come together, and so long the room is likely to last. Without
     /// reads it is the rule by which log-structured file systems choose what to clean; where room lasts, the

@@ -28,7 +28,7 @@ use thermocline_model::view::View;
 
 use crate::place::reads::ReadsByKey;
 use crate::place::span::{Span, wide};
-use crate::plan::coldest::{Room, mean};
+use crate::plan::coldest::{Leaving, mean};
 use crate::plan::fast_levels::{FastLevels, FastTable, bytes_of};
 use crate::plan::headroom::TABLES_MAX;
 
@@ -71,11 +71,11 @@ impl<'a> GoingDown<'a> {
         let known = intervals.iter().map(|i| Some((i.bytes, i.temperature?)));
         let mean = mean(known.flatten());
         intervals.sort_by_cached_key(|interval| {
-            let room = Room {
+            let leaving = Leaving {
                 bytes: interval.bytes,
                 temperature: interval.temperature.unwrap_or(mean),
             };
-            Reverse(room.worth(view, interval.below.as_slice()))
+            Reverse(leaving.worth(view, interval.below.as_slice()))
         });
 
         let mut known: BTreeSet<TableId> = merged.iter().map(|t| t.table.id).collect();
