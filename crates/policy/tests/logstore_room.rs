@@ -125,8 +125,8 @@ fn there_is_no_room_to_speak_of_where_no_flush_waits() {
     assert_eq!(room(&World::of(text, &[110 * M])), None);
 }
 
-/// Once: with half of the settled tables too young to be known the hottest of the others counted as one of the
-/// colder half, and went before the coldest, as nobody writes to its keys.
+/// Half of the settled tables are young, which come last: so the hottest of those that are known
+/// counts as one of the colder half, and goes before the coldest, as nobody writes to its keys.
 #[test]
 fn the_hottest_table_does_not_go_before_the_coldest() {
     let text = "L1: #1[a..a9]{size=10M} #2[c..c9]{size=10M} #3[e..e9]{size=10M} \

@@ -9,10 +9,10 @@
 //! written to, in one merge, so that merges are few and their writes long; without,
 //! table by table. What that merge costs is what it rewrites of the last level, and what it
 //! is worth is the room it makes, for as long as that lasts. Keys that are written often would
-//! be back soon. And reads of what has gone keep the slow device busy as long as that. So while the store is
-//! written to, those settled tables go first whose bytes, times the age of what they overlap of the
-//! last level, are most for each second that the device spends on both (`Leaving::worth`). At rest
-//! the coldest go, and no more than must. How much goes at once, and when, is in [`super::headroom`].
+//! be back soon. So while the store is written to, of the colder half of the settled bytes
+//! those tables go first whose bytes, times the age of what they overlap of the last level, are
+//! most for each byte that is read or written there (`worth`). At rest the coldest go, and no more
+//! than must. How much goes at once, and when, is in [`super::headroom`].
 //!
 //! With informed
 //! compaction switched off the tables that go are drawn, by a number made from
@@ -32,7 +32,8 @@ use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
-use crate::cost::compaction::{self, Device, SEEKS, Work};
+use crate::Planner;
+use crate::cost::compaction::{Device, Work};
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
@@ -41,7 +42,10 @@ use crate::plan::leveled::{
     DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share, merge_runs, reclaim_table,
 };
 use crate::plan::staging::RUNS_MAX;
-use crate::{MIB, Planner};
+
+/// Of the bytes that may go, the share of colder ones that are compared by what their going is
+/// worth.
+const COLDER_SHARE: f64 = 0.5;
 
 /// See the module.
 #[derive(Debug)]
@@ -294,67 +298,55 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
     })
 }
 
-/// Puts `order` in the order of what their going is worth ([`Leaving::worth`]).
+/// Puts the colder half of `order`, and what is as cold as that, in the order of what their
+/// going is worth: the room that it makes, for how long, for what it costs. Where nobody
+/// reads that half, what is too young to be known is compared as well.
 fn worth_first(view: &View<'_>, levels: &FastLevels<'_>, order: &mut [FastTable<'_>]) {
-    let warmth = |t: &TableMeta| view.heat.get(&t.id).and_then(|h| h.temperature);
-    let known = order
-        .iter()
-        .filter_map(|t| Some((t.table.size_bytes(), warmth(t.table)?)));
-    let mean = mean(known);
-    order.sort_by_cached_key(|table| {
-        let leaving = Leaving {
-            bytes: table.table.size_bytes(),
-            temperature: warmth(table.table).unwrap_or(mean),
-        };
+    let warmth = |t: &FastTable<'_>| view.heat.get(&t.table.id).and_then(|h| h.temperature);
+    let warm = order.iter().map(|t| (t.table.size_bytes(), warmth(t)));
+    let compared = colder(&warm.collect::<Vec<_>>());
+    order[..compared].sort_by_cached_key(|table| {
         let below = levels.below(&[*table]).unwrap_or_default();
-        Reverse(leaving.worth(view, &below))
+        Reverse(worth(view, table.table.size_bytes(), &below))
     });
 }
 
-/// The mean temperature of so many bytes each; 0 of none.
-pub(super) fn mean(known: impl Iterator<Item = (u64, f64)>) -> f64 {
-    let sums = known.fold((0.0, 0.0), |(all, heat), (bytes, temperature)| {
-        (all + bytes as f64, heat + bytes as f64 * temperature)
-    });
-    if sums.0 > 0.0 { sums.1 / sums.0 } else { 0.0 }
-}
-
-/// What could leave the fast levels.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Leaving {
-    pub bytes: u64,
-    /// In block reads per second and MiB, which the slow tier answers from then on.
-    pub temperature: f64,
-}
-
-impl Leaving {
-    /// What that is worth by rewriting `below`: its bytes, for each share of the slow device's time that
-    /// they take, which is that of the merge, spread over the age of `below`, and that of those reads. What
-    /// went down to these tables took as long to come together, and so long the room is likely to last. Without
-    /// reads it is the rule by which log-structured file systems choose what to clean; where room lasts, the
-    /// coldest is worth most.
-    pub(super) fn worth(self, view: &View<'_>, below: &[&Arc<TableMeta>]) -> u64 {
-        let devices = Device::of(view.tiers);
-        let Some(slow) = devices.get(1).or(devices.first()) else {
-            return 0;
-        };
-        let bytes = self.bytes as f64;
-        let reads_share = compaction::reads_s(bytes / MIB * self.temperature, SEEKS, *slow);
-        let read_bytes = bytes_of(below.iter().copied());
-        let work = Work {
-            tables: below.len(),
-            read_bytes,
-            written_bytes: read_bytes.saturating_add(self.bytes),
-        };
-        let age_s = |t: &TableMeta| view.now_us.saturating_sub(t.created_us) as f64 / 1e6;
-        let ages = below.iter().map(|t| age_s(t) * t.size_bytes() as f64);
-        let merge_share = match read_bytes {
-            // Nothing tells how long it lasts.
-            0 => 0.0,
-            _ => work.seconds(*slow) * read_bytes as f64 / ages.sum::<f64>(),
-        };
-        (bytes / (merge_share + reads_share)) as u64
+/// How many of these bytes with their temperatures, which ascend with what is not known last, are the
+/// colder half of the bytes that are known, or as cold as that; all where nothing is read. By number it would not do:
+/// what is cold in every sense has few bytes here, and to go it has as much rewritten as all else.
+pub(super) fn colder(warm: &[(u64, Option<f64>)]) -> usize {
+    let known = warm
+        .iter()
+        .filter_map(|&(bytes, warmth)| Some((bytes, warmth?)));
+    let all: u64 = known.clone().map(|(bytes, _)| bytes).sum();
+    if known.clone().all(|(_, warmth)| warmth == 0.0) {
+        return warm.len();
     }
+    let mut before = 0.0;
+    // Those whose middle lies in it.
+    let colder = known.clone().take_while(|&(bytes, _)| {
+        let middle = before + bytes as f64 / 2.0;
+        before += bytes as f64;
+        middle <= all as f64 * COLDER_SHARE
+    });
+    let most = colder.last().map_or(0.0, |(_, warmth)| warmth);
+    known.take_while(|(_, warmth)| *warmth <= most).count()
+}
+
+/// What it is worth to make so many `bytes` of room by rewriting `below`: their product
+/// with the age of `below`, for each byte that is read or written there. What went down to
+/// these tables took as long to come together, and so long the room is likely to last. The
+/// rule by which log-structured file systems choose what to clean.
+pub(super) fn worth(view: &View<'_>, bytes: u64, below: &[&Arc<TableMeta>]) -> u64 {
+    let rewritten = bytes_of(below.iter().copied());
+    if rewritten == 0 {
+        return u64::MAX;
+    }
+    let age_us = |t: &TableMeta| view.now_us.saturating_sub(t.created_us) as f64;
+    let ages = below.iter().map(|t| age_us(t) * t.size_bytes() as f64);
+    let age_us = ages.sum::<f64>() / rewritten as f64;
+    let cost = 2.0 * rewritten as f64 + bytes as f64;
+    (bytes as f64 * age_us / cost) as u64
 }
 
 /// Wins back space when nothing else is due; see the module.

@@ -4,8 +4,8 @@
 //! The paper merges within the fast levels first, so that what is cold lies in tables of its own,
 //! and these go down in a merge of theirs (V-A), which reads what the first has just written. Where
 //! both are due here it is one: of the intervals of the last level's tables those are taken whose
-//! going is worth most, as with [`super::coldest`]; what the merge has there joins the last level,
-//! and all else stays.
+//! part of L1 is among the colder half of its bytes and whose going is worth most, as with
+//! [`super::coldest`]; what the merge has there joins the last level, and all else stays.
 //!
 //! An interval begins with a table of the last level and ends where the next one does, unless keys
 //! in between are as many as its own: there the last level has nothing, as it was loaded above it or has
@@ -28,7 +28,7 @@ use thermocline_model::view::View;
 
 use crate::place::reads::ReadsByKey;
 use crate::place::span::{Span, wide};
-use crate::plan::coldest::{Leaving, mean};
+use crate::plan::coldest::{colder, worth};
 use crate::plan::fast_levels::{FastLevels, FastTable, bytes_of};
 use crate::plan::headroom::TABLES_MAX;
 
@@ -68,15 +68,10 @@ impl<'a> GoingDown<'a> {
         room_bytes: u64,
     ) -> Option<GoingDown<'a>> {
         let mut intervals = intervals(view, levels)?;
-        let known = intervals.iter().map(|i| Some((i.bytes, i.temperature?)));
-        let mean = mean(known.flatten());
-        intervals.sort_by_cached_key(|interval| {
-            let leaving = Leaving {
-                bytes: interval.bytes,
-                temperature: interval.temperature.unwrap_or(mean),
-            };
-            Reverse(leaving.worth(view, interval.below.as_slice()))
-        });
+        intervals.sort_by(|a, b| cold(a).total_cmp(&cold(b)));
+        let warm: Vec<_> = intervals.iter().map(|i| (i.bytes, i.temperature)).collect();
+        intervals.truncate(colder(&warm));
+        intervals.sort_by_cached_key(|i| Reverse(worth(view, i.bytes, i.below.as_slice())));
 
         let mut known: BTreeSet<TableId> = merged.iter().map(|t| t.table.id).collect();
         let (mut upper, mut chosen) = (Vec::new(), Vec::<Interval<'a>>::new());
@@ -136,6 +131,11 @@ impl<'a> GoingDown<'a> {
             None => reason,
         }
     }
+}
+
+/// Order by temperature, what is not known last.
+fn cold(interval: &Interval<'_>) -> f64 {
+    interval.temperature.unwrap_or(f64::INFINITY)
 }
 
 /// The intervals into which something of L1 reaches that no job works on, if the last level is one
