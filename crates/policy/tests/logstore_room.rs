@@ -126,7 +126,7 @@ fn there_is_no_room_to_speak_of_where_no_flush_waits() {
 }
 
 /// Half of the settled tables are young, which come last: so the hottest of those that are known
-/// counts as one of the colder half, and goes before the coldest, as nobody writes to its keys.
+/// would count as one of the colder third, and go before the coldest, as nobody writes to its keys.
 #[test]
 fn the_hottest_table_does_not_go_before_the_coldest() {
     let text = "L1: #1[a..a9]{size=10M} #2[c..c9]{size=10M} #3[e..e9]{size=10M} \

@@ -4,7 +4,7 @@
 //! The paper merges within the fast levels first, so that what is cold lies in tables of its own,
 //! and these go down in a merge of theirs (V-A), which reads what the first has just written. Where
 //! both are due here it is one: of the intervals of the last level's tables those are taken whose
-//! part of L1 is among the colder half of its bytes and whose going is worth most, as with
+//! part of L1 is among the colder third of its bytes and whose going is worth most, as with
 //! [`super::coldest`]; what the merge has there joins the last level, and all else stays.
 //!
 //! An interval begins with a table of the last level and ends where the next one does, unless keys
@@ -52,6 +52,8 @@ struct Interval<'a> {
     upper: Vec<FastTable<'a>>,
     /// Of these, the bytes that are reckoned to lie here.
     bytes: u64,
+    /// Of these, those of tables that are old enough to have a temperature.
+    known_bytes: u64,
     /// Theirs, as far as it is known.
     temperature: Option<f64>,
 }
@@ -69,7 +71,10 @@ impl<'a> GoingDown<'a> {
     ) -> Option<GoingDown<'a>> {
         let mut intervals = intervals(view, levels)?;
         intervals.sort_by(|a, b| cold(a).total_cmp(&cold(b)));
-        let warm: Vec<_> = intervals.iter().map(|i| (i.bytes, i.temperature)).collect();
+        let warm: Vec<_> = intervals
+            .iter()
+            .map(|i| (i.known_bytes, i.temperature))
+            .collect();
         intervals.truncate(colder(&warm));
         intervals.sort_by_cached_key(|i| Reverse(worth(view, i.bytes, i.below.as_slice())));
 
@@ -189,6 +194,7 @@ fn intervals<'a>(view: &View<'_>, levels: &FastLevels<'a>) -> Option<Vec<Interva
             range,
             upper,
             bytes: bytes as u64,
+            known_bytes: known_bytes as u64,
             temperature: (known_bytes > 0.0).then(|| reads / known_bytes),
         })
     });
