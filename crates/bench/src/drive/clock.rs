@@ -65,6 +65,16 @@ pub(super) fn run<E: Engine, M>(
     mark: impl Fn() -> Result<M>,
 ) -> Result<Timed<M>> {
     let barrier = Barrier::new(order.clients as usize + 1);
+    let counted = shared.left.is_some();
+    // A counted run has no warm-up: all of it is measured, so the mark comes
+    // before the first client may begin.
+    let at_once = match counted {
+        true => Some(mark()?),
+        false => None,
+    };
+    if counted {
+        shared.set(Phase::Measured);
+    }
     thread::scope(|scope| {
         let mut handles = Vec::new();
         for number in 0..order.clients {
@@ -93,24 +103,19 @@ pub(super) fn run<E: Engine, M>(
                 client.run()
             }));
         }
-        let counted = shared.left.is_some();
-        // A counted run has no warm-up: all of it is measured, so the mark comes
-        // before the first client may begin.
-        let mut from = None;
-        if counted {
-            from = Some(mark());
-            shared.set(Phase::Measured);
-        }
         let mut begin = Instant::now();
         barrier.wait();
         let ended = || handles.iter().all(thread::ScopedJoinHandle::is_finished);
         let stop = || ended() || shared.failed.load(Ordering::Relaxed);
         let mut first = 0;
-        let from = match from {
-            Some(from) => from,
+        let from = match at_once {
+            Some(from) => Ok(from),
             None => {
                 wait_until(begin + Duration::from_secs_f64(order.warmup_seconds), stop);
                 let from = mark();
+                if from.is_err() {
+                    shared.failed.store(true, Ordering::Relaxed);
+                }
                 shared.set(Phase::Measured);
                 begin = Instant::now();
                 first = shared.total();

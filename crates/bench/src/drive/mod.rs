@@ -305,7 +305,8 @@ impl<E: Engine> EngineDriver<E> {
         let (timed, seen) = thread::scope(|scope| -> Result<_> {
             let beside = scope.spawn(|| beside(store));
             let timed = clock::run(store, order, &shared, &chooser, held.trace.as_ref(), || {
-                Ok((self.counters(), cpu_seconds(), store.counted()?))
+                let counted = store.counted()?;
+                Ok((self.counters(), cpu_seconds(), counted))
             });
             let seen = beside
                 .join()

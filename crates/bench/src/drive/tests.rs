@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -11,6 +12,8 @@ struct Map {
     entries: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
     /// The keys in the order in which they were put.
     put: Mutex<Vec<Vec<u8>>>,
+    /// How often it still says what it has counted, before it fails to.
+    says: AtomicU32,
 }
 
 struct MapCursor<'a> {
@@ -28,6 +31,7 @@ impl Engine for Map {
         Ok(Map {
             entries: Mutex::default(),
             put: Mutex::default(),
+            says: u32::MAX.into(),
         })
     }
 
@@ -72,6 +76,9 @@ impl Engine for Map {
     }
 
     fn counted(&self) -> Result<Vec<Counted>> {
+        if self.says.fetch_sub(1, Ordering::Relaxed) == 0 {
+            return Err("nothing is counted".into());
+        }
         let entries = self.entries.lock().unwrap().len() as u64;
         Ok(vec![Counted::new("entries", entries)])
     }
@@ -238,6 +245,7 @@ fn fillrandom_writes_as_often_as_there_are_records() {
     // Of n draws from n records, 1 - 1/e of them are hit.
     let entries = outcome.counted[0].count;
     assert!((280..350).contains(&entries), "{entries}");
+    assert_eq!(outcome.counted_measured[0].count, entries);
     let outcome = driver.run(&order("ohdb-readrandom")).unwrap();
     let missing = outcome.missing as f64 / outcome.counts[0] as f64;
     assert!((0.3..0.45).contains(&missing), "{missing}");
@@ -278,7 +286,34 @@ fn an_open_loop_keeps_its_rate() {
     order.seconds = 0.5;
     let outcome = driver.run(&order).unwrap();
     // A machine that is busy may fall behind, but none runs ahead.
-    assert!(outcome.operations <= 520, "{}", outcome.operations);
+    assert!(
+        (1..=520).contains(&outcome.operations),
+        "{}",
+        outcome.operations
+    );
+}
+
+/// Seconds in stalls once were those of warm-up and settling, too.
+#[test]
+fn what_is_counted_before_the_measured_time_is_not_of_it() {
+    let (mut driver, _directory) = driver();
+    let mut order = order("ycsb-d");
+    order.warmup_seconds = 0.1;
+    let outcome = driver.run(&order).unwrap();
+    let [all, measured] =
+        [&outcome.counted, &outcome.counted_measured].map(|counted| counted[0].count);
+    assert!(0 < measured && measured < all, "{measured} of {all}");
+}
+
+#[test]
+fn an_engine_that_cannot_say_what_it_counted_fails_the_run() {
+    for says in 0..4 {
+        let (mut driver, _directory) = driver();
+        driver.run(&order("ycsb-c")).unwrap();
+        driver.store.as_mut().unwrap().says = says.into();
+        let error = driver.run(&order("ycsb-d")).unwrap_err();
+        assert_eq!(error.to_string(), "nothing is counted", "{says}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::exists;
-use crate::report::compare::{CLASSES, Measured};
+use crate::report::compare::{CLASSES, Measured, count};
 use crate::report::table::Table;
 
 /// A table or figure.
@@ -85,7 +85,7 @@ pub(super) enum Number {
     MemoryPeak,
     /// USD for each GB and month.
     Price,
-    /// The share of the time that writers spent slowed or stopped by the engine.
+    /// The share of the measured time that writers spent slowed or stopped by the engine.
     Stalled,
     /// The 99th percentile of a class of operations, in nanoseconds.
     High(&'static str),
@@ -95,10 +95,7 @@ impl Number {
     /// Of one run; none where it has no such number.
     pub(super) fn of(self, run: &Measured) -> Option<f64> {
         let outcome = &run.outcome;
-        let counted = |name: &str| {
-            let found = outcome.counted.iter().find(|counted| counted.name == name);
-            found.map(|counted| counted.count as f64)
-        };
+        let counted = |name: &str| count(&outcome.counted, name).map(|n| n as f64);
         let answered = |names: &[&str]| {
             let ours = names
                 .iter()
@@ -138,8 +135,8 @@ impl Number {
             }
             Number::Stalled => {
                 let clients = f64::from(run.order.clients.max(1));
-                let seconds = run.order.warmup_seconds + outcome.seconds;
-                Some(counted("stall us")? / 1e6 / seconds / clients)
+                let stalled = count(&outcome.counted_measured, "stall us")? as f64;
+                Some(stalled / 1e6 / outcome.seconds / clients)
             }
             Number::High(class) => {
                 let class = CLASSES.iter().position(|name| *name == class)?;

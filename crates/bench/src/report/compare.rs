@@ -116,7 +116,8 @@ impl Measured {
     }
 }
 
-fn count(all: &[Counted], name: &str) -> Option<u64> {
+/// What an engine counted under `name`, if it counts that.
+pub(crate) fn count(all: &[Counted], name: &str) -> Option<u64> {
     let found = all.iter().find(|counted| counted.name == name);
     found.map(|counted| counted.count)
 }
@@ -366,7 +367,8 @@ impl<'a> Rows<'a> {
                     let of = |all: &[Counted]| Some(count(all, name)? as f64);
                     let whole =
                         spread(runs, |m| of(&m.outcome.counted)).filter(|s| s.median > 0.0)?;
-                    let measured = spread(runs, |m| of(&m.outcome.counted_measured))?;
+                    let measured = |m: &Measured| of(&m.outcome.counted_measured).or(Some(0.0));
+                    let measured = spread(runs, measured)?;
                     let [measured, whole] = [measured, whole].map(|s| grouped(s.median));
                     Some(format!("{name} {measured} of {whole}"))
                 })
