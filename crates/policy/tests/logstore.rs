@@ -141,6 +141,7 @@ fn informed_compaction_evicts_the_coldest_with_all_it_overlaps() {
     assert_eq!(decide(&world), "coldest: [6, 1] into L7");
     // While the store is written to, half of the 45 is made free at once.
     world.idle = false;
+    world.flushed_bytes_per_s = 30e6;
     assert_eq!(decide(&world), "coldest: [7, 6, 5, 2, 1] into L7");
     world.shape.staging.fast_share = 0.6;
     world.flushed_bytes_per_s = 0.0;

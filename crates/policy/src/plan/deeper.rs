@@ -4,7 +4,7 @@
 //! The paper merges within the fast levels first, so that what is cold lies in tables of its own,
 //! and these go down in a merge of theirs (V-A), which reads what the first has just written. Where
 //! both are due here it is one: of the intervals of the last level's tables those are taken whose
-//! part of L1 is among the colder third of its bytes and whose going is worth most, as with
+//! part of L1 is of the colder part of its bytes and whose going is worth most, as with
 //! [`super::coldest`]; what the merge has there joins the last level, and all else stays.
 //!
 //! An interval begins with a table of the last level and ends where the next one does, unless keys
@@ -75,7 +75,7 @@ impl<'a> GoingDown<'a> {
             .iter()
             .map(|i| (i.known_bytes, i.temperature))
             .collect();
-        intervals.truncate(colder(&warm));
+        intervals.truncate(colder(view, &warm));
         intervals.sort_by_cached_key(|i| Reverse(worth(view, i.bytes, i.below.as_slice())));
 
         let mut known: BTreeSet<TableId> = merged.iter().map(|t| t.table.id).collect();

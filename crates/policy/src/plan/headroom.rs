@@ -94,11 +94,12 @@ pub fn wanted_bytes(view: &View<'_>, share: &Share, deferred: bool) -> u64 {
 }
 
 /// Whether flushes will have to wait before a merge that frees so many `bytes` has ended, if it begins now. With
-/// keys spread evenly it rewrites as much of the last level as it takes of the fast ones.
+/// keys spread evenly it rewrites the share of the last level that it takes of the fast ones; but those that overlap
+/// least go first, which under a skew is about as much as goes down.
 fn is_late(view: &View<'_>, share: &Share, bytes: u64) -> bool {
     let taken = bytes as f64 / share.fast_bytes.max(bytes).max(1) as f64;
     let below = share.total_bytes.saturating_sub(share.fast_bytes);
-    let rewritten = (below as f64 * taken) as u64;
+    let rewritten = bytes.min((below as f64 * taken) as u64);
     let work = Work {
         tables: 1,
         read_bytes: rewritten,
