@@ -103,6 +103,8 @@ pub(super) fn run<E: Engine, M>(
                 client.run()
             }));
         }
+        // Whatever becomes of the clock, clients end.
+        let over = Over(shared);
         let mut begin = Instant::now();
         barrier.wait();
         let ended = || handles.iter().all(thread::ScopedJoinHandle::is_finished);
@@ -143,8 +145,7 @@ pub(super) fn run<E: Engine, M>(
         }
         let operations = shared.total() - first;
         let seconds = begin.elapsed().as_secs_f64();
-        shared.set(Phase::Over);
-        // Whatever went wrong with it, clients have to be joined first.
+        drop(over);
         let to = mark();
         let mut tally = Tally::new()?;
         for handle in handles {
@@ -161,6 +162,15 @@ pub(super) fn run<E: Engine, M>(
             marks: [from?, to?],
         })
     })
+}
+
+/// Ends a run when it is dropped.
+struct Over<'a>(&'a Shared<'a>);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.set(Phase::Over);
+    }
 }
 
 /// Waits until `moment`, or until `stop` says so; whether it did.

@@ -367,9 +367,9 @@ impl<'a> Rows<'a> {
                     let of = |all: &[Counted]| Some(count(all, name)? as f64);
                     let whole =
                         spread(runs, |m| of(&m.outcome.counted)).filter(|s| s.median > 0.0)?;
-                    let measured = |m: &Measured| of(&m.outcome.counted_measured).or(Some(0.0));
-                    let measured = spread(runs, measured)?;
-                    let [measured, whole] = [measured, whole].map(|s| grouped(s.median));
+                    let measured = spread(runs, |m| of(&m.outcome.counted_measured));
+                    let measured = measured.map_or("?".into(), |s| grouped(s.median));
+                    let whole = grouped(whole.median);
                     Some(format!("{name} {measured} of {whole}"))
                 })
                 .collect();

@@ -7,11 +7,8 @@
 //!
 //! With deferred compaction a good deal of room is made at once while the store is
 //! written to, in one merge, so that merges are few and their writes long; without,
-//! table by table. What that merge costs is what it rewrites of the last level, and what it
-//! is worth is the room it makes, for as long as that lasts. Keys that are written often would
-//! be back soon. So while the store is written to, of the colder part of the settled bytes
-//! those tables go first whose bytes, times the age of what they overlap of the last level, are
-//! most for each byte that is read or written there (`worth`). At rest the coldest go, and no more
+//! table by table. While the store is written to, those of the colder tables, or of all, go first whose
+//! room is worth most for what that merge costs ([`super::leaving`]). At rest the coldest go, and no more
 //! than must. How much goes at once, and when, is in [`super::headroom`].
 //!
 //! With informed
@@ -23,7 +20,6 @@
 //! go, whatever they hold. And when nothing else is due, space is won back from
 //! tables full of deletes, as in [`super::leveled`].
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -32,21 +28,17 @@ use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
-use crate::cost::compaction::{self, Device, SEEKS, Work};
+use crate::Planner;
+use crate::cost::compaction::{Device, Work};
 use crate::plan::fast_levels::{
     FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
 };
 use crate::plan::headroom::{TABLES_MAX, wanted_bytes};
+use crate::plan::leaving::{self, Leaving};
 use crate::plan::leveled::{
     DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share, merge_runs, reclaim_table,
 };
 use crate::plan::staging::RUNS_MAX;
-use crate::{MIB, Planner};
-
-/// Of the bytes whose temperature is known, the share of colder ones that are compared by what their
-/// going is worth, at least: as large as the share that merges would have of the slow device's time with all these
-/// there. With half of them whatever reads take, what is warm goes down and comes up again.
-const COLDER_SHARE: f64 = 1.0 / 3.0;
 
 /// See the module.
 #[derive(Debug)]
@@ -282,7 +274,7 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
         let mut above: Vec<_> = levels.tables().filter(|t| !levels.is_settled(*t)).collect();
         above.reverse();
         if deferred && informed && !view.idle {
-            worth_first(view, levels, &mut order);
+            worth_first(view, levels, &mut order, bytes);
         }
         order.extend(above);
         let descent = Descent::take(view, levels, order, bytes);
@@ -299,108 +291,18 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
     })
 }
 
-/// Puts the colder part of `order`, and what is as cold as that, in the order of what their
-/// going is worth: the room that it makes, for how long, for what it costs. Where nobody
-/// reads any of it, what is too young to be known is compared as well.
-fn worth_first(view: &View<'_>, levels: &FastLevels<'_>, order: &mut [FastTable<'_>]) {
-    let warmth = |t: &FastTable<'_>| view.heat.get(&t.table.id).and_then(|h| h.temperature);
-    let warm = order.iter().map(|t| (t.table.size_bytes(), warmth(t)));
-    let compared = colder(view, &warm.collect::<Vec<_>>());
-    order[..compared].sort_by_cached_key(|table| {
-        let below = levels.below(&[*table]).unwrap_or_default();
-        Reverse(worth(view, table.table.size_bytes(), &below))
-    });
-}
-
-/// How many of these bytes with their temperatures, which ascend with what is not known last, are the
-/// colder part of the bytes that are known, or as cold as that; all where nothing is read. By number it would not do:
-/// what is cold in every sense has few bytes here, and to go it has as much rewritten as all else.
-pub(super) fn colder(view: &View<'_>, warm: &[(u64, Option<f64>)]) -> usize {
-    let known = warm
-        .iter()
-        .filter_map(|&(bytes, warmth)| Some((bytes, warmth?)));
-    let all: u64 = known.clone().map(|(bytes, _)| bytes).sum();
-    if known.clone().all(|(_, warmth)| warmth == 0.0) {
-        return warm.len();
-    }
-    let mut slow = SlowTime::of(view);
-    let (mut before, mut most) = (0.0, None);
-    for (bytes, warmth) in known.clone() {
-        let middle = before + bytes as f64 / 2.0;
-        before += bytes as f64;
-        slow.add_reads(bytes, warmth);
-        let share = slow.merges_share().max(COLDER_SHARE);
-        // The coldest is colder whatever its size.
-        if most.is_some() && middle > all as f64 * share {
-            break;
-        }
-        most = Some(warmth);
-    }
-    let most = most.unwrap_or(0.0);
-    known.take_while(|(_, warmth)| *warmth <= most).count()
-}
-
-/// What keeps the device of the last tier busy, in seconds of each second.
-struct SlowTime {
-    device: Device,
-    merges: f64,
-    reads: f64,
-}
-
-impl SlowTime {
-    /// By the tables that are there and by what is flushed, if that goes down some time and as much is rewritten.
-    fn of(view: &View<'_>) -> SlowTime {
-        let devices = Device::of(view.tiers);
-        let last = TierId(devices.len().saturating_sub(1) as u32);
-        let device = devices.last().copied();
-        let device = device.unwrap_or(Device::new(60.0, 150.0));
-        let flushed_bytes = view.flushed_bytes_per_s as u64;
-        let merges = Work {
-            tables: 0,
-            read_bytes: flushed_bytes,
-            written_bytes: flushed_bytes.saturating_mul(2),
-        };
-        let mut time = SlowTime {
-            device,
-            merges: merges.seconds(device),
-            reads: 0.0,
-        };
-        let keyspaces = view.version.keyspaces.values();
-        let tables = keyspaces.flat_map(|k| k.tables().map(|(.., t)| t));
-        for table in tables.filter(|t| t.tier() == last) {
-            let heat = view.heat.get(&table.id).and_then(|h| h.temperature);
-            time.add_reads(table.size_bytes(), heat.unwrap_or(0.0));
-        }
-        time
-    }
-
-    /// Adds those of so many bytes at `temperature`, in block reads per second and MiB.
-    fn add_reads(&mut self, bytes: u64, temperature: f64) {
-        let reads = temperature * bytes as f64 / MIB;
-        self.reads += compaction::reads_s(reads, SEEKS, self.device);
-    }
-
-    /// The share of it that merges have.
-    fn merges_share(&self) -> f64 {
-        let all = self.merges + self.reads;
-        if all > 0.0 { self.merges / all } else { 0.0 }
-    }
-}
-
-/// What it is worth to make so many `bytes` of room by rewriting `below`: their product
-/// with the age of `below`, for each byte that is read or written there. What went down to
-/// these tables took as long to come together, and so long the room is likely to last. The
-/// rule by which log-structured file systems choose what to clean.
-pub(super) fn worth(view: &View<'_>, bytes: u64, below: &[&Arc<TableMeta>]) -> u64 {
-    let rewritten = bytes_of(below.iter().copied());
-    if rewritten == 0 {
-        return u64::MAX;
-    }
-    let age_us = |t: &TableMeta| view.now_us.saturating_sub(t.created_us) as f64;
-    let ages = below.iter().map(|t| age_us(t) * t.size_bytes() as f64);
-    let age_us = ages.sum::<f64>() / rewritten as f64;
-    let cost = 2.0 * rewritten as f64 + bytes as f64;
-    (bytes as f64 * age_us / cost) as u64
+/// Puts those of `order` first whose going is worth most.
+fn worth_first(view: &View<'_>, levels: &FastLevels<'_>, order: &mut [FastTable<'_>], bytes: u64) {
+    let leaving = |t: &FastTable<'_>| Leaving {
+        bytes: t.table.size_bytes(),
+        known_bytes: t.table.size_bytes(),
+        temperature: view.heat.get(&t.table.id).and_then(|h| h.temperature),
+        below: levels.below(&[*t]).unwrap_or_default(),
+    };
+    let all: Vec<_> = order.iter().map(leaving).collect();
+    let first = leaving::first(view, &all, bytes);
+    let first: Vec<_> = first.into_iter().map(|at| order[at]).collect();
+    order[..first.len()].copy_from_slice(&first);
 }
 
 /// Wins back space when nothing else is due; see the module.

@@ -4,8 +4,7 @@
 //! The paper merges within the fast levels first, so that what is cold lies in tables of its own,
 //! and these go down in a merge of theirs (V-A), which reads what the first has just written. Where
 //! both are due here it is one: of the intervals of the last level's tables those are taken whose
-//! part of L1 is of the colder part of its bytes and whose going is worth most, as with
-//! [`super::coldest`]; what the merge has there joins the last level, and all else stays.
+//! part of L1 is to go first ([`super::leaving`]), as with [`super::coldest`]; what the merge has there joins the last level, and all else stays.
 //!
 //! An interval begins with a table of the last level and ends where the next one does, unless keys
 //! in between are as many as its own: there the last level has nothing, as it was loaded above it or has
@@ -15,7 +14,6 @@
 //! What an interval has of a wide table, such as a flush, is reckoned by how much of L1's narrow
 //! ones lies there: written keys are no more evenly spread than read ones.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -28,9 +26,9 @@ use thermocline_model::view::View;
 
 use crate::place::reads::ReadsByKey;
 use crate::place::span::{Span, wide};
-use crate::plan::coldest::{colder, worth};
 use crate::plan::fast_levels::{FastLevels, FastTable, bytes_of};
 use crate::plan::headroom::TABLES_MAX;
+use crate::plan::leaving::{self, Leaving};
 
 /// What a merge within L1 takes along, and sends down.
 #[derive(Debug)]
@@ -45,6 +43,7 @@ pub(super) struct GoingDown<'a> {
 }
 
 /// Keys that go down together.
+#[derive(Clone)]
 struct Interval<'a> {
     /// The table of the last level, where there is one.
     below: Option<&'a Arc<TableMeta>>,
@@ -71,18 +70,14 @@ impl<'a> GoingDown<'a> {
     ) -> Option<GoingDown<'a>> {
         let mut intervals = intervals(view, levels)?;
         intervals.sort_by(|a, b| cold(a).total_cmp(&cold(b)));
-        let warm: Vec<_> = intervals
-            .iter()
-            .map(|i| (i.known_bytes, i.temperature))
-            .collect();
-        intervals.truncate(colder(view, &warm));
-        intervals.sort_by_cached_key(|i| Reverse(worth(view, i.bytes, i.below.as_slice())));
+        let all: Vec<_> = intervals.iter().map(Interval::leaving).collect();
+        let first = leaving::first(view, &all, bytes);
 
         let mut known: BTreeSet<TableId> = merged.iter().map(|t| t.table.id).collect();
         let (mut upper, mut chosen) = (Vec::new(), Vec::<Interval<'a>>::new());
         let (mut upper_bytes, mut below_bytes, mut going_bytes) = (0, 0, 0);
         let below_max = TABLES_MAX.saturating_mul(view.shape.table_bytes);
-        for interval in intervals {
+        for interval in first.into_iter().map(|at| &intervals[at]) {
             if going_bytes >= bytes {
                 break;
             }
@@ -100,7 +95,7 @@ impl<'a> GoingDown<'a> {
             going_bytes += interval.bytes;
             known.extend(more.iter().map(|t| t.table.id));
             upper.extend(more);
-            chosen.push(interval);
+            chosen.push(interval.clone());
         }
         // All of it is written anew, and where that has no room nothing should depend on it.
         let slower = view
@@ -134,6 +129,17 @@ impl<'a> GoingDown<'a> {
         match self.temperature {
             Some(temperature) => reason.with("deeper_temperature", temperature),
             None => reason,
+        }
+    }
+}
+
+impl Interval<'_> {
+    fn leaving(&self) -> Leaving<'_> {
+        Leaving {
+            bytes: self.bytes,
+            known_bytes: self.known_bytes,
+            temperature: self.temperature,
+            below: self.below.into_iter().collect(),
         }
     }
 }

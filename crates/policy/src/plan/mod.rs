@@ -10,6 +10,7 @@ pub mod flush;
 pub mod fold;
 pub mod headroom;
 pub mod knapsack;
+mod leaving;
 pub mod leveled;
 pub mod migrate;
 pub mod newest;
