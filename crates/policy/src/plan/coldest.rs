@@ -8,7 +8,7 @@
 //! With deferred compaction a good deal of room is made at once while the store is
 //! written to, in one merge, so that merges are few and their writes long; without,
 //! table by table. While the store is written to, those of the colder tables, or of all, go first whose
-//! room is worth most for what that merge costs ([`super::leaving`]). At rest the coldest go, and no more
+//! room is worth most for what that merge costs (`plan/leaving.rs`). At rest the coldest go, and no more
 //! than must. How much goes at once, and when, is in [`super::headroom`].
 //!
 //! With informed
