@@ -241,7 +241,9 @@ impl Options {
     /// The most jobs, or stretches of a merge, that run at a time.
     fn jobs_max(&self) -> u64 {
         let others = (self.background_threads as u64).saturating_sub(1);
-        1 + others * others
+        // What goes deeper in the same merge has as many threads again.
+        let goes_deeper = self.tiers.len() > 1 && self.entry().is_some_and(|p| p.goes_deeper);
+        1 + others * others * (1 + u64::from(goes_deeper))
     }
 
     fn runs_max(&self) -> u64 {
@@ -307,6 +309,9 @@ mod tests {
         assert_eq!(max.jobs, 2 * one);
         let many = options.clone().background_threads(4).memory_max(1).jobs;
         assert_eq!(many, 10 * one);
+        let two = options.clone().tier(Tier::new("slow", "/y"));
+        let of_two = |preset: &str| two.clone().preset(preset).memory_max(1).jobs;
+        assert_eq!(of_two("logstore"), 3 * of_two("leveled") / 2);
         // A large flush has a larger filter than a merge reads ahead, and only one does.
         let large = options.clone().write_buffer_bytes(1 << 30).memory_max(1);
         let filter = large.jobs - max.jobs;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -158,8 +158,7 @@ impl Engine {
         };
         let mut results = Vec::new();
         if !merged.is_empty() {
-            let threads = self.merge_threads().min(stretches.len());
-            for result in side_by_side(stretches, threads, &run_one) {
+            for result in side_by_side(stretches, &self.lanes(job, stretches), &run_one) {
                 results.push(result?);
             }
         }
@@ -418,6 +417,28 @@ impl Engine {
         Ok(Some((bytes, payload_bytes as u64)))
     }
 
+    /// What of a merge runs beside what. What goes deeper, to another device, has threads of its own, which mostly
+    /// wait for that: in one thread after the other each device would stand still while the other one works.
+    fn lanes(&self, job: &Merge, stretches: &[Stretch]) -> Vec<Lane> {
+        let deeper = |at: &usize| stretches[*at].slot != job.output;
+        let (deeper, here): (Vec<_>, Vec<_>) = (0..stretches.len()).partition(deeper);
+        let apart = self.options.background_threads > 1;
+        let lanes = match apart {
+            true => vec![here, deeper],
+            false => vec![(0..stretches.len()).collect()],
+        };
+        let threads = self.merge_threads();
+        let lane = |at: Vec<usize>| Lane {
+            threads: threads.min(at.len()),
+            at,
+        };
+        lanes
+            .into_iter()
+            .filter(|l| !l.is_empty())
+            .map(lane)
+            .collect()
+    }
+
     /// Threads that one merge may use: all but the one left for flushes.
     fn merge_threads(&self) -> usize {
         self.options.background_threads.saturating_sub(1).max(1)
@@ -447,35 +468,45 @@ impl Engine {
     }
 }
 
-/// Runs `job` on every item, on `threads` threads, and gives the results in the
+/// Items that are worked at in their order, by so many threads.
+struct Lane {
+    at: Vec<usize>,
+    threads: usize,
+}
+
+/// Runs `job` on every item, all lanes at the same time, and gives the results in the
 /// order of the items. After an error no further item is begun.
 fn side_by_side<T: Sync, R: Send>(
     items: &[T],
-    threads: usize,
+    lanes: &[Lane],
     job: &(dyn Fn(&T) -> Result<R> + Sync),
 ) -> Vec<Result<R>> {
-    let next = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
     let results = Mutex::new(Vec::with_capacity(items.len()));
-    let work = || {
-        while let Some((at, item)) = items.get(next.load(Ordering::Relaxed)).and_then(|_| {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            items.get(at).map(|item| (at, item))
-        }) {
-            let result = job(item);
+    let work = |lane: &Lane, next: &AtomicUsize| {
+        while !failed.load(Ordering::Relaxed) {
+            let Some(&at) = lane.at.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                break;
+            };
+            let result = job(&items[at]);
             if result.is_err() {
-                next.store(items.len(), Ordering::Relaxed);
+                failed.store(true, Ordering::Relaxed);
             }
             results.lock().push((at, result));
         }
     };
-    if threads <= 1 {
-        work();
-    } else {
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(work);
-            }
-        });
+    match lanes {
+        [lane] if lane.threads <= 1 => work(lane, &AtomicUsize::new(0)),
+        _ => {
+            let begun: Vec<_> = lanes.iter().map(|_| AtomicUsize::new(0)).collect();
+            std::thread::scope(|scope| {
+                for (lane, next) in lanes.iter().zip(&begun) {
+                    for _ in 0..lane.threads {
+                        scope.spawn(|| work(lane, next));
+                    }
+                }
+            });
+        }
     }
     let mut results = results.into_inner();
     results.sort_by_key(|(at, _)| *at);
@@ -580,4 +611,59 @@ fn below(keyspace: &Keyspace, job: &Merge, merged: &Inputs) -> Vec<Vec<Arc<Table
         }
     }
     runs
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::Error;
+
+    fn lanes(of: &[&[usize]]) -> Vec<Lane> {
+        let lane = |at: &&[usize]| Lane {
+            at: at.to_vec(),
+            threads: 1,
+        };
+        of.iter().map(lane).collect()
+    }
+
+    #[test]
+    fn lanes_run_at_the_same_time_and_results_are_in_order() {
+        // The first of each lane waits for the first of the other.
+        let (tell_left, left) = mpsc::channel();
+        let (tell_right, right) = mpsc::channel();
+        let (left, right) = (Mutex::new(left), Mutex::new(right));
+        let long = Duration::from_secs(60);
+        let job = |n: &usize| {
+            let met = match n {
+                10 => tell_right.send(()).is_ok() && left.lock().recv_timeout(long).is_ok(),
+                11 => tell_left.send(()).is_ok() && right.lock().recv_timeout(long).is_ok(),
+                _ => true,
+            };
+            assert!(met, "{n} was alone");
+            Ok(n * 2)
+        };
+        let done = side_by_side(&[10, 11, 12, 13], &lanes(&[&[0, 2], &[1, 3]]), &job);
+        let done: Vec<_> = done.into_iter().map(Result::unwrap).collect();
+        assert_eq!(done, [20, 22, 24, 26]);
+    }
+
+    #[test]
+    fn an_error_ends_all_lanes() {
+        let items: Vec<usize> = (0..10_000).collect();
+        let job = |n: &usize| match n {
+            0 => Err(Error::invalid("no")),
+            1 => panic!("begun after the error"),
+            _ => {
+                std::thread::sleep(Duration::from_millis(1));
+                Ok(())
+            }
+        };
+        let long: Vec<usize> = (2..items.len()).collect();
+        let done = side_by_side(&items, &lanes(&[&[0, 1], &long]), &job);
+        assert!(done.len() < long.len(), "the other lane went on to its end");
+        assert!(done[0].is_err());
+    }
 }

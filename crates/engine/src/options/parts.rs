@@ -320,7 +320,7 @@ impl Options {
         self.fold_keys_max.unwrap_or_else(of_preset)
     }
 
-    pub(super) fn entry(&self) -> Option<&'static PresetEntry> {
+    pub(crate) fn entry(&self) -> Option<&'static PresetEntry> {
         presets().iter().find(|p| p.name == self.preset)
     }
 

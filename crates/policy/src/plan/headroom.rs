@@ -13,7 +13,7 @@ use crate::plan::fast_levels::Share;
 use crate::pressure::Room;
 
 /// Of what the fast levels may hold, the share that is made free at once, at most.
-const ROOM_SHARE: f64 = 0.5;
+const ROOM_SHARE: f64 = 0.4;
 
 /// Seconds of writing that room is made for at once. What is free is not read from, so a store
 /// that is mostly read keeps little free.

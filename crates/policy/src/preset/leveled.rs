@@ -16,6 +16,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     makes_cuts: true,
     adapts_parts: true,
     moves_cuts: true,
+    goes_deeper: false,
     fold_keys_max: 0,
     make,
 };

@@ -20,6 +20,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     makes_cuts: false,
     adapts_parts: false,
     moves_cuts: false,
+    goes_deeper: true,
     fold_keys_max: 0,
     make: |heat| preset(ENTRY.name, heat, true),
 };
@@ -32,6 +33,7 @@ pub(crate) const UNOPTIMISED: PresetEntry = PresetEntry {
     makes_cuts: false,
     adapts_parts: false,
     moves_cuts: false,
+    goes_deeper: false,
     fold_keys_max: 0,
     make: |heat| preset(UNOPTIMISED.name, heat, false),
 };

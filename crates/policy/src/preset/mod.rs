@@ -56,6 +56,8 @@ pub struct PresetEntry {
     pub adapts_parts: bool,
     /// Whether cuts move with the writes if the options do not say.
     pub moves_cuts: bool,
+    /// Whether its merges may send intervals on to a deeper level.
+    pub goes_deeper: bool,
     /// Memtables with fewer keys than this are folded, unless the options say
     /// otherwise; 0 for never.
     pub fold_keys_max: usize,

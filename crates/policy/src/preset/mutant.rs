@@ -18,6 +18,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     makes_cuts: false,
     adapts_parts: false,
     moves_cuts: false,
+    goes_deeper: false,
     fold_keys_max: 0,
     make,
 };

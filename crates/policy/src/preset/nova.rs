@@ -18,6 +18,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     makes_cuts: true,
     adapts_parts: false,
     moves_cuts: true,
+    goes_deeper: false,
     fold_keys_max: 100,
     make,
 };
