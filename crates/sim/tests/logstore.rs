@@ -281,7 +281,7 @@ fn merges_that_are_an_edit_alone_are_counted_apart() {
 /// Section VI-C3: nine writes to a read, half of the data fast.
 #[test]
 fn merges_of_a_write_heavy_load_are_few() {
-    let (mut merges, mut fast) = (Vec::new(), Vec::new());
+    let (mut merges, mut fast, mut slow) = (Vec::new(), Vec::new(), Vec::new());
     for (name, off) in [
         ("leveled", &[][..]),
         ("logstore", &[]),
@@ -309,6 +309,7 @@ fn merges_of_a_write_heavy_load_are_few() {
         );
         merges.push(written.merges);
         fast.push(written.fast_bytes);
+        slow.push(written.slow_bytes);
         assert!(fast_share(&db) < 0.6, "{name}: {}", fast_share(&db));
     }
     println!(
@@ -316,10 +317,10 @@ fn merges_of_a_write_heavy_load_are_few() {
         merges[1] as f64 / merges[0] as f64
     );
     assert!(merges[1] * 10 <= merges[0], "{merges:?}");
-    assert!(fast[1] * 3 < fast[4], "deferring has its share: {fast:?}");
+    assert!(fast[1] * 2 < fast[4], "deferring has its share: {fast:?}");
     assert!(
-        merges[1] * 10 < merges[2] * 9,
-        "and what is known of heat: {merges:?}"
+        slow[1] * 10 < slow[2] * 9,
+        "and what is known of heat: {slow:?}"
     );
 }
 

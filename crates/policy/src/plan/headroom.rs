@@ -2,8 +2,8 @@
 //!
 //! A flush for which the first tier has no room waits ([`super::flush`]), and a merge that makes some takes
 //! seconds on a slow disk. Begun when there is none left, it kept writers standing for all of them. So it
-//! begins while there is room for what is flushed meanwhile ([`wanted_bytes`]), and writers are slowed as
-//! that fills ([`flush_room`]).
+//! begins while there is room for what is flushed meanwhile, if it rewrites no more than it takes ([`wanted_bytes`]), and
+//! writers are slowed as that fills ([`flush_room`]).
 
 use thermocline_model::view::View;
 
