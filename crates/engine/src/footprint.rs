@@ -132,7 +132,8 @@ impl Options {
     ///   more than 16; three times that where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
     ///   times the metadata of one table, reckoned with keys of 64 bytes and
     ///   entries of no less; all that twice, for the allocator. One job without background threads or with one of
-    ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges. And where
+    ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges, twice as many
+    ///   with `logstore` on several tiers, whose merges send intervals deeper. And where
     ///   that is more than what a merge reads ahead, a thirty-second of
     ///   what memtables may have at most, for the filter of a flush.
     /// - lookup index: a sixteenth of `write_buffer_bytes`, unless it is off.

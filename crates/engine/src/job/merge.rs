@@ -2,13 +2,12 @@
 //!
 //! A table that overlaps no other input is moved without being rewritten; of
 //! the others, a block that overlaps nothing is copied without being decoded.
-//! A large merge is split by key into sub-ranges that run side by side.
+//! A large merge is split by key into sub-ranges that run side by side, and so is what goes to
+//! a deeper level, on another device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use thermocline_model::cover::Cover;
 use thermocline_model::edit::{Change, Edit};
@@ -21,6 +20,7 @@ use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, KeyspaceId, RunId, Slot};
 
 use super::below::Below;
+use super::lanes::{lanes, side_by_side, threads};
 use super::output::{Host, Outputs, Target, Written, spilling};
 use super::stretches::{Inputs, Stretch, cuts_within, ends_of_deeper, leaving, stretches, walls};
 use super::survive::Survivors;
@@ -65,7 +65,8 @@ impl Engine {
         if self.options.ends_outputs(keyspace) {
             walls.extend(cuts_within(keyspace, &merged));
         }
-        let stretches = stretches(self.merge_threads(), job, keyspace, &merged, &walls);
+        let threads = threads(self.options.background_threads);
+        let stretches = stretches(threads, job, keyspace, &merged, &walls);
         let done = spilling(self, |first_tier| {
             progress.begin(self.environment.clock.now_micros(), raw_bytes);
             self.merge_into(
@@ -136,7 +137,9 @@ impl Engine {
             false => 0,
         };
         let raw_bytes_down = AtomicU64::new(0);
-        let run_one = |stretch: &Stretch| -> Result<(Outputs<'_>, Vec<Arc<TableMeta>>)> {
+        let run_one = |stretch: &Stretch,
+                       failed: &AtomicBool|
+         -> Result<(Outputs<'_>, Vec<Arc<TableMeta>>)> {
             let (begun_us, ran_us) = (clock.now_micros(), running_us());
             let clipped = cover.clip(stretch.low.as_deref(), stretch.high.as_deref());
             let below = Below::new(below.to_vec());
@@ -147,7 +150,9 @@ impl Engine {
             };
             let cover = survivors.cover_to_write(&clipped);
             let mut outputs = Outputs::new(Host::Job(self), target, cover);
-            let down = self.merge_stretch(merged, stretch, survivors, &mut outputs, progress)?;
+            let stop = || failed.load(Ordering::Relaxed) || self.closing.load(Ordering::Relaxed);
+            let down =
+                self.merge_stretch(merged, stretch, survivors, &mut outputs, progress, &stop)?;
             raw_bytes_down.fetch_add(down, Ordering::Relaxed);
             let tables = outputs.finish()?;
             let took_us = clock.now_micros().saturating_sub(begun_us);
@@ -158,9 +163,9 @@ impl Engine {
         };
         let mut results = Vec::new();
         if !merged.is_empty() {
-            for result in side_by_side(stretches, &self.lanes(job, stretches), &run_one) {
-                results.push(result?);
-            }
+            let deeper = stretches.iter().map(|stretch| stretch.slot != job.output);
+            let lanes = lanes(deeper, self.options.background_threads);
+            results = side_by_side(stretches, &lanes, &run_one)?;
         }
 
         let mut edit = Edit::default();
@@ -274,6 +279,7 @@ impl Engine {
         mut survivors: Survivors<'_>,
         outputs: &mut Outputs<'_>,
         progress: &Progress,
+        stop: &dyn Fn() -> bool,
     ) -> Result<u64> {
         let runs = inputs.values().map(|tables| {
             let overlapping = tables.iter().filter(|t| {
@@ -305,7 +311,7 @@ impl Engine {
                 self.pay_for_reads(&cursor, unchecked);
                 progress.add(merged);
                 (unchecked, merged) = (0, 0);
-                if self.closing.load(Ordering::Relaxed) {
+                if stop() {
                     return Err(crate::Error::new(
                         crate::ErrorKind::Closed,
                         "the store is closing",
@@ -417,33 +423,6 @@ impl Engine {
         Ok(Some((bytes, payload_bytes as u64)))
     }
 
-    /// What of a merge runs beside what. What goes deeper, to another device, has threads of its own, which mostly
-    /// wait for that: in one thread after the other each device would stand still while the other one works.
-    fn lanes(&self, job: &Merge, stretches: &[Stretch]) -> Vec<Lane> {
-        let deeper = |at: &usize| stretches[*at].slot != job.output;
-        let (deeper, here): (Vec<_>, Vec<_>) = (0..stretches.len()).partition(deeper);
-        let apart = self.options.background_threads > 1;
-        let lanes = match apart {
-            true => vec![here, deeper],
-            false => vec![(0..stretches.len()).collect()],
-        };
-        let threads = self.merge_threads();
-        let lane = |at: Vec<usize>| Lane {
-            threads: threads.min(at.len()),
-            at,
-        };
-        lanes
-            .into_iter()
-            .filter(|l| !l.is_empty())
-            .map(lane)
-            .collect()
-    }
-
-    /// Threads that one merge may use: all but the one left for flushes.
-    fn merge_threads(&self) -> usize {
-        self.options.background_threads.saturating_sub(1).max(1)
-    }
-
     /// Opens new tables before a version names them: what cannot be opened
     /// must not be committed.
     pub(crate) fn open_outputs(&self, tables: &[Arc<TableMeta>]) -> Result<Vec<Arc<OpenTable>>> {
@@ -466,51 +445,6 @@ impl Engine {
         };
         tables.iter().map(open).collect()
     }
-}
-
-/// Items that are worked at in their order, by so many threads.
-struct Lane {
-    at: Vec<usize>,
-    threads: usize,
-}
-
-/// Runs `job` on every item, all lanes at the same time, and gives the results in the
-/// order of the items. After an error no further item is begun.
-fn side_by_side<T: Sync, R: Send>(
-    items: &[T],
-    lanes: &[Lane],
-    job: &(dyn Fn(&T) -> Result<R> + Sync),
-) -> Vec<Result<R>> {
-    let failed = AtomicBool::new(false);
-    let results = Mutex::new(Vec::with_capacity(items.len()));
-    let work = |lane: &Lane, next: &AtomicUsize| {
-        while !failed.load(Ordering::Relaxed) {
-            let Some(&at) = lane.at.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                break;
-            };
-            let result = job(&items[at]);
-            if result.is_err() {
-                failed.store(true, Ordering::Relaxed);
-            }
-            results.lock().push((at, result));
-        }
-    };
-    match lanes {
-        [lane] if lane.threads <= 1 => work(lane, &AtomicUsize::new(0)),
-        _ => {
-            let begun: Vec<_> = lanes.iter().map(|_| AtomicUsize::new(0)).collect();
-            std::thread::scope(|scope| {
-                for (lane, next) in lanes.iter().zip(&begun) {
-                    for _ in 0..lane.threads {
-                        scope.spawn(|| work(lane, next));
-                    }
-                }
-            });
-        }
-    }
-    let mut results = results.into_inner();
-    results.sort_by_key(|(at, _)| *at);
-    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// How a merge reads each of `runs`: as if all of one lay on its slowest tier, with the
@@ -611,59 +545,4 @@ fn below(keyspace: &Keyspace, job: &Merge, merged: &Inputs) -> Vec<Vec<Arc<Table
         }
     }
     runs
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::error::Error;
-
-    fn lanes(of: &[&[usize]]) -> Vec<Lane> {
-        let lane = |at: &&[usize]| Lane {
-            at: at.to_vec(),
-            threads: 1,
-        };
-        of.iter().map(lane).collect()
-    }
-
-    #[test]
-    fn lanes_run_at_the_same_time_and_results_are_in_order() {
-        // The first of each lane waits for the first of the other.
-        let (tell_left, left) = mpsc::channel();
-        let (tell_right, right) = mpsc::channel();
-        let (left, right) = (Mutex::new(left), Mutex::new(right));
-        let long = Duration::from_secs(60);
-        let job = |n: &usize| {
-            let met = match n {
-                10 => tell_right.send(()).is_ok() && left.lock().recv_timeout(long).is_ok(),
-                11 => tell_left.send(()).is_ok() && right.lock().recv_timeout(long).is_ok(),
-                _ => true,
-            };
-            assert!(met, "{n} was alone");
-            Ok(n * 2)
-        };
-        let done = side_by_side(&[10, 11, 12, 13], &lanes(&[&[0, 2], &[1, 3]]), &job);
-        let done: Vec<_> = done.into_iter().map(Result::unwrap).collect();
-        assert_eq!(done, [20, 22, 24, 26]);
-    }
-
-    #[test]
-    fn an_error_ends_all_lanes() {
-        let items: Vec<usize> = (0..10_000).collect();
-        let job = |n: &usize| match n {
-            0 => Err(Error::invalid("no")),
-            1 => panic!("begun after the error"),
-            _ => {
-                std::thread::sleep(Duration::from_millis(1));
-                Ok(())
-            }
-        };
-        let long: Vec<usize> = (2..items.len()).collect();
-        let done = side_by_side(&items, &lanes(&[&[0, 1], &long]), &job);
-        assert!(done.len() < long.len(), "the other lane went on to its end");
-        assert!(done[0].is_err());
-    }
 }

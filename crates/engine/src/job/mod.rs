@@ -9,6 +9,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 mod below;
 mod flush;
 mod fold;
+mod lanes;
 mod merge;
 pub(crate) mod output;
 mod relocate;

@@ -157,7 +157,8 @@ impl Options {
     }
 
     /// Threads for flush, merge and relocation. With 0 nothing happens in the
-    /// background: [`crate::Db::step`] runs one job at a time. At most 64,
+    /// background: [`crate::Db::step`] runs one job at a time. With 2 or more, large merges
+    /// have up to one less for a while, and what they send to a slower device as many again. At most 64,
     /// default 2.
     ///
     /// ```

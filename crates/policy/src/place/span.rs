@@ -4,7 +4,7 @@
 //! intervals at hand share, their next bytes are read as a number, whose digits are the bytes that such
 //! keys are written with: those of decimal or hexadecimal numbers, letters, or all. That is
 //! monotonic, and about right where keys spread evenly between the ends. Were all bytes always digits, there would be
-//! twenty-five times as much between `0x19` and `0x20`, in decimal digits, as between `0x18` and `0x19`. Keys without
+//! nearly 250 times as much between the keys "19" and "20" as between "18" and "19". Keys without
 //! that prefix lie before or behind all others. It
 //! serves estimates only, of heat and of bytes, and is corrected by counting.
 
@@ -111,9 +111,8 @@ fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
 struct Digits {
     /// By byte how many digits are lower, and whether it is one.
     values: Box<[(u16, bool); 256]>,
-    base: u128,
-    /// What a number stays below: a power of the base.
-    end: u128,
+    /// What a digit counts, the first one most.
+    units: Box<[u64]>,
 }
 
 impl Digits {
@@ -153,24 +152,25 @@ impl Digits {
             values[usize::from(byte)] = (lower, is_digit(byte));
             lower += u16::from(is_digit(byte));
         }
-        let base = u128::from(lower.max(2));
-        let powers = std::iter::successors(Some(base), |power| Some(power * base));
-        let end = powers.take_while(|power| *power <= 1 << 64).last();
+        let base = u64::from(lower.max(2));
+        // All numbers of so many digits are less than what comes behind them.
+        let fits = |unit: &u64| u128::from(*unit) * u128::from(base) <= 1 << 64;
+        let units = std::iter::successors(Some(1), |unit: &u64| unit.checked_mul(base));
+        let mut units: Vec<u64> = units.take_while(fits).collect();
+        units.reverse();
         Digits {
             values,
-            base,
-            end: end.unwrap_or(base),
+            units: units.into(),
         }
     }
 
     fn number(&self, key: &[u8]) -> f64 {
-        let (mut number, mut unit) = (0, self.end);
-        for byte in key {
+        let mut number = 0;
+        for (byte, unit) in key.iter().zip(&self.units) {
             let (value, is_digit) = self.values[usize::from(*byte)];
-            unit /= self.base;
-            number += u128::from(value) * unit;
+            number += u128::from(value) * u128::from(*unit);
             // What is no digit lies where the next one begins.
-            if unit == 1 || !is_digit {
+            if !is_digit {
                 break;
             }
         }

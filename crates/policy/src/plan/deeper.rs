@@ -232,9 +232,9 @@ impl Reckoned {
 
     fn bytes(&self, table: &TableMeta, range: &KeyRange) -> f64 {
         let bytes = table.size_bytes() as f64;
-        let share = self.span.shared(&table.range, range);
+        let evenly = || self.span.shared(&table.range, range) * bytes;
         if !self.wide.contains(&table.id) {
-            return share * bytes;
+            return evenly();
         }
         let narrow = |low: f64, high: f64| self.narrow.between(low, high);
         let (low, width) = self.span.place(&table.range);
@@ -243,7 +243,7 @@ impl Reckoned {
         let all = narrow(low, end);
         match all > 0.0 {
             true => (narrow(low.max(start), end.min(high)) / all).clamp(0.0, 1.0) * bytes,
-            false => share * bytes,
+            false => evenly(),
         }
     }
 }
