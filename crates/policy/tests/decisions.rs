@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{KEYSPACE, M, World, leveled, mutant, nova, ohdb};
+use common::{Dice, KEYSPACE, M, World, leveled, mutant, nova, ohdb};
 use thermocline_model::job::{Job, NewTable};
 use thermocline_model::key::SeqNo;
 use thermocline_model::range::KeyRange;
@@ -14,9 +14,10 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Slot;
 use thermocline_model::view::{PartLoad, TableHeat};
 use thermocline_policy::place::ByLevel;
+use thermocline_policy::plan::Balance;
 use thermocline_policy::pressure::{RUNS_DUE_PERCENT, counted_runs, runs_slow_percent};
 use thermocline_policy::why::by_level::why;
-use thermocline_policy::{Placer, pressure};
+use thermocline_policy::{Placer, Planner, pressure};
 
 const LARGE: u64 = 1 << 40;
 
@@ -584,4 +585,44 @@ fn every_table_can_say_why_it_lies_there() {
     );
     assert_eq!((of(2).rule.as_str(), of(2).next), ("level-spans", None));
     assert!(why(&world.view(), TableId(77)).is_none());
+}
+
+/// Once: an older level gave up a table to a newer one that did not fit even then, and got it back at once, as
+/// it was larger than the level's quota of that one tier: 20,000 moves and no end.
+#[test]
+fn moves_between_tiers_come_to_an_end_wherever_tables_lie() {
+    let mut dice = Dice(1);
+    for world_at in 0..3000 {
+        let mut number = 0;
+        let mut level = |name: &str, tables: u64| -> String {
+            let one = |at: u64| {
+                number += 1;
+                let (size, tier) = (1 + dice.below(40), dice.below(4));
+                format!("#{number}[{at}0..{at}9]{{size={size}M,tier={tier}}} ")
+            };
+            format!("{name}: {}", (1..=tables).map(one).collect::<String>())
+        };
+        let text = format!(
+            "{} | {} | {} | {}",
+            level("L0.0", 1),
+            level("L1", 1 + world_at % 2),
+            level("L2", 1 + world_at % 3),
+            level("L7", 1 + world_at % 4)
+        );
+        let capacities = [0; 3].map(|_| (10 + dice.below(70)) * M);
+        let [fast, middle, slow] = capacities;
+        let mut world = World::of(&text, &[fast, middle, slow, LARGE]);
+        world.idle = true;
+        let mut moved = Vec::new();
+        while let Some(job) = Balance.plan(&world.view()) {
+            world.start(&job);
+            world.finish(&job);
+            moved.push(job);
+            assert!(
+                moved.len() < 100,
+                "{capacities:?} {text}: {:?}",
+                &moved[96..]
+            );
+        }
+    }
 }

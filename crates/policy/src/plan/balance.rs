@@ -183,7 +183,10 @@ fn tier_under(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
             }
             let mut older = (at + 1..DEPTHS).rev();
             let leaving = older.find_map(|d| {
-                let surplus = fill.data[d][tier].saturating_sub(quotas[d][tier]) > 0;
+                // Of this tier and all faster ones, as a deficit is: a table larger than its level's
+                // quota of one of them would come back at once.
+                let there: u64 = fill.data[d][..=tier].iter().sum();
+                let surplus = there > quotas[d][..=tier].iter().sum();
                 surplus.then(|| coldest(view, fill, d, tier)).flatten()
             });
             if fill.busy[tier] == 0
