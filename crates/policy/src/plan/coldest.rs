@@ -273,9 +273,10 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
         // Where the settled ones are not enough, those above them, oldest first.
         let mut above: Vec<_> = levels.tables().filter(|t| !levels.is_settled(*t)).collect();
         above.reverse();
-        if deferred && informed && !view.idle {
-            worth_first(view, levels, &mut order, bytes);
-        }
+        let bytes = match deferred && informed && !view.idle {
+            true => worth_first(view, levels, &mut order, bytes),
+            false => bytes,
+        };
         order.extend(above);
         let descent = Descent::take(view, levels, order, bytes);
         let rule = match (informed, descent.moves) {
@@ -291,8 +292,13 @@ fn over(view: &View<'_>, all: &[FastLevels<'_>], informed: bool, deferred: bool)
     })
 }
 
-/// Puts those of `order` first whose going is worth most.
-fn worth_first(view: &View<'_>, levels: &FastLevels<'_>, order: &mut [FastTable<'_>], bytes: u64) {
+/// Puts those of `order` first whose going is worth most; how many of `bytes` go at once.
+fn worth_first(
+    view: &View<'_>,
+    levels: &FastLevels<'_>,
+    order: &mut [FastTable<'_>],
+    bytes: u64,
+) -> u64 {
     let leaving = |t: &FastTable<'_>| Leaving {
         bytes: t.table.size_bytes(),
         known_bytes: t.table.size_bytes(),
@@ -301,8 +307,10 @@ fn worth_first(view: &View<'_>, levels: &FastLevels<'_>, order: &mut [FastTable<
     };
     let all: Vec<_> = order.iter().map(leaving).collect();
     let first = leaving::first(view, &all, bytes);
+    let bytes = leaving::at_once(view, first.iter().map(|&at| &all[at]), bytes, 0.0);
     let first: Vec<_> = first.into_iter().map(|at| order[at]).collect();
     order[..first.len()].copy_from_slice(&first);
+    bytes
 }
 
 /// Wins back space when nothing else is due; see the module.

@@ -26,7 +26,7 @@ use thermocline_model::view::View;
 
 use crate::place::reads::ReadsByKey;
 use crate::place::span::{Span, wide};
-use crate::plan::fast_levels::{FastLevels, FastTable, bytes_of};
+use crate::plan::fast_levels::{FastLevels, FastTable, bytes_of, cost_s};
 use crate::plan::headroom::TABLES_MAX;
 use crate::plan::leaving::{self, Leaving};
 
@@ -59,8 +59,8 @@ struct Interval<'a> {
 
 impl<'a> GoingDown<'a> {
     /// With a merge of `merged`, all tables of L1 that overlap others of it: what is to go down so
-    /// that `bytes` leave the fast levels. `room_bytes` are what more tables of L1 may have. None where
-    /// nothing can go.
+    /// that `bytes` leave the fast levels, or as many as go [`leaving::at_once`]. `room_bytes` are what more
+    /// tables of L1 may have. None where nothing can go.
     pub(super) fn of(
         view: &View<'_>,
         levels: &FastLevels<'a>,
@@ -72,6 +72,8 @@ impl<'a> GoingDown<'a> {
         intervals.sort_by(|a, b| cold(a).total_cmp(&cold(b)));
         let all: Vec<_> = intervals.iter().map(Interval::leaving).collect();
         let first = leaving::first(view, &all, bytes);
+        let fast_s = cost_s(view, merged);
+        let bytes = leaving::at_once(view, first.iter().map(|&at| &all[at]), bytes, fast_s);
 
         let mut known: BTreeSet<TableId> = merged.iter().map(|t| t.table.id).collect();
         let (mut upper, mut chosen) = (Vec::new(), Vec::<Interval<'a>>::new());

@@ -22,6 +22,7 @@ use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, Level, Run, Slot};
 use thermocline_model::view::View;
 
+use crate::cost::compaction::{Device, Work};
 use crate::heat::histogram::by_heat;
 use crate::place::fill::Fill;
 use crate::plan::balance::spare_for_writes;
@@ -294,6 +295,28 @@ impl<'a> FastLevels<'a> {
 #[must_use]
 pub fn bytes_of<'a>(tables: impl IntoIterator<Item = &'a Arc<TableMeta>>) -> u64 {
     tables.into_iter().map(|t| t.size_bytes()).sum()
+}
+
+/// What merging `tables` on the fast tier costs, in seconds: equation 10, all on one device.
+#[must_use]
+pub fn cost_s(view: &View<'_>, tables: &[FastTable<'_>]) -> f64 {
+    let bytes = bytes_of(tables.iter().map(|t| t.table));
+    let work = Work {
+        tables: tables.len(),
+        read_bytes: bytes,
+        written_bytes: bytes,
+    };
+    work.seconds(fast_device(view))
+}
+
+/// The device of the first tier.
+#[must_use]
+pub fn fast_device(view: &View<'_>) -> Device {
+    let devices = Device::of(view.tiers);
+    devices
+        .first()
+        .copied()
+        .unwrap_or(Device::new(6000.0, 480.0))
 }
 
 /// Whether a job may read and replace `tables` now: none is busy, and no running

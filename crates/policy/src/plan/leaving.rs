@@ -8,6 +8,12 @@
 //! Compared like that are those of the colder third of what is known of heat, or all, whichever costs
 //! the slow device less for each byte of room: the merge, and reads of what has gone until as much is to go
 //! again. Where half of the operations read, these reads weigh most; where one of ten does, the merge.
+//!
+//! How much goes at once: all that is wanted, as merges should be few, but of what is *dear*, for which
+//! several bytes are rewritten for each that goes, no more than the slow device does meanwhile ([`at_once`]).
+//! What stays is less dear when more has come to it, and what is flushed while the merge runs has
+//! to have room beside all that the merge reads: where keys are written evenly above a large last level
+//! long merges hold back the very bytes that would make them worth it.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -21,6 +27,18 @@ use crate::plan::fast_levels::bytes_of;
 
 /// Of the bytes whose temperature is known, the colder part that may be compared alone.
 const COLDER_SHARE: f64 = 1.0 / 3.0;
+
+/// Bytes rewritten for each that goes, beyond which it is dear.
+const DEAR: u64 = 2;
+
+/// Seconds of the slow device that a merge may take for what is dear, however soon the fast one
+/// is done with its part: its edit, syncs and reopened tables cost some hundredths.
+pub(super) const DEAR_S: f64 = 1.6;
+
+/// Whether `bytes` are dear if so many are rewritten for them.
+pub(super) fn is_dear(bytes: u64, rewritten: u64) -> bool {
+    rewritten > bytes.saturating_mul(DEAR)
+}
 
 /// What may leave the fast levels.
 pub(super) struct Leaving<'a> {
@@ -50,6 +68,15 @@ impl Leaving<'_> {
         let cost = 2.0 * rewritten as f64 + bytes;
         (bytes * age_us / cost) as u64
     }
+
+    /// Adds to `merge` what the slow device does for it; the bytes that are rewritten.
+    fn add_to(&self, merge: &mut Work) -> u64 {
+        let below_bytes = bytes_of(self.below.iter().copied());
+        merge.tables += self.below.len();
+        merge.read_bytes += below_bytes;
+        merge.written_bytes += below_bytes + self.bytes;
+        below_bytes
+    }
 }
 
 /// Which of `all`, in the order in which they go, if `going_bytes` are to leave. Requires: `all` ascend by
@@ -73,6 +100,33 @@ pub(super) fn first(view: &View<'_>, all: &[Leaving<'_>], going_bytes: u64) -> V
     } else {
         some
     }
+}
+
+/// How many of `bytes` go at once, if `first` go in their order, and the fast device takes `fast_s`
+/// seconds for its part of the merge. At least the first of them goes.
+pub(super) fn at_once<'a>(
+    view: &View<'_>,
+    first: impl Iterator<Item = &'a Leaving<'a>>,
+    bytes: u64,
+    fast_s: f64,
+) -> u64 {
+    let devices = Device::of(view.tiers);
+    let Some(slow) = devices.get(1).copied() else {
+        return bytes;
+    };
+    let (mut going, mut merge) = (0, Work::default());
+    for leaving in first {
+        if going >= bytes {
+            break;
+        }
+        let rewritten = leaving.add_to(&mut merge);
+        let dear = is_dear(leaving.bytes, rewritten);
+        if dear && going > 0 && merge.seconds(slow) > fast_s.max(DEAR_S) {
+            return going;
+        }
+        going += leaving.bytes;
+    }
+    bytes
 }
 
 /// How many of `known` are the colder third of their bytes, or as cold as that. By number it would not do:
@@ -109,12 +163,9 @@ fn cost<'a>(
         if bytes >= going_bytes {
             break;
         }
-        let below_bytes = bytes_of(leaving.below.iter().copied());
+        leaving.add_to(&mut merge);
         bytes += leaving.bytes;
         reads += leaving.bytes as f64 / MIB * leaving.temperature.unwrap_or(0.0);
-        merge.tables += leaving.below.len();
-        merge.read_bytes += below_bytes;
-        merge.written_bytes += below_bytes + leaving.bytes;
     }
     let reads_s = compaction::reads_s(reads, SEEKS, slow);
     let refilled_s = match reads > 0.0 {

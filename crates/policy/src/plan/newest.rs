@@ -4,11 +4,13 @@
 //! it is: as a run of its own, by an edit of the version, without a byte being read
 //! or written. No merge is done until reads suffer or room is needed
 //! ([`super::staging`], [`super::coldest`]); the fast tier is a very large buffer. When
-//! the store rests all of them are passed on, so that nothing is kept from these.
+//! the store rests, or room is to be made, all of them are passed on, so that nothing is kept from
+//! these: a merge that makes room makes the more of it, the more there is for what it rewrites.
 //!
 //! With deferred compaction switched off the newest runs are merged with what they
 //! overlap of L1, which so has one run, as LevelDB does it.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use thermocline_model::job::{Job, Merge, Reason};
@@ -17,7 +19,8 @@ use thermocline_model::version::{Keyspace, Run};
 use thermocline_model::view::View;
 
 use crate::Planner;
-use crate::plan::fast_levels::{FIRST, FastLevels, bytes_of, is_free, merge};
+use crate::plan::fast_levels::{FIRST, FastLevels, Share, bytes_of, is_free, merge};
+use crate::plan::headroom::wanted_bytes;
 use crate::plan::leveled::oldest_free;
 
 /// See the module.
@@ -30,12 +33,14 @@ pub struct Newest {
 impl Planner for Newest {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
         let deferred = self.optimised && view.shape.staging.on.deferred;
+        let room_is_wanted =
+            LazyCell::new(|| deferred && wanted_bytes(view, &Share::of(view), deferred) > 0);
         let mut due: Vec<(usize, &Keyspace, &[Run])> = Vec::new();
         for keyspace in view.version.keyspaces.values() {
             for part in &keyspace.parts {
                 let runs = oldest_free(view, &part.newest.runs);
-                let resting = deferred && view.idle && !runs.is_empty();
-                if resting || runs.len() >= view.shape.newest_runs_merge {
+                let all = deferred && !runs.is_empty() && (view.idle || *room_is_wanted);
+                if all || runs.len() >= view.shape.newest_runs_merge {
                     due.push((runs.len(), keyspace, runs));
                 }
             }

@@ -14,6 +14,9 @@
 //!   a quarter of it is to go: it has taken in that much since it was last in order, and what
 //!   was overwritten falls away without a byte going to the slow tier. Where keys are written
 //!   with skew that makes several times as much room in a second as a merge to a slow tier;
+//! - instead of that merge, and whatever overlaps, if much is to go, that is dear ([`super::leaving`]), and the fast
+//!   device takes no longer than the slow one may then: what came last goes down with the rest, so that
+//!   fewer bytes are rewritten for each;
 //! - when what overlaps has cost as much as the merge costs: the older entries that it has replaced
 //!   lie beside it, and what could lie in their place is read from a slower tier
 //!   ([`super::overwritten`] has the same rule for levels of one run);
@@ -40,13 +43,15 @@ use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
 use crate::Planner;
-use crate::cost::compaction::{self, Device, SEEKS, Work};
+use crate::cost::compaction::{self, Device, SEEKS};
 use crate::plan::coldest;
 use crate::plan::deeper::GoingDown;
 use crate::plan::fast_levels::{
-    FIRST, FastLevels, FastTable, Share, bytes_of, is_free, merge, newest_waits,
+    FIRST, FastLevels, FastTable, Share, bytes_of, cost_s, fast_device, is_free, merge,
+    newest_waits,
 };
 use crate::plan::headroom::{kept_bytes, wanted_bytes};
+use crate::plan::leaving;
 use crate::plan::replaced::{Replaced, Worth};
 
 /// Runs of L1 beyond which they are merged whatever it costs.
@@ -221,25 +226,6 @@ fn staging(
     merge(view, levels.keyspace, &metas(tables), FIRST, reason)
 }
 
-/// What merging `tables` on the fast tier costs: equation 10, all on one device.
-fn cost_s(view: &View<'_>, tables: &[FastTable<'_>]) -> f64 {
-    let bytes = bytes_of(tables.iter().map(|t| t.table));
-    let work = Work {
-        tables: tables.len(),
-        read_bytes: bytes,
-        written_bytes: bytes,
-    };
-    work.seconds(fast_device(view))
-}
-
-fn fast_device(view: &View<'_>) -> Device {
-    let devices = Device::of(view.tiers);
-    devices
-        .first()
-        .copied()
-        .unwrap_or(Device::new(6000.0, 480.0))
-}
-
 fn runs(view: &View<'_>, levels: &FastLevels<'_>) -> Option<Merge> {
     let runs = levels.first_runs();
     if runs <= RUNS_MAX {
@@ -275,14 +261,21 @@ fn space(
         .and_then(|v| levels.below(&[v]))
         .map_or(0, |b| b.len());
     let wide = below > most;
-    let overlapping_max = match *wanted as f64 >= all as f64 * GOING_SHARE {
+    let much = *wanted as f64 >= all as f64 * GOING_SHARE;
+    let overlapping_max = match much {
         true => OVERLAPPING_SHARE_GOING,
         false => OVERLAPPING_SHARE_MAX,
     };
-    if !wide && (over as f64) < all as f64 * overlapping_max {
+    let enough = over as f64 >= all as f64 * overlapping_max;
+    let last_bytes = share.total_bytes.saturating_sub(share.fast_bytes);
+    let dear = much && leaving::is_dear(all, last_bytes);
+    if !wide && !enough && !dear {
         return None;
     }
     let tables = group(view, levels, &overlapping)?;
+    if !wide && !enough && cost_s(view, &tables) > leaving::DEAR_S {
+        return None;
+    }
     let rule = if wide {
         "staging-wide"
     } else {
