@@ -465,7 +465,12 @@ impl Engine {
         let mut last = version.last_seq;
         let mut entries = 0;
         let mut restated = Restated::default();
-        let report = log::replay(
+        let report = log::replay_as(
+            log::Reading {
+                without: &[],
+                // Who may write has the lock of every tier.
+                is_live: self.options.read_only,
+            },
             &self.environment,
             &directory,
             store_id,

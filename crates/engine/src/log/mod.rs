@@ -61,7 +61,7 @@ pub use format::{FRAME_HEADER_BYTES, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES, Se
 pub(crate) use format::{parse_segment, segment_path};
 pub use local::{ClosingNote, LocalLog, LogOptions};
 pub(crate) use local::{closing_note, list_segments};
-pub(crate) use replay::replay_without;
+pub(crate) use replay::{Reading, replay_as};
 pub use replay::{ReplayReport, ReplayedFrame, Torn, replay, truncate_torn};
 pub use scan::{Found, scan_frames};
 pub(crate) use scan::{claimed_segment, scan_bytes};

@@ -120,8 +120,8 @@ pub fn replay(
     base: SeqNo,
     visit: &mut dyn FnMut(ReplayedFrame<'_>) -> Result<()>,
 ) -> Result<ReplayReport> {
-    replay_without(
-        &[],
+    replay_as(
+        Reading::default(),
         environment,
         directory,
         store_id,
@@ -131,9 +131,19 @@ pub fn replay(
     )
 }
 
-/// As [`replay`], as if the segments `without` were not there.
-pub(crate) fn replay_without(
-    without: &[u64],
+/// How a log is replayed.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Reading<'a> {
+    /// Segments that count as not there.
+    pub without: &'a [u64],
+    /// Whether another process may be writing to it meanwhile. What it has added since a segment was
+    /// read is then left out, and is no damage.
+    pub is_live: bool,
+}
+
+/// As [`replay`].
+pub(crate) fn replay_as(
+    reading: Reading<'_>,
     environment: &Environment,
     directory: &Path,
     store_id: u128,
@@ -143,7 +153,9 @@ pub(crate) fn replay_without(
 ) -> Result<ReplayReport> {
     let file_system = &*environment.file_system;
     let ids = list_segments(file_system, directory)?.into_iter();
-    let ids = ids.map(|(id, _)| id).filter(|id| !without.contains(id));
+    let ids = ids
+        .map(|(id, _)| id)
+        .filter(|id| !reading.without.contains(id));
     let segments = read_heads(file_system, directory, store_id, first_segment, ids)?;
     let chain = Chain::of(&segments, first_segment);
     let mut replay = Replay {
@@ -154,6 +166,7 @@ pub(crate) fn replay_without(
         base,
         last_seq: None,
         bytes: Vec::new(),
+        is_live: reading.is_live,
         report: ReplayReport {
             next_segment: segments
                 .last()
@@ -331,6 +344,8 @@ struct Replay<'a> {
     last_seq: Option<u64>,
     /// The segment being read.
     bytes: Vec<u8>,
+    /// See [`Reading::is_live`].
+    is_live: bool,
     report: ReplayReport,
 }
 
@@ -486,6 +501,9 @@ impl Replay<'_> {
                 self.report.dropped.push(segment.id);
             }
         }
+        if durable_seq > sound_up_to.0 && self.is_live && self.goes_on(gap)? {
+            return Ok(());
+        }
         self.mark_durable(durable_seq);
         if durable_seq > sound_up_to.0 {
             return Err(self.corruption(gap, chain, rest_bytes, durable_seq));
@@ -498,6 +516,15 @@ impl Replay<'_> {
             });
         }
         Ok(())
+    }
+
+    /// Whether what was a gap is none any more. What is said to be durable lies behind it, so the
+    /// writer has filled it by now, if nothing is wrong.
+    fn goes_on(&mut self, gap: &Gap) -> Result<bool> {
+        self.read_again(gap.segment)?;
+        let seed = frame_seed(self.store_id, gap.segment);
+        let expected = self.sound_up_to().0 + 1;
+        Ok(follow(&self.bytes, seed, gap.offset as usize, expected, None).is_ok())
     }
 
     fn mark_durable(&mut self, durable_seq: u64) {

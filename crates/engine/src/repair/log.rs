@@ -46,8 +46,11 @@ impl Repair<'_> {
         let mut log = LogRemains::default();
         let directory = self.options.log_directory();
         let strangers = self.strangers(floor)?;
-        let replayed = log::replay_without(
-            &strangers,
+        let replayed = log::replay_as(
+            log::Reading {
+                without: &strangers,
+                is_live: false,
+            },
             self.environment,
             directory,
             self.store_id,

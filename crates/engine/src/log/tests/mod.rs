@@ -491,3 +491,44 @@ a33aa33600000000\n\
 0000000000000000\n\
 1800000000000000\n\
 1700000000000000";
+
+/// A store that another process wrote to was said to be damaged by nearly every opening to read it: what had
+/// become durable between two looks at the last segment lay behind what the first one had seen.
+#[test]
+fn a_log_that_grows_while_it_is_read_ends_where_it_was_read() {
+    for options in [MAPPED, PLAIN] {
+        let directory = TempDir::new().unwrap();
+        let mut log = create_in(directory.path(), options, 1, 0);
+        append_all(&mut log, 1..=5);
+        let mut end = 5;
+        let mut read = |is_live: bool| {
+            let reading = Reading {
+                without: &[],
+                is_live,
+            };
+            let environment = quick();
+            let directory = directory.path();
+            replay_as(
+                reading,
+                &environment,
+                directory,
+                STORE,
+                1,
+                SeqNo(0),
+                &mut |_| {
+                    // Each is durable before the next one, which says so.
+                    append_all(&mut log, end + 1..=end + 1);
+                    log.syncer().persist(SeqNo(end + 1)).unwrap();
+                    append_all(&mut log, end + 2..=end + 2);
+                    end += 2;
+                    Ok(())
+                },
+            )
+        };
+        let report = read(true).unwrap();
+        assert_eq!((report.last_seq, report.torn), (SeqNo(5), None));
+        // Nobody else may write where the log is about to be written on.
+        let error = read(false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+    }
+}
