@@ -152,3 +152,14 @@ fn a_prediction_wants_devices_that_are_known() {
     );
     assert!(message.contains("tiers up"), "{message}");
 }
+
+#[test]
+fn the_balance_of_parts_is_there_for_each_number_of_them() {
+    let (shown, object) = tiny("nova-8.2.1");
+    let rows = object["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 24, "{shown}");
+    assert!(shown.contains("64 parts, imbalance, Zipfian"), "{shown}");
+    assert_eq!(rows[0]["paper"], "similar");
+    assert_eq!(rows[16]["paper"]["number"], 2.86e-4);
+    assert!(rows[21]["what"].as_str().unwrap().contains("major"));
+}

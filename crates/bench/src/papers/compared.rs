@@ -108,15 +108,15 @@ pub(super) fn arguments(
         .collect();
     let data_bytes = means.records * means.record_bytes;
     let memory = (line.memory_share * data_bytes as f64 / f64::from(1 << 20)) as u64;
-    let faster = means.seconds.map_or(1.0, |seconds| seconds / line.seconds);
+    let longer = means.longer(line);
     let words = [
         "compare".to_string(),
         format!("--engines={}", engines.join(",")),
         format!("--workloads={}", line.workloads.join(",")),
         format!("--records={}", means.records),
         format!("--memory-mib={}", memory.max(MEMORY_MIB_MIN)),
-        format!("--warmup={}", line.warmup_seconds * faster),
-        format!("--seconds={}", line.seconds * faster),
+        format!("--warmup={}", line.warmup_seconds * longer),
+        format!("--seconds={}", line.seconds * longer),
         "--repeat=1".to_string(),
         format!("--prices={PRICES}"),
         "--direct-reads".to_string(),

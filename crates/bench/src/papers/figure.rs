@@ -27,6 +27,8 @@ pub(super) enum How {
     },
     /// One store whose cost target changes.
     Targets(Targets),
+    /// Stores whose parts share out the writes.
+    Balance(Balance),
     /// Lines of `compare` beside what the cost model says of their devices.
     Predicted(&'static [PredictedPlan]),
     /// It is not, for this reason.
@@ -198,6 +200,8 @@ pub(super) enum Paper {
     AtMost(f64),
     /// Nothing but a plot.
     Plot,
+    /// That it is as with what it has numbers of.
+    Similar,
 }
 
 impl Paper {
@@ -208,6 +212,7 @@ impl Paper {
             Paper::AtLeast(least) => format!("{} or more", digits(least)),
             Paper::AtMost(most) => format!("up to {}", digits(most)),
             Paper::Plot => "a plot".to_string(),
+            Paper::Similar => "similar".to_string(),
         }
     }
 }
@@ -246,6 +251,14 @@ pub(super) enum Shown {
     Saved,
 }
 
+/// Stores that are written to, with uniform keys and with skewed ones.
+pub(super) struct Balance {
+    pub uniform: Line,
+    pub zipfian: Line,
+    /// How many parts they have at most.
+    pub parts: &'static [u32],
+}
+
 /// A system of the cost model, measured.
 pub(super) struct PredictedPlan {
     /// By the paper's name.
@@ -267,6 +280,7 @@ impl Figure {
                 engines.map(|engine| preset(engine)).collect()
             }
             How::Targets(_) => vec!["mutant"],
+            How::Balance(plan) => vec![preset(plan.uniform.engines[0])],
             How::Predicted(plans) => plans.iter().map(|plan| preset(plan.engine)).collect(),
             How::Not(_) => Vec::new(),
         };
@@ -321,7 +335,8 @@ fn digits(number: f64) -> String {
         n if n >= 10.0 => 1,
         n if n >= 0.1 || n == 0.0 => 2,
         n if n >= 0.01 => 3,
-        _ => 4,
+        n if n >= 0.001 => 5,
+        _ => return format!("{number:.2e}"),
     };
     format!("{number:.decimals$}")
 }
@@ -336,6 +351,8 @@ mod tests {
         assert_eq!(Paper::AtLeast(3.5).text(), "3.50 or more");
         assert_eq!(Paper::AtMost(6.0).text(), "up to 6.00");
         assert_eq!(Paper::Number(0.0167).text(), "0.017");
+        assert_eq!(Paper::Number(1.652e-3).text(), "0.00165");
+        assert_eq!(Paper::Number(2.86e-4).text(), "2.86e-4");
         assert_eq!(Paper::Plot.text(), "a plot");
     }
 

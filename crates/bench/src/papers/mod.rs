@@ -4,7 +4,7 @@
 //!
 //! [`figure`] says what a figure is: lines of `compare` or targets that change, and the
 //! numbers made of their results. [`logstore`], [`mutant`], [`nova`] and [`others`] list
-//! them, [`compared`], [`targets`] and [`predicted`] run them. What needs a preset that does
+//! them, [`compared`], [`targets`], [`balance`] and [`predicted`] run them. What needs a preset that does
 //! not exist says so; the rest of the figure runs. The paper's numbers are those of its text and
 //! tables: of what stands in a plot alone there is none.
 
@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::memory::Failure;
 
+mod balance;
 mod compared;
 mod figure;
 mod logstore;
@@ -25,8 +26,9 @@ mod nova;
 mod others;
 mod predicted;
 mod targets;
+mod watched;
 
-use figure::{Figure, How, Row};
+use figure::{Figure, How, Line, Row};
 
 /// The options of the subcommand.
 #[derive(Args, Debug)]
@@ -69,6 +71,13 @@ struct Means<'a> {
     record_bytes: u64,
     seconds: Option<f64>,
     more: &'a [String],
+}
+
+impl Means<'_> {
+    /// How many times longer than usual `line` is measured and warmed up.
+    fn longer(&self, line: &Line) -> f64 {
+        self.seconds.map_or(1.0, |seconds| seconds / line.seconds)
+    }
 }
 
 /// What a figure gave.
@@ -195,6 +204,7 @@ fn outcome(figure: &'static Figure, means: &Means<'_>) -> Result<Outcome, Failur
     match &figure.how {
         How::Compared { lines, rows } => compared::run(figure, lines, rows, means),
         How::Targets(plan) => targets::run(figure, plan, means),
+        How::Balance(plan) => balance::run(figure, plan, means),
         How::Predicted(plan) => predicted::run(figure, plan, means),
         How::Not(why) => Err(Failure::Run((*why).to_string())),
     }
@@ -239,6 +249,10 @@ mod tests {
             "mutant-fig-14",
             "mutant-fig-16",
             "mutant-fig-17",
+            "nova-fig-1",
+            "nova-8.2.1",
+            "nova-fig-12",
+            "nova-table-3",
             "ohdb-table-2",
         ] {
             assert!(figures().any(|figure| figure.name == name), "{name}");
