@@ -1,5 +1,5 @@
-//! LogStore (Menon et al.): its section VI. LevelDB on one device is our `leveled` on
-//! one tier; LS-NH is the preset `logstore` over a fast and a slow one, LS-UO is
+//! LogStore (Menon et al.): its section VI. LevelDB on one device is our `leveled` with one
+//! part on one tier; LS-NH is the preset `logstore` over a fast and a slow one, LS-UO is
 //! `logstore-unoptimised`. Keys are clustered: the paper places whole tables, and 92 % of
 //! its reads found the fast half.
 
@@ -15,6 +15,7 @@ const ALONE: Line = Line {
     warmup_seconds: 3.0,
     seconds: 6.0,
     words: CLUSTERED,
+    options: "partitions = 1",
     ..LINE
 };
 

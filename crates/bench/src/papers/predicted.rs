@@ -12,8 +12,8 @@ use thermocline::cost_model::published::system;
 use thermocline::cost_model::{Access, Model};
 
 use super::compared::{arguments, measure, place};
-use super::figure::{Figure, LINE, Line, Paper, PredictedPlan, Row, preset};
-use super::{Means, Outcome, exists};
+use super::figure::{Figure, LINE, Line, Paper, PredictedPlan, Row, missing};
+use super::{Means, Outcome};
 use crate::compare::Places;
 use crate::memory::Failure;
 
@@ -31,6 +31,11 @@ pub(super) fn run(
         workloads: std::slice::from_ref(&plan.workload),
         warmup_seconds: if plan.engine.contains('/') { 5.0 } else { 30.0 },
         words: &["--clustered", "--fast-share=50", "--clients=1"],
+        // LevelDB makes no parts.
+        options: match plan.engine.starts_with("leveled") {
+            true => "partitions = 1",
+            false => "",
+        },
         ..LINE
     };
     let first = plans.first().map(line).unwrap_or(LINE);
@@ -58,7 +63,9 @@ pub(super) fn run(
     let mut rows = Vec::with_capacity(plans.len());
     for plan in plans {
         let (mut ours, mut lacking) = (None, None);
-        if exists(preset(plan.engine)) {
+        if let Some(what) = missing(plan.engine) {
+            lacking = Some(format!("needs {what}"));
+        } else {
             let line = line(plan);
             let runs = measure(&line, means)?;
             let memory_bytes = arguments(&line, means, None)?.memory_bytes();
@@ -68,8 +75,6 @@ pub(super) fn run(
                 eprintln!("{}: {predicted:.0}/s predicted", plan.system);
                 ours = Some(run.per_second() / predicted);
             }
-        } else {
-            lacking = Some(format!("no preset {} yet", preset(plan.engine)));
         }
         rows.push(Row {
             what: format!("{}, {}", plan.system, plan.workload),
