@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use thermocline::{Db, PartStats};
 
-use super::compared::place;
 use super::figure::{Balance, Figure, Line, Paper, Row};
 use super::{Means, Outcome, watched};
 use crate::engine::Result;
@@ -42,20 +41,13 @@ pub(super) fn run(
     plan: &Balance,
     means: &Means<'_>,
 ) -> Result<Outcome, Failure> {
-    let (tiers, emulated) = place(&plan.uniform, means)?;
     let mut rows = Vec::new();
     for &parts in plan.parts {
         let uniform = one(&plan.uniform, parts, means)?;
         let zipfian = one(&plan.zipfian, parts, means)?;
         rows.extend(rows_of(parts, &uniform, &zipfian));
     }
-    Ok(Outcome {
-        figure: figure.name,
-        records: means.records,
-        tiers,
-        emulated,
-        rows,
-    })
+    Outcome::new(figure, &plan.uniform, means, rows)
 }
 
 fn one(line: &Line, parts: u32, means: &Means<'_>) -> Result<Seen, Failure> {

@@ -36,8 +36,6 @@ pub(super) fn run(
     for line in lines {
         results.push(measure(line, means)?);
     }
-    // The same for all lines.
-    let (tiers, emulated) = place(&lines[0], means)?;
     let number =
         |number: Number, cell: Cell| median_of(number, &lines[cell.0], &results[cell.0], cell);
     let rows = rows.iter().map(|plan| {
@@ -56,13 +54,8 @@ pub(super) fn run(
             place: plan.place,
         }
     });
-    Ok(Outcome {
-        figure: figure.name,
-        records: means.records,
-        tiers,
-        emulated,
-        rows: rows.collect(),
-    })
+    // Where they ran is the same for all lines.
+    Outcome::new(figure, &lines[0], means, rows.collect())
 }
 
 /// Runs what can be run of a line.

@@ -205,6 +205,17 @@ pub(super) const fn number(
     }
 }
 
+/// A row that is a number of one run.
+pub(super) const fn alone(
+    what: &'static str,
+    of: Number,
+    cell: Cell,
+    paper: Paper,
+    place: &'static str,
+) -> RowPlan {
+    number(what, of, cell, None, paper, place)
+}
+
 /// A row that is the rate of one run over that of another.
 pub(super) const fn ratio(
     what: &'static str,
@@ -297,6 +308,27 @@ pub(super) struct Column {
     /// What it has where that is 0.
     pub otherwise: Paper,
     pub place: &'static str,
+}
+
+impl System {
+    /// One that `line` stands for.
+    pub(super) const fn ran(name: &'static str, line: Line) -> System {
+        let ran = Ran::Line(line);
+        let size = "";
+        System { name, size, ran }
+    }
+
+    /// One that nothing stands for.
+    pub(super) const fn not(name: &'static str, why: &'static str) -> System {
+        let ran = Ran::Not(why);
+        let size = "";
+        System { name, size, ran }
+    }
+
+    /// The same with a size beside its name.
+    pub(super) const fn of(self, size: &'static str) -> System {
+        System { size, ..self }
+    }
 }
 
 impl Grid {

@@ -1,7 +1,7 @@
 //! Figures that are systems against what is measured of them, all over one system.
 
-use super::compared::{measure, median_of, place};
-use super::figure::{Cell, Column, Figure, Grid, Line, Paper, Ran, Row, missing};
+use super::compared::{measure, median_of};
+use super::figure::{Cell, Column, Figure, Grid, LINE, Line, Paper, Ran, Row, missing};
 use super::{Means, Outcome};
 use crate::memory::Failure;
 use crate::report::compare::Measured;
@@ -19,19 +19,9 @@ pub(super) fn run(
             Ran::Not(_) => None,
         });
     }
-    let first = results.iter().flatten().next();
-    // The same for all lines.
-    let (tiers, emulated) = match first {
-        Some((line, _)) => place(line, means)?,
-        None => (String::new(), false),
-    };
-    Ok(Outcome {
-        figure: figure.name,
-        records: means.records,
-        tiers,
-        emulated,
-        rows: rows(grid, &results),
-    })
+    // Where they ran is the same for all.
+    let first = grid.lines().next().unwrap_or(&LINE);
+    Outcome::new(figure, first, means, rows(grid, &results))
 }
 
 /// The rows, column by column: the number of the system that all are over, then that of each
@@ -88,23 +78,17 @@ fn paper(grid: &Grid, column: &Column, at: usize) -> Paper {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::{LINE, Number, System};
+    use super::super::figure::{Number, System};
     use super::*;
 
+    const LEVELED: Line = Line {
+        engines: &["leveled"],
+        ..LINE
+    };
+
     const SYSTEMS: &[System] = &[
-        System {
-            name: "other",
-            size: "",
-            ran: Ran::Not("no reason"),
-        },
-        System {
-            name: "base",
-            size: " 1 MB",
-            ran: Ran::Line(Line {
-                engines: &["leveled"],
-                ..LINE
-            }),
-        },
+        System::not("other", "no reason"),
+        System::ran("base", LEVELED).of(" 1 MB"),
     ];
 
     const GRID: Grid = Grid {

@@ -1,6 +1,6 @@
 //! HyperDB: what its baseline does, and what waits for its preset. RocksDB is our `leveled`.
 
-use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, number};
+use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, number, ratio};
 
 /// HyperDB, section 4.2: 100 GB of 8 + 128 bytes.
 const RECORDS: u64 = 700_000_000;
@@ -20,27 +20,24 @@ pub(super) const FIGURES: &[Figure] = &[
                 ..LINE
             }],
             rows: &[
-                number(
+                ratio(
                     "A, HyperDB over RocksDB",
-                    Number::Rate,
                     Cell(0, 0, 0),
-                    Some(Cell(0, 1, 0)),
+                    Cell(0, 1, 0),
                     Paper::Number(2.81),
                     "4.2: A and F on average",
                 ),
-                number(
+                ratio(
                     "B, HyperDB over RocksDB",
-                    Number::Rate,
                     Cell(0, 0, 1),
-                    Some(Cell(0, 1, 1)),
+                    Cell(0, 1, 1),
                     Paper::Between(2.18, 2.27),
                     "4.2",
                 ),
-                number(
+                ratio(
                     "C, HyperDB over RocksDB",
-                    Number::Rate,
                     Cell(0, 0, 2),
-                    Some(Cell(0, 1, 2)),
+                    Cell(0, 1, 2),
                     Paper::Between(2.18, 2.27),
                     "4.2",
                 ),
@@ -75,35 +72,31 @@ pub(super) const FIGURES: &[Figure] = &[
                 },
             ],
             rows: &[
-                number(
+                ratio(
                     "RocksDB, 16 over 128 bytes",
-                    Number::Rate,
                     Cell(0, 1, 0),
-                    Some(Cell(1, 1, 0)),
+                    Cell(1, 1, 0),
                     Paper::Number(1.271),
                     "4.2",
                 ),
-                number(
+                ratio(
                     "HyperDB, 16 over 128 bytes",
-                    Number::Rate,
                     Cell(0, 0, 0),
-                    Some(Cell(1, 0, 0)),
+                    Cell(1, 0, 0),
                     Paper::Number(1.245),
                     "4.2",
                 ),
-                number(
+                ratio(
                     "RocksDB, 16 % over 1 % fast",
-                    Number::Rate,
                     Cell(1, 1, 0),
-                    Some(Cell(2, 1, 0)),
+                    Cell(2, 1, 0),
                     Paper::Plot,
                     "4.2: no significant improvement",
                 ),
-                number(
+                ratio(
                     "HyperDB, 16 % over 1 % fast",
-                    Number::Rate,
                     Cell(1, 0, 0),
-                    Some(Cell(2, 0, 0)),
+                    Cell(2, 0, 0),
                     Paper::Number(1.73),
                     "4.2",
                 ),

@@ -94,6 +94,25 @@ struct Outcome {
     rows: Vec<Row>,
 }
 
+impl Outcome {
+    /// Of a figure that ran where `line` does.
+    fn new(
+        figure: &'static Figure,
+        line: &Line,
+        means: &Means<'_>,
+        rows: Vec<Row>,
+    ) -> Result<Outcome, Failure> {
+        let (tiers, emulated) = compared::place(line, means)?;
+        Ok(Outcome {
+            figure: figure.name,
+            records: means.records,
+            tiers,
+            emulated,
+            rows,
+        })
+    }
+}
+
 /// The fewest records that a figure is run with.
 const RECORDS_MIN: u64 = 200;
 

@@ -3,7 +3,8 @@
 //! 1 KB, memory is 40 % of the data: 4 GB of memtables for 10 GB.
 
 use super::figure::{
-    Balance, Cell, Column, Figure, Grid, How, LINE, Line, Number, Paper, Ran, System, number, ratio,
+    Balance, Cell, Column, Figure, Grid, How, LINE, Line, Number, Paper, System, alone, number,
+    ratio,
 };
 
 /// Records of section 8.2: 10 GB.
@@ -77,18 +78,6 @@ const FEW: Line = Line {
 const MANY_STORES: &str = "64 stores on one machine, a driver has one";
 const TUNED: &str = "tuned by trial, for the paper's machine";
 
-const fn system(name: &'static str, line: Line) -> System {
-    let ran = Ran::Line(line);
-    let size = "";
-    System { name, size, ran }
-}
-
-const fn not(name: &'static str, why: &'static str) -> System {
-    let ran = Ran::Not(why);
-    let size = "";
-    System { name, size, ran }
-}
-
 /// `line` of what stands for LevelDB: `leveled` that makes no parts.
 const fn whole(line: Line) -> Line {
     Line {
@@ -108,27 +97,27 @@ const ROCKSDB: &[&str] = &["rocksdb/all-slow"];
 
 /// In the order of figure 12.
 const BESIDE_SYSTEMS: &[System] = &[
-    system("LevelDB, as leveled of one part", whole(BESIDE)),
-    system("LevelDB, as the peer", of(LEVELDB, BESIDE)),
-    not("LevelDB*", MANY_STORES),
-    system("RocksDB, as the peer", of(ROCKSDB, BESIDE)),
-    not("RocksDB*", MANY_STORES),
-    not("RocksDB-tuned", TUNED),
-    system("Nova-LSM", BESIDE),
-    system("leveled as it is by default", of(DEFAULT, BESIDE)),
+    System::ran("LevelDB, as leveled of one part", whole(BESIDE)),
+    System::ran("LevelDB, as the peer", of(LEVELDB, BESIDE)),
+    System::not("LevelDB*", MANY_STORES),
+    System::ran("RocksDB, as the peer", of(ROCKSDB, BESIDE)),
+    System::not("RocksDB*", MANY_STORES),
+    System::not("RocksDB-tuned", TUNED),
+    System::ran("Nova-LSM", BESIDE),
+    System::ran("leveled as it is by default", of(DEFAULT, BESIDE)),
 ];
 
 /// In the order of table 3; one store stands for the 64 of LevelDB* and RocksDB*.
 const FEW_SYSTEMS: &[System] = &[
-    system("LevelDB*, as leveled of one part", whole(FEW)),
-    system("LevelDB*, as one peer", of(LEVELDB, FEW)),
-    system("RocksDB*, as one peer", of(ROCKSDB, FEW)),
-    not("RocksDB-tuned", TUNED),
-    system("Nova-LSM", FEW),
-    system("leveled as it is by default", of(DEFAULT, FEW)),
+    System::ran("LevelDB*, as leveled of one part", whole(FEW)),
+    System::ran("LevelDB*, as one peer", of(LEVELDB, FEW)),
+    System::ran("RocksDB*, as one peer", of(ROCKSDB, FEW)),
+    System::not("RocksDB-tuned", TUNED),
+    System::ran("Nova-LSM", FEW),
+    System::ran("leveled as it is by default", of(DEFAULT, FEW)),
 ];
 
-/// Of the paper's seven systems a plot alone.
+/// Of the paper's systems, LevelDB twice, a plot alone.
 const PLOT: &[f64] = &[0.0; 7];
 
 /// A column of figure 12a: rates over LevelDB's.
@@ -188,19 +177,17 @@ pub(super) const FIGURES: &[Figure] = &[
                     Paper::Number(5.6),
                     "1: 50,000 / 9,000",
                 ),
-                number(
+                alone(
                     "stalled share of the time, memory 1.6 %",
                     Number::Stalled,
                     Cell(0, 0, 0),
-                    None,
                     Paper::Plot,
                     "figure 1",
                 ),
-                number(
+                alone(
                     "stalled share of the time, memory 40 %",
                     Number::Stalled,
                     Cell(1, 0, 0),
-                    None,
                     Paper::Plot,
                     "figure 1",
                 ),
@@ -252,19 +239,17 @@ pub(super) const FIGURES: &[Figure] = &[
                     Paper::Between(3.0, 26.0),
                     "8",
                 ),
-                number(
+                alone(
                     "RW50, bytes to tables for each byte put, with",
                     Number::Rewritten,
                     Cell(0, 0, 0),
-                    None,
                     Paper::Plot,
                     "8.3.1",
                 ),
-                number(
+                alone(
                     "RW50, the same without",
                     Number::Rewritten,
                     Cell(1, 0, 0),
-                    None,
                     Paper::Plot,
                     "8.3.1",
                 ),

@@ -5,7 +5,7 @@
 //! level of 2DC and C on the fast one, which should be as slow. The high-end one has an SSD and
 //! an HDD: all on the fast tier, and log and first level of 2DC and C on the slow one.
 
-use super::figure::{Column, Figure, Grid, How, LINE, Line, Number, Paper, Ran, System};
+use super::figure::{Column, Figure, Grid, How, LINE, Line, Number, Paper, System};
 
 /// Section IV.A: 100 million entries of 16 + 100 bytes.
 const RECORDS: u64 = 100_000_000;
@@ -116,25 +116,18 @@ const fn sized(
     sizes: [Size; 4],
     workloads: &'static [&'static str],
 ) -> [System; 16] {
-    let mut all = [System {
-        name: "",
-        size: "",
-        ran: Ran::Line(FILL),
-    }; 16];
+    let mut all = [System::ran("", FILL); 16];
     let mut at = 0;
     while at < all.len() {
         let (name, line) = systems[at / 4];
         let (size, words, sizes) = sizes[at % 4];
-        all[at] = System {
-            name,
-            size,
-            ran: Ran::Line(Line {
-                words,
-                sizes,
-                workloads,
-                ..line
-            }),
+        let line = Line {
+            words,
+            sizes,
+            workloads,
+            ..line
         };
+        all[at] = System::ran(name, line).of(size);
         at += 1;
     }
     all
@@ -157,21 +150,22 @@ const fn fixed(
     systems: [(&'static str, Line); 4],
     leveled: &'static [&'static str],
 ) -> [System; 5] {
-    let mut all = [system("leveled as it is by default", "", on("", leveled, "").1); 5];
+    let leveled = both(on("", leveled, "").1);
+    let mut all = [System::ran("leveled as it is by default", leveled); 5];
     let mut at = 0;
     while at < systems.len() {
-        all[at] = system(systems[at].0, "", systems[at].1);
+        all[at] = System::ran(systems[at].0, both(systems[at].1));
         at += 1;
     }
     all
 }
 
-const fn system(name: &'static str, size: &'static str, line: Line) -> System {
-    let ran = Ran::Line(Line {
+/// `line` that fills and reads.
+const fn both(line: Line) -> Line {
+    Line {
         workloads: BOTH,
         ..line
-    });
-    System { name, size, ran }
+    }
 }
 
 const LOW_FIXED: [System; 5] = fixed(LOW_END, &["leveled/all-slow"]);
@@ -179,27 +173,20 @@ const HIGH_FIXED: [System; 5] = fixed(HIGH_END, &["leveled/all-fast"]);
 
 /// Table I: HyperLevelDB by size of a table, and LevelDB.
 const ONE: &[System] = &[
-    system("HyperLevelDB", " 4 MB", sized_table(TABLES_4)),
-    system("HyperLevelDB", " 8 MB", sized_table(TABLES_8)),
-    system("HyperLevelDB", " 16 MB", sized_table(TABLES_16)),
-    System {
-        name: "LevelDB",
-        size: " 2 MB",
-        ran: Ran::Not(TABLES_OF_LEVELDB),
-    },
-    System {
-        name: "LevelDB",
-        size: " 4 MB",
-        ran: Ran::Not(TABLES_OF_LEVELDB),
-    },
+    System::ran("HyperLevelDB", tables(TABLES_4)).of(" 4 MB"),
+    System::ran("HyperLevelDB", tables(TABLES_8)).of(" 8 MB"),
+    System::ran("HyperLevelDB", tables(TABLES_16)).of(" 16 MB"),
+    System::not("LevelDB", TABLES_OF_LEVELDB).of(" 2 MB"),
+    System::not("LevelDB", TABLES_OF_LEVELDB).of(" 4 MB"),
 ];
 
 const TABLES_OF_LEVELDB: &str = "LevelDB makes no tables of a hundredth, 1 MB is its least";
 
-const fn sized_table(sizes: &'static str) -> Line {
+/// HDB on the low-end machine, with tables of that size.
+const fn tables(sizes: &'static str) -> Line {
     Line {
         sizes,
-        ..LOW_END[0].1
+        ..both(LOW_END[0].1)
     }
 }
 

@@ -11,7 +11,7 @@ use thermocline::DeviceProfile;
 use thermocline::cost_model::published::system;
 use thermocline::cost_model::{Access, Model};
 
-use super::compared::{arguments, measure, place};
+use super::compared::{arguments, measure};
 use super::figure::{Figure, LINE, Line, Paper, PredictedPlan, Row, missing};
 use super::{Means, Outcome};
 use crate::compare::Places;
@@ -39,7 +39,6 @@ pub(super) fn run(
         ..LINE
     };
     let first = plans.first().map(line).unwrap_or(LINE);
-    let (tiers, emulated) = place(&first, means)?;
     let profiles = {
         let places = Places::new(&arguments(&first, means, None)?).map_err(Failure::Usage)?;
         places.profiles()
@@ -84,13 +83,7 @@ pub(super) fn run(
             place: plan.place,
         });
     }
-    Ok(Outcome {
-        figure: figure.name,
-        records: means.records,
-        tiers,
-        emulated,
-        rows,
-    })
+    Outcome::new(figure, &first, means, rows)
 }
 
 /// What the model says of the paper's system on our devices.

@@ -5,7 +5,6 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::compared::place;
 use super::figure::{Figure, Paper, Row, Shown, Targets};
 use super::mutant::TARGETS;
 use super::{Means, Outcome, watched};
@@ -87,18 +86,11 @@ pub(super) fn run(
     plan: &Targets,
     means: &Means<'_>,
 ) -> Result<Outcome, Failure> {
-    let (tiers, emulated) = place(&TARGETS, means)?;
     let mut runs = Vec::with_capacity(plan.resistances.len());
     for &resistance in plan.resistances {
         runs.push(one(plan, resistance, means)?);
     }
-    Ok(Outcome {
-        figure: figure.name,
-        records: means.records,
-        tiers,
-        emulated,
-        rows: rows(plan.shown, &runs),
-    })
+    Outcome::new(figure, &TARGETS, means, rows(plan.shown, &runs))
 }
 
 fn one(plan: &Targets, resistance: f64, means: &Means<'_>) -> Result<Run, Failure> {
