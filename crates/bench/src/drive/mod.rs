@@ -109,6 +109,9 @@ pub(crate) struct RunOutcome {
     pub counts: [u64; tally::CLASSES],
     /// 50th, 99th and 99.9th percentile of those, in nanoseconds.
     pub latency_ns: [Option<[u64; 3]>; tally::CLASSES],
+    /// The same percentiles of all of them together.
+    #[serde(default)]
+    pub latency_all_ns: Option<[u64; 3]>,
     /// The latency curves of those, at [`QUANTILES`], in nanoseconds.
     pub curves_ns: [Vec<u64>; tally::CLASSES],
     /// Reads that found nothing.
@@ -125,6 +128,9 @@ pub(crate) struct RunOutcome {
     pub live_bytes: Option<u64>,
     /// How long merges went on afterwards.
     pub settle_seconds: f64,
+    /// Tables in the store then, where the engine says so.
+    #[serde(default)]
+    pub tables: Option<u64>,
     /// The devices.
     pub homes: Vec<HomeUse>,
     /// What the engine counted from the beginning of the warm-up until merges
@@ -344,6 +350,7 @@ impl<E: Engine> EngineDriver<E> {
             per_second: timed.per_second,
             counts: timed.tally.counts(),
             latency_ns: timed.tally.percentiles(),
+            latency_all_ns: timed.tally.percentiles_of_all()?,
             curves_ns: timed.tally.curves(),
             missing: timed.tally.missing,
             cpu_seconds: cpu_to - cpu_from,
@@ -352,6 +359,7 @@ impl<E: Engine> EngineDriver<E> {
             written_bytes: timed.tally.written_bytes,
             live_bytes,
             settle_seconds,
+            tables: store.tables(),
             homes,
             counted: since(&counted_before, store.counted()?),
             counted_measured: since(&counted_from, counted_to),

@@ -68,11 +68,17 @@ impl Tally {
 
     /// The 50th, 99th and 99.9th percentile of each class, in nanoseconds.
     pub(super) fn percentiles(&self) -> [Option<[u64; 3]>; CLASSES] {
-        [0, 1, 2].map(|class| {
-            let times = &self.times[class];
-            let some = !times.is_empty();
-            some.then(|| [0.5, 0.99, 0.999].map(|share| times.value_at_quantile(share)))
-        })
+        [0, 1, 2].map(|class| percentiles(&self.times[class]))
+    }
+
+    /// The same of all operations together.
+    pub(super) fn percentiles_of_all(&self) -> Result<Option<[u64; 3]>> {
+        let [first, others @ ..] = &self.times;
+        let mut all = first.clone();
+        for more in others {
+            all.add(more)?;
+        }
+        Ok(percentiles(&all))
     }
 
     /// The times in nanoseconds that the shares [`QUANTILES`] of each class took
@@ -87,5 +93,25 @@ impl Tally {
                 points.collect()
             }
         })
+    }
+}
+
+fn percentiles(times: &Histogram<u64>) -> Option<[u64; 3]> {
+    let some = !times.is_empty();
+    some.then(|| [0.5, 0.99, 0.999].map(|share| times.value_at_quantile(share)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_all_operations_are_not_those_of_a_class() {
+        let mut tally = Tally::new().unwrap();
+        assert_eq!(tally.percentiles_of_all().unwrap(), None);
+        (0..90).for_each(|_| tally.record(Class::Write, 10));
+        (0..10).for_each(|_| tally.record(Class::Scan, 100));
+        assert_eq!(tally.percentiles_of_all().unwrap(), Some([10, 100, 100]));
+        assert_eq!(tally.percentiles()[Class::Write as usize], Some([10; 3]));
     }
 }

@@ -175,6 +175,11 @@ pub(crate) trait Engine: Sync + Sized {
     /// like, with the engine's own names.
     fn counted(&self) -> Result<Vec<Counted>>;
 
+    /// How many tables the store has, if the engine says so.
+    fn tables(&self) -> Option<u64> {
+        None
+    }
+
     /// The most memory that the engine says it may hold now, in bytes, if it says
     /// so.
     fn memory_bytes_max(&self) -> Option<u64> {

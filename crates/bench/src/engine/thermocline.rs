@@ -86,6 +86,7 @@ impl Engine for Thermocline {
             Counted::new("tables moved", stats.tables_moved),
             Counted::new("relocations", stats.relocations),
             Counted::new("flushed bytes", stats.flushed_bytes),
+            Counted::new("merge read bytes", stats.merge_in_bytes),
             Counted::new("merged bytes", stats.merge_out_bytes),
             Counted::new("relocated bytes", stats.relocated_bytes),
             Counted::new("folds", stats.folds),
@@ -100,6 +101,10 @@ impl Engine for Thermocline {
             counted.push(Counted::new(format!("{} hits", tier.name), tier.hits));
         }
         Ok(counted)
+    }
+
+    fn tables(&self) -> Option<u64> {
+        Some(self.db.stats().tiers.iter().map(|tier| tier.tables).sum())
     }
 
     fn memory_bytes_max(&self) -> Option<u64> {

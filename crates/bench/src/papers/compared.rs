@@ -4,8 +4,8 @@ use std::fs;
 
 use clap::Parser;
 
-use super::figure::{Cell, Figure, Line, Row, RowPlan, preset};
-use super::{Means, Outcome, exists};
+use super::figure::{Cell, Figure, Line, Number, Row, RowPlan, missing, peer, preset};
+use super::{Means, Outcome};
 use crate::compare::{self, CompareArgs, Places};
 use crate::memory::Failure;
 use crate::report::compare::Measured;
@@ -25,7 +25,7 @@ struct Words {
     args: CompareArgs,
 }
 
-/// Runs the lines whose presets exist, and makes the rows.
+/// Runs those of the lines whose engines are there, and makes the rows.
 pub(super) fn run(
     figure: &'static Figure,
     lines: &[Line],
@@ -36,40 +36,26 @@ pub(super) fn run(
     for line in lines {
         results.push(measure(line, means)?);
     }
-    // The same for all lines.
-    let (tiers, emulated) = place(&lines[0], means)?;
-    let of = |cell: Cell| {
-        let (line, runs) = (&lines[cell.0], &results[cell.0]);
-        runs_of(line, runs, cell)
-    };
+    let number =
+        |number: Number, cell: Cell| median_of(number, &lines[cell.0], &results[cell.0], cell);
     let rows = rows.iter().map(|plan| {
-        let number = |cell: Cell| median(of(cell).iter().map(|run| plan.number.of(run)));
-        let over = plan.over.map(|cell| (cell, number(cell)));
-        let ours = match over {
-            None => number(plan.of),
-            Some((_, over)) => number(plan.of).zip(over).map(|(ours, over)| ours / over),
+        let ours = match plan.over {
+            None => number(plan.number, plan.of),
+            Some(over) => number(plan.number, plan.of)
+                .zip(number(plan.number, over))
+                .map(|(ours, over)| ours / over),
         };
-        let cells = [Some(plan.of), plan.over];
-        let mut needed = cells
-            .into_iter()
-            .flatten()
-            .map(|Cell(line, engine, _)| preset(lines[line].engines[engine]));
-        let missing = needed.find(|name| !exists(name));
+        let mut needed = plan.cells().map(|cell| lines[cell.0].engines[cell.1]);
         Row {
             what: plan.what.to_string(),
             ours: ours.filter(|number| number.is_finite()),
-            lacking: missing.map(|name| format!("no preset {name} yet")),
+            lacking: needed.find_map(missing).map(|what| format!("needs {what}")),
             paper: plan.paper,
             place: plan.place,
         }
     });
-    Ok(Outcome {
-        figure: figure.name,
-        records: means.records,
-        tiers,
-        emulated,
-        rows: rows.collect(),
-    })
+    // Where they ran is the same for all lines.
+    Outcome::new(figure, &lines[0], means, rows.collect())
 }
 
 /// Runs what can be run of a line.
@@ -86,10 +72,10 @@ pub(super) fn measure(line: &Line, means: &Means<'_>) -> Result<Vec<Measured>, F
     compare::measure(&args)
 }
 
-/// The engines of a line whose presets exist.
+/// The engines of a line that are there.
 fn there(line: &Line) -> Vec<&'static str> {
     let engines = line.engines.iter().copied();
-    engines.filter(|engine| exists(preset(engine))).collect()
+    engines.filter(|engine| missing(engine).is_none()).collect()
 }
 
 /// The options of `compare` for a line.
@@ -101,22 +87,23 @@ pub(super) fn arguments(
     let at = file.map_or_else(String::new, |file| format!("@{}", file.display()));
     let engines: Vec<String> = there(line)
         .into_iter()
-        .map(|engine| match engine.split_once('/') {
-            Some((preset, layout)) => format!("thermocline:{preset}{at}/{layout}"),
-            None => format!("thermocline:{engine}{at}"),
+        .map(|engine| match (peer(engine), engine.split_once('/')) {
+            (Some(_), _) => engine.to_string(),
+            (None, Some((preset, layout))) => format!("thermocline:{preset}{at}/{layout}"),
+            (None, None) => format!("thermocline:{engine}{at}"),
         })
         .collect();
     let data_bytes = means.records * means.record_bytes;
     let memory = (line.memory_share * data_bytes as f64 / f64::from(1 << 20)) as u64;
-    let faster = means.seconds.map_or(1.0, |seconds| seconds / line.seconds);
+    let longer = means.longer(line);
     let words = [
         "compare".to_string(),
         format!("--engines={}", engines.join(",")),
         format!("--workloads={}", line.workloads.join(",")),
         format!("--records={}", means.records),
         format!("--memory-mib={}", memory.max(MEMORY_MIB_MIN)),
-        format!("--warmup={}", line.warmup_seconds * faster),
-        format!("--seconds={}", line.seconds * faster),
+        format!("--warmup={}", line.warmup_seconds * longer),
+        format!("--seconds={}", line.seconds * longer),
         "--repeat=1".to_string(),
         format!("--prices={PRICES}"),
         "--direct-reads".to_string(),
@@ -168,26 +155,38 @@ pub(super) fn options(line: &Line, memory_bytes: u64, means: &Means<'_>) -> Stri
         ("first_level_bytes", first_level_bytes),
         ("log_segment_bytes", log_segment_bytes),
     ];
-    let mut text = format!("{}\n", line.options);
+    let mut text = format!("{}\n{}\n", line.options, line.sizes);
     for (name, bytes) in sizes {
         // What a line says itself stands.
-        if !line.options.contains(name) {
+        if !line.sizes.contains(name) {
             text.push_str(&format!("{name} = {bytes}\n"));
         }
     }
     text
 }
 
+/// A number of the runs of a cell.
+pub(super) fn median_of(number: Number, line: &Line, runs: &[Measured], cell: Cell) -> Option<f64> {
+    let of = runs_of(line, runs, cell);
+    median(of.into_iter().map(|run| number.of(run)))
+}
+
 /// The runs of a cell.
 fn runs_of<'a>(line: &Line, runs: &'a [Measured], cell: Cell) -> Vec<&'a Measured> {
     let Cell(_, engine, workload) = cell;
-    let (wanted, layout) = match line.engines[engine].split_once('/') {
-        Some((preset, layout)) => (preset, format!("/{layout}")),
-        None => (line.engines[engine], "/tiers".to_string()),
+    let engine = line.engines[engine];
+    let layout = match engine.split_once('/') {
+        Some((_, layout)) => format!("/{layout}"),
+        None => "/tiers".to_string(),
     };
     let is = |run: &&Measured| {
-        let preset = run.contender.split(['@', '/', ':']).nth(1);
-        let same = preset == Some(wanted) && ends_as(&run.contender, &layout);
+        let same = match preset(engine) {
+            Some(_) => {
+                let named = run.contender.split(['@', '/', ':']).nth(1);
+                named == preset(engine) && ends_as(&run.contender, &layout)
+            }
+            None => run.contender == engine,
+        };
         same && run.workload == line.workloads[workload]
     };
     runs.iter().filter(is).collect()
@@ -211,7 +210,7 @@ fn median(numbers: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::How;
+    use super::super::figure::{How, Ran};
     use super::super::figures;
     use super::*;
     use crate::mix;
@@ -224,24 +223,62 @@ mod tests {
             seconds: Some(1.0),
             more: &[],
         };
-        for figure in figures() {
-            let How::Compared { lines, rows } = &figure.how else {
-                continue;
-            };
-            for line in *lines {
-                assert!(arguments(line, &means, None).is_ok(), "{}", figure.name);
-                for workload in line.workloads {
-                    assert_eq!(mix::parse(workload).unwrap().len(), 1, "{workload}");
-                }
+        let check = |line: &Line, name: &str| {
+            assert!(arguments(line, &means, None).is_ok(), "{name}");
+            for workload in line.workloads {
+                assert_eq!(mix::parse(workload).unwrap().len(), 1, "{workload}");
             }
-            for cell in rows
-                .iter()
-                .flat_map(|row| [Some(row.of), row.over])
-                .flatten()
-            {
+        };
+        for figure in figures() {
+            let (lines, rows) = match &figure.how {
+                How::Compared { lines, rows } => (lines, rows),
+                How::Grid(grid) => {
+                    grid.lines().for_each(|line| check(line, figure.name));
+                    let workloads = grid.lines().map(|line| line.workloads.len());
+                    let least = workloads.min().unwrap();
+                    for column in grid.columns {
+                        assert!(column.workload < least, "{}", figure.name);
+                        let numbers = column.paper.len();
+                        assert!(numbers <= grid.systems.len(), "{}", figure.name);
+                    }
+                    assert!(grid.base < grid.systems.len(), "{}", figure.name);
+                    continue;
+                }
+                _ => continue,
+            };
+            lines.iter().for_each(|line| check(line, figure.name));
+            for cell in rows.iter().flat_map(RowPlan::cells) {
                 let line = &lines[cell.0];
                 assert!(cell.1 < line.engines.len(), "{}", figure.name);
                 assert!(cell.2 < line.workloads.len(), "{}", figure.name);
+            }
+        }
+    }
+
+    /// `leveled` cuts itself into parts since it was made to; what stood for a LevelDB then had them,
+    /// and the sizes of a hundredth stood beside a four-hundredth of the entries.
+    #[test]
+    fn what_stands_for_leveldb_has_one_part_and_ohdb_is_of_the_size_that_its_sizes_are() {
+        for figure in figures() {
+            let How::Grid(grid) = &figure.how else {
+                continue;
+            };
+            for system in grid.systems {
+                let Ran::Line(line) = system.ran else {
+                    continue;
+                };
+                let ours = peer(line.engines[0]).is_none();
+                let is_baseline = ["HDB", "HyperLevelDB"].contains(&system.name)
+                    || system.name.starts_with("LevelDB");
+                assert_eq!(
+                    line.options.contains("partitions = 1"),
+                    ours && (is_baseline || system.name == "OHDB-2DC"),
+                    "{}",
+                    system.name
+                );
+                if line.sizes.contains("table_bytes = 83886\n") {
+                    assert_eq!((8 << 20) / 83_886, figure.scale, "{}", figure.name);
+                }
             }
         }
     }

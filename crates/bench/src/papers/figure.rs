@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::exists;
-use crate::report::compare::{CLASSES, Measured, count};
+use crate::engine::EngineKind;
+use crate::report::compare::{Measured, count};
 use crate::report::table::Table;
 
 /// A table or figure.
@@ -25,8 +26,12 @@ pub(super) enum How {
         lines: &'static [Line],
         rows: &'static [RowPlan],
     },
+    /// Systems against what is measured of them.
+    Grid(Grid),
     /// One store whose cost target changes.
     Targets(Targets),
+    /// Stores whose parts share out the writes.
+    Balance(Balance),
     /// Lines of `compare` beside what the cost model says of their devices.
     Predicted(&'static [PredictedPlan]),
     /// It is not, for this reason.
@@ -34,8 +39,9 @@ pub(super) enum How {
 }
 
 /// A line of `compare`.
+#[derive(Clone, Copy)]
 pub(super) struct Line {
-    /// `PRESET[/LAYOUT]` of Thermocline.
+    /// `PRESET[/LAYOUT]` of Thermocline, or a peer as `compare` names it.
     pub engines: &'static [&'static str],
     pub workloads: &'static [&'static str],
     /// Memory as a share of the data.
@@ -44,8 +50,10 @@ pub(super) struct Line {
     pub seconds: f64,
     /// More options of `compare`.
     pub words: &'static [&'static str],
-    /// Thermocline's options beside the sizes, which follow the data, as TOML.
+    /// Thermocline's options beside the sizes, as TOML.
     pub options: &'static str,
+    /// Sizes of tables and the first level that do not follow the data, as TOML.
+    pub sizes: &'static str,
 }
 
 /// A line with the usual values, for those that name what differs.
@@ -57,6 +65,7 @@ pub(super) const LINE: Line = Line {
     seconds: 10.0,
     words: &[],
     options: "",
+    sizes: "",
 };
 
 /// One run: a line, an engine of it, a workload of it.
@@ -72,6 +81,14 @@ pub(super) enum Number {
     LateRate,
     /// Merges, counted until none was left.
     Merges,
+    /// 10^9 bytes of these counters, until no merge was left.
+    Gigabytes(&'static [&'static str]),
+    /// Tables in the store when no merge was left.
+    Tables,
+    /// 10^6 bytes that clients wrote a second, of a run without warm-up.
+    WrittenMb,
+    /// Milliseconds of an operation on average, in a closed loop.
+    MeanMs,
     /// Bytes written to tables for each byte that clients wrote.
     Rewritten,
     /// Of these, bytes of flushes.
@@ -87,8 +104,8 @@ pub(super) enum Number {
     Price,
     /// The share of the measured time that writers spent slowed or stopped by the engine.
     Stalled,
-    /// The 99th percentile of a class of operations, in nanoseconds.
-    High(&'static str),
+    /// The 99th percentile of all operations, in milliseconds.
+    HighMs,
 }
 
 impl Number {
@@ -122,6 +139,13 @@ impl Number {
                 (!late.is_empty()).then(|| sum / late.len() as f64)
             }
             Number::Merges => counted("merges"),
+            Number::Gigabytes(names) => {
+                let all = names.iter().map(|name| counted(name));
+                Some(all.sum::<Option<f64>>()? / 1e9)
+            }
+            Number::Tables => outcome.tables.map(|tables| tables as f64),
+            Number::WrittenMb => Some(outcome.written_bytes as f64 / 1e6 / outcome.seconds),
+            Number::MeanMs => Some(f64::from(run.order.clients) * 1e3 / run.per_second()),
             Number::Rewritten => of_written(&["flushed bytes", "merged bytes", "relocated bytes"]),
             Number::Flushed => of_written(&["flushed bytes"]),
             Number::Memtable => answered(&["memtable hits"]),
@@ -138,10 +162,7 @@ impl Number {
                 let stalled = count(&outcome.counted_measured, "stall us")? as f64;
                 Some(stalled / 1e6 / outcome.seconds / clients)
             }
-            Number::High(class) => {
-                let class = CLASSES.iter().position(|name| *name == class)?;
-                outcome.latency_ns[class].map(|latency| latency[1] as f64)
-            }
+            Number::HighMs => Some(outcome.latency_all_ns?[1] as f64 / 1e6),
         }
     }
 }
@@ -156,6 +177,13 @@ pub(super) struct RowPlan {
     pub paper: Paper,
     /// Where the paper says so.
     pub place: &'static str,
+}
+
+impl RowPlan {
+    /// The runs that it is made of.
+    pub(super) fn cells(&self) -> impl Iterator<Item = Cell> {
+        [Some(self.of), self.over].into_iter().flatten()
+    }
 }
 
 /// A row of a figure's table.
@@ -175,6 +203,17 @@ pub(super) const fn number(
         paper,
         place,
     }
+}
+
+/// A row that is a number of one run.
+pub(super) const fn alone(
+    what: &'static str,
+    of: Number,
+    cell: Cell,
+    paper: Paper,
+    place: &'static str,
+) -> RowPlan {
+    number(what, of, cell, None, paper, place)
 }
 
 /// A row that is the rate of one run over that of another.
@@ -198,6 +237,10 @@ pub(super) enum Paper {
     AtMost(f64),
     /// Nothing but a plot.
     Plot,
+    /// That it is as with what it has numbers of.
+    Similar,
+    /// Nothing: the row is ours.
+    Nothing,
 }
 
 impl Paper {
@@ -208,6 +251,8 @@ impl Paper {
             Paper::AtLeast(least) => format!("{} or more", digits(least)),
             Paper::AtMost(most) => format!("up to {}", digits(most)),
             Paper::Plot => "a plot".to_string(),
+            Paper::Similar => "similar".to_string(),
+            Paper::Nothing => "-".to_string(),
         }
     }
 }
@@ -222,6 +267,78 @@ pub(super) struct Row {
     pub lacking: Option<String>,
     pub paper: Paper,
     pub place: &'static str,
+}
+
+/// Systems against what is measured of them.
+pub(super) struct Grid {
+    pub systems: &'static [System],
+    pub columns: &'static [Column],
+    /// The system that the others are put over.
+    pub base: usize,
+    /// Whether the paper's numbers are over it already.
+    pub relative: bool,
+}
+
+/// A row of the paper's table.
+#[derive(Clone, Copy)]
+pub(super) struct System {
+    pub name: &'static str,
+    /// What else it is known by, with a space before it.
+    pub size: &'static str,
+    pub ran: Ran,
+}
+
+/// How a system is repeated.
+#[derive(Clone, Copy)]
+pub(super) enum Ran {
+    /// The first engine of this line.
+    Line(Line),
+    /// It is not, for this reason.
+    Not(&'static str),
+}
+
+/// A column of it.
+pub(super) struct Column {
+    pub what: &'static str,
+    pub number: Number,
+    /// Of the line's workloads.
+    pub workload: usize,
+    /// What the paper has of each of its systems, in their order; ours stand behind them.
+    pub paper: &'static [f64],
+    /// What it has where that is 0.
+    pub otherwise: Paper,
+    pub place: &'static str,
+}
+
+impl System {
+    /// One that `line` stands for.
+    pub(super) const fn ran(name: &'static str, line: Line) -> System {
+        let ran = Ran::Line(line);
+        let size = "";
+        System { name, size, ran }
+    }
+
+    /// One that nothing stands for.
+    pub(super) const fn not(name: &'static str, why: &'static str) -> System {
+        let ran = Ran::Not(why);
+        let size = "";
+        System { name, size, ran }
+    }
+
+    /// The same with a size beside its name.
+    pub(super) const fn of(self, size: &'static str) -> System {
+        System { size, ..self }
+    }
+}
+
+impl Grid {
+    /// The lines that are run.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &'static Line> {
+        self.systems.iter().filter_map(|system| match &system.ran {
+            Ran::Line(line) => Some(line),
+            Ran::Not(_) => None,
+        })
+    }
 }
 
 /// One store whose cost target changes while clients work.
@@ -246,6 +363,14 @@ pub(super) enum Shown {
     Saved,
 }
 
+/// Stores that are written to, with uniform keys and with skewed ones.
+pub(super) struct Balance {
+    pub uniform: Line,
+    pub zipfian: Line,
+    /// How many parts they have at most.
+    pub parts: &'static [u32],
+}
+
 /// A system of the cost model, measured.
 pub(super) struct PredictedPlan {
     /// By the paper's name.
@@ -259,39 +384,92 @@ pub(super) struct PredictedPlan {
 }
 
 impl Figure {
-    /// The presets that it needs.
-    pub(super) fn presets(&self) -> impl Iterator<Item = &'static str> {
-        let mut names: Vec<&'static str> = match &self.how {
+    /// The engines that it needs.
+    fn engines(&self) -> Vec<&'static str> {
+        match &self.how {
             How::Compared { lines, .. } => {
                 let engines = lines.iter().flat_map(|line| line.engines);
-                engines.map(|engine| preset(engine)).collect()
+                engines.copied().collect()
             }
+            How::Grid(grid) => grid.lines().map(|line| line.engines[0]).collect(),
             How::Targets(_) => vec!["mutant"],
-            How::Predicted(plans) => plans.iter().map(|plan| preset(plan.engine)).collect(),
+            How::Balance(plan) => plan.uniform.engines.to_vec(),
+            How::Predicted(plans) => plans.iter().map(|plan| plan.engine).collect(),
             How::Not(_) => Vec::new(),
-        };
-        names.sort_unstable();
-        names.dedup();
-        names.into_iter()
+        }
     }
 
-    /// Whether anything of it can run: a row both of whose presets are there.
+    /// What of these is missing, each once.
+    pub(super) fn missing(&self) -> Vec<String> {
+        let mut missing: Vec<String> = self.engines().into_iter().filter_map(missing).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
+    /// The peers that it runs beside Thermocline.
+    pub(super) fn peers(&self) -> impl Iterator<Item = EngineKind> {
+        let mut peers: Vec<EngineKind> = self.engines().into_iter().filter_map(peer).collect();
+        peers.sort_unstable_by_key(|kind| kind.name());
+        peers.dedup();
+        peers.into_iter()
+    }
+
+    /// Whether anything of it can run: a row all of whose engines are there.
     pub(super) fn runs(&self) -> bool {
         match &self.how {
             How::Compared { lines, rows } => rows.iter().any(|row| {
-                let there =
-                    |Cell(line, engine, _): Cell| exists(preset(lines[line].engines[engine]));
-                there(row.of) && row.over.is_none_or(there)
+                let there = |Cell(line, engine, _): Cell| missing(lines[line].engines[engine]);
+                row.cells().all(|cell| there(cell).is_none())
             }),
             How::Not(_) => false,
-            _ => self.presets().any(exists),
+            _ => self.engines().into_iter().any(|e| missing(e).is_none()),
         }
+    }
+
+    /// The systems of it that are not repeated, and why.
+    pub(super) fn not_repeated(&self) -> Vec<(String, &'static str)> {
+        let How::Grid(grid) = &self.how else {
+            return Vec::new();
+        };
+        let not = |system: &System| match system.ran {
+            Ran::Line(_) => None,
+            Ran::Not(why) => Some((format!("{}{}", system.name, system.size), why)),
+        };
+        grid.systems.iter().filter_map(not).collect()
     }
 }
 
-/// The preset of `PRESET[/LAYOUT]`.
-pub(super) fn preset(engine: &'static str) -> &'static str {
+/// What is before the layout.
+fn name(engine: &'static str) -> &'static str {
     engine.split('/').next().unwrap_or(engine)
+}
+
+/// The peer that an engine of a line is; none if it is a preset of Thermocline.
+pub(super) fn peer(engine: &'static str) -> Option<EngineKind> {
+    let name = name(engine);
+    EngineKind::ALL.into_iter().find(|kind| kind.name() == name)
+}
+
+/// The preset of `PRESET[/LAYOUT]`.
+pub(super) fn preset(engine: &'static str) -> Option<&'static str> {
+    match peer(engine) {
+        Some(_) => None,
+        None => Some(name(engine)),
+    }
+}
+
+/// What an engine of a line needs that is not there, in words.
+pub(super) fn missing(engine: &'static str) -> Option<String> {
+    match (peer(engine), name(engine)) {
+        (Some(kind), name) if kind.missing().is_some() => {
+            Some(format!("{name}, which is not in this build"))
+        }
+        (None, name) if !exists(name) => {
+            Some(format!("the preset {name}, which does not exist yet"))
+        }
+        _ => None,
+    }
 }
 
 /// The rows as a table.
@@ -321,7 +499,8 @@ fn digits(number: f64) -> String {
         n if n >= 10.0 => 1,
         n if n >= 0.1 || n == 0.0 => 2,
         n if n >= 0.01 => 3,
-        _ => 4,
+        n if n >= 0.001 => 5,
+        _ => return format!("{number:.2e}"),
     };
     format!("{number:.decimals$}")
 }
@@ -336,6 +515,8 @@ mod tests {
         assert_eq!(Paper::AtLeast(3.5).text(), "3.50 or more");
         assert_eq!(Paper::AtMost(6.0).text(), "up to 6.00");
         assert_eq!(Paper::Number(0.0167).text(), "0.017");
+        assert_eq!(Paper::Number(1.652e-3).text(), "0.00165");
+        assert_eq!(Paper::Number(2.86e-4).text(), "2.86e-4");
         assert_eq!(Paper::Plot.text(), "a plot");
     }
 

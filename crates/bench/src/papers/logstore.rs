@@ -1,9 +1,11 @@
-//! LogStore (Menon et al.): its section VI. LevelDB on one device is our `leveled` on
-//! one tier; LS-NH is the preset `logstore` over a fast and a slow one, LS-UO is
+//! LogStore (Menon et al.): its section VI. LevelDB on one device is our `leveled` with one
+//! part on one tier; LS-NH is the preset `logstore` over a fast and a slow one, LS-UO is
 //! `logstore-unoptimised`. Keys are clustered: the paper places whole tables, and 92 % of
 //! its reads found the fast half.
 
-use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, PredictedPlan, number, ratio};
+use super::figure::{
+    Cell, Figure, How, LINE, Line, Number, Paper, PredictedPlan, alone, number, ratio,
+};
 
 /// Records of the paper: 100 million of 16 + 1024 bytes.
 const RECORDS: u64 = 100_000_000;
@@ -15,6 +17,7 @@ const ALONE: Line = Line {
     warmup_seconds: 3.0,
     seconds: 6.0,
     words: CLUSTERED,
+    options: "partitions = 1",
     ..LINE
 };
 
@@ -89,11 +92,10 @@ pub(super) const FIGURES: &[Figure] = &[
                     Paper::AtMost(6.0),
                     "VI-A",
                 ),
-                number(
+                alone(
                     "LS-NH, reads from the slow tier, memory 3 %",
                     Number::Tier("slow"),
                     Cell(1, 0, 0),
-                    None,
                     Paper::Number(0.08),
                     "VI-A: 8 % go to the HDD",
                 ),
@@ -163,19 +165,17 @@ pub(super) const FIGURES: &[Figure] = &[
                     Paper::Number(6.0),
                     "VI-A1",
                 ),
-                number(
+                alone(
                     "reads from the slow tier, 10 % fast",
                     Number::Tier("slow"),
                     Cell(1, 0, 0),
-                    None,
                     Paper::Plot,
                     "figure 8",
                 ),
-                number(
+                alone(
                     "reads from the slow tier, 50 % fast",
                     Number::Tier("slow"),
                     Cell(3, 0, 0),
-                    None,
                     Paper::Number(0.08),
                     "VI-A",
                 ),
@@ -212,27 +212,24 @@ pub(super) const FIGURES: &[Figure] = &[
                     Paper::AtLeast(6.0),
                     "VI-A2",
                 ),
-                number(
+                alone(
                     "LS-NH at the end, ops/s",
                     Number::LateRate,
                     Cell(1, 0, 1),
-                    None,
                     Paper::Plot,
                     "figure 9",
                 ),
-                number(
+                alone(
                     "LS-NH, all of the time, ops/s",
                     Number::Rate,
                     Cell(1, 0, 1),
-                    None,
                     Paper::Plot,
                     "figure 9",
                 ),
-                number(
+                alone(
                     "LDB-HDD, ops/s",
                     Number::Rate,
                     Cell(0, 0, 1),
-                    None,
                     Paper::Number(208.0),
                     "VI-A2",
                 ),
@@ -375,59 +372,52 @@ pub(super) const FIGURES: &[Figure] = &[
                 ..BOTH
             }],
             rows: &[
-                number(
+                alone(
                     "B-90, memtable",
                     Number::Memtable,
                     Cell(0, 0, 0),
-                    None,
                     Paper::Number(0.12),
                     "VI-C1",
                 ),
-                number(
+                alone(
                     "B-90, memtable and block cache",
                     Number::Memory,
                     Cell(0, 0, 0),
-                    None,
                     Paper::Plot,
                     "the paper counts its cache with the levels",
                 ),
-                number(
+                alone(
                     "B-90, fast tier",
                     Number::Tier("fast"),
                     Cell(0, 0, 0),
-                    None,
                     Paper::Number(0.8),
                     "VI-C1, cache included",
                 ),
-                number(
+                alone(
                     "B-90, slow tier",
                     Number::Tier("slow"),
                     Cell(0, 0, 0),
-                    None,
                     Paper::Number(0.08),
                     "VI-C1",
                 ),
-                number(
+                alone(
                     "A, slow tier",
                     Number::Tier("slow"),
                     Cell(0, 0, 1),
-                    None,
                     Paper::Plot,
                     "figure 14",
                 ),
-                number(
+                alone(
                     "B-10, memtable",
                     Number::Memtable,
                     Cell(0, 0, 2),
-                    None,
                     Paper::Number(0.12),
                     "VI-C3",
                 ),
-                number(
+                alone(
                     "B-10, slow tier",
                     Number::Tier("slow"),
                     Cell(0, 0, 2),
-                    None,
                     Paper::Number(0.08),
                     "VI-C3: 80 % NVMe, 12 % memory",
                 ),

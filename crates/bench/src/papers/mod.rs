@@ -3,8 +3,8 @@
 //! our ratio beside the paper's.
 //!
 //! [`figure`] says what a figure is: lines of `compare` or targets that change, and the
-//! numbers made of their results. [`logstore`], [`mutant`], [`nova`] and [`others`] list
-//! them, [`compared`], [`targets`] and [`predicted`] run them. What needs a preset that does
+//! numbers made of their results. [`logstore`], [`mutant`], [`nova`], [`ohdb`] and [`hyperdb`] list
+//! them, [`compared`], [`grid`], [`targets`], [`balance`] and [`predicted`] run them. What needs a preset that does
 //! not exist says so; the rest of the figure runs. The paper's numbers are those of its text and
 //! tables: of what stands in a plot alone there is none.
 
@@ -15,18 +15,23 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
+use crate::engine::EngineKind;
 use crate::memory::Failure;
 
+mod balance;
 mod compared;
 mod figure;
+mod grid;
+mod hyperdb;
 mod logstore;
 mod mutant;
 mod nova;
-mod others;
+mod ohdb;
 mod predicted;
 mod targets;
+mod watched;
 
-use figure::{Figure, How, Row};
+use figure::{Figure, How, Line, Row};
 
 /// The options of the subcommand.
 #[derive(Args, Debug)]
@@ -71,6 +76,13 @@ struct Means<'a> {
     more: &'a [String],
 }
 
+impl Means<'_> {
+    /// How many times longer than usual `line` is measured and warmed up.
+    fn longer(&self, line: &Line) -> f64 {
+        self.seconds.map_or(1.0, |seconds| seconds / line.seconds)
+    }
+}
+
 /// What a figure gave.
 #[derive(Serialize)]
 struct Outcome {
@@ -82,6 +94,25 @@ struct Outcome {
     rows: Vec<Row>,
 }
 
+impl Outcome {
+    /// Of a figure that ran where `line` does.
+    fn new(
+        figure: &'static Figure,
+        line: &Line,
+        means: &Means<'_>,
+        rows: Vec<Row>,
+    ) -> Result<Outcome, Failure> {
+        let (tiers, emulated) = compared::place(line, means)?;
+        Ok(Outcome {
+            figure: figure.name,
+            records: means.records,
+            tiers,
+            emulated,
+            rows,
+        })
+    }
+}
+
 /// The fewest records that a figure is run with.
 const RECORDS_MIN: u64 = 200;
 
@@ -91,7 +122,8 @@ fn figures() -> impl Iterator<Item = &'static Figure> {
         logstore::FIGURES,
         mutant::FIGURES,
         nova::FIGURES,
-        others::FIGURES,
+        ohdb::FIGURES,
+        hyperdb::FIGURES,
     ];
     papers.into_iter().flatten()
 }
@@ -131,21 +163,24 @@ pub(crate) fn run(args: &PapersArgs) -> Result<(), Failure> {
 
 fn list() {
     for figure in figures() {
-        let missing: Vec<&str> = figure.presets().filter(|name| !exists(name)).collect();
-        let lacking = match (&figure.how, missing.as_slice()) {
-            (How::Not(why), _) => format!(" [not repeated: {why}]"),
-            (_, []) => String::new(),
-            (_, names) => format!(
-                " [needs the preset {}, which does not exist yet{}]",
-                names.join(" and "),
+        let missing = figure.missing();
+        let mut notes = String::new();
+        if let How::Not(why) = figure.how {
+            notes.push_str(&format!(" [not repeated: {why}]"));
+        } else {
+            notes.push_str(&format!(" (--scale {})", figure.scale));
+        }
+        if !missing.is_empty() {
+            notes.push_str(&format!(
+                " [needs {}{}]",
+                missing.join(", and "),
                 if figure.runs() { "; the rest runs" } else { "" }
-            ),
-        };
-        let scale = match figure.how {
-            How::Not(_) => String::new(),
-            _ => format!(" (--scale {})", figure.scale),
-        };
-        println!("{:<18} {}{scale}{lacking}", figure.name, figure.says);
+            ));
+        }
+        println!("{:<18} {}{notes}", figure.name, figure.says);
+        for (system, why) in figure.not_repeated() {
+            println!("{:<18} [not repeated of it: {system}: {why}]", "");
+        }
     }
 }
 
@@ -156,10 +191,9 @@ fn show(figure: &'static Figure, args: &PapersArgs) -> Result<(), Failure> {
         return Err(Failure::Run(format!("{name} is not repeated here: {why}")));
     }
     if !figure.runs() {
-        let missing: Vec<&str> = figure.presets().filter(|name| !exists(name)).collect();
         return Err(Failure::Run(format!(
-            "{name} needs the preset {}, which does not exist yet",
-            missing.join(" and ")
+            "{name} needs {}",
+            figure.missing().join(", and ")
         )));
     }
     let scale = args.scale.unwrap_or(figure.scale);
@@ -179,6 +213,9 @@ fn show(figure: &'static Figure, args: &PapersArgs) -> Result<(), Failure> {
         outcome.tiers.trim_end(),
         figure::table(&outcome.rows)
     );
+    for caveat in figure.peers().filter_map(EngineKind::caveat) {
+        println!("{caveat}.");
+    }
     if let Some(path) = &args.json {
         let failed =
             |error: &dyn std::fmt::Display| Failure::Run(format!("{}: {error}", path.display()));
@@ -195,6 +232,8 @@ fn outcome(figure: &'static Figure, means: &Means<'_>) -> Result<Outcome, Failur
     match &figure.how {
         How::Compared { lines, rows } => compared::run(figure, lines, rows, means),
         How::Targets(plan) => targets::run(figure, plan, means),
+        How::Grid(grid) => grid::run(figure, grid, means),
+        How::Balance(plan) => balance::run(figure, plan, means),
         How::Predicted(plan) => predicted::run(figure, plan, means),
         How::Not(why) => Err(Failure::Run((*why).to_string())),
     }
@@ -239,7 +278,21 @@ mod tests {
             "mutant-fig-14",
             "mutant-fig-16",
             "mutant-fig-17",
-            "ohdb-table-2",
+            "nova-fig-1",
+            "nova-8.2.1",
+            "nova-fig-12",
+            "nova-table-3",
+            "ohdb-table-1",
+            "ohdb-table-2-hdd",
+            "ohdb-table-2-ssd",
+            "ohdb-table-3",
+            "ohdb-table-4",
+            "ohdb-table-5",
+            "ohdb-table-6",
+            "ohdb-fig-2",
+            "ohdb-fig-3",
+            "ohdb-fig-4",
+            "ohdb-fig-5",
         ] {
             assert!(figures().any(|figure| figure.name == name), "{name}");
         }

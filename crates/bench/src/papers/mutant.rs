@@ -1,7 +1,9 @@
 //! Mutant (Yoon et al.): its section 5. The fast database is our `leveled` on the fast
 //! tier, the slow one the same on the slow tier. YCSB's "read latest" throughout.
 
-use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, Shown, Targets, number};
+use super::figure::{
+    Cell, Figure, How, LINE, Line, Number, Paper, Shown, Targets, alone, number, ratio,
+};
 
 /// Lowering the target from 0.4 to 0.2 moved 4.5 GB (section 5.2.1), which is
 /// 0.2 / (0.528 - 0.045) of all: some 11 GB, of records of 1 KiB.
@@ -78,59 +80,52 @@ pub(super) const FIGURES: &[Figure] = &[
                     Paper::Number(12.0),
                     "5.2.2: about",
                 ),
-                number(
+                ratio(
                     "rate, fast over slow database",
-                    Number::Rate,
                     Cell(0, 1, 0),
-                    Some(Cell(0, 0, 0)),
+                    Cell(0, 0, 0),
                     Paper::Number(20.0),
                     "5.2.2",
                 ),
-                number(
+                ratio(
                     "latency, slow over fast database (one client)",
-                    Number::Rate,
                     Cell(3, 1, 0),
-                    Some(Cell(3, 0, 0)),
+                    Cell(3, 0, 0),
                     Paper::Number(10.0),
                     "5.2.2",
                 ),
-                number(
+                ratio(
                     "rate, target 0.1 over slow database",
-                    Number::Rate,
                     Cell(1, 0, 0),
-                    Some(Cell(0, 0, 0)),
+                    Cell(0, 0, 0),
                     Paper::Plot,
                     "figure 11",
                 ),
-                number(
+                ratio(
                     "rate, target 0.3 over slow database",
-                    Number::Rate,
                     Cell(2, 0, 0),
-                    Some(Cell(0, 0, 0)),
+                    Cell(0, 0, 0),
                     Paper::Plot,
                     "figure 11",
                 ),
-                number(
+                ratio(
                     "latency, slow database over target 0.3 (one client)",
-                    Number::Rate,
                     Cell(4, 0, 0),
-                    Some(Cell(3, 0, 0)),
+                    Cell(3, 0, 0),
                     Paper::Plot,
                     "figure 11",
                 ),
-                number(
+                alone(
                     "price at a target of 0.1",
                     Number::Price,
                     Cell(1, 0, 0),
-                    None,
                     Paper::Number(0.1),
                     "its target",
                 ),
-                number(
+                alone(
                     "price at a target of 0.3",
                     Number::Price,
                     Cell(2, 0, 0),
-                    None,
                     Paper::Number(0.3),
                     "its target",
                 ),
@@ -219,11 +214,10 @@ pub(super) const FIGURES: &[Figure] = &[
                     ..LATEST
                 },
             ],
-            rows: &[number(
+            rows: &[ratio(
                 "slow database, latency without over with (one client)",
-                Number::Rate,
                 Cell(0, 0, 0),
-                Some(Cell(1, 0, 0)),
+                Cell(1, 0, 0),
                 Paper::Plot,
                 "figure 15",
             )],

@@ -1,8 +1,11 @@
 //! Nova-LSM (Huang, Ghandeharizadeh): of its section 8 what concerns one machine.
-//! LevelDB is our `leveled` on the same device. Keys are not hashed, values are of
+//! LevelDB is our `leveled` with one part on the same device, and the peers that the build has. Keys are not hashed, values are of
 //! 1 KB, memory is 40 % of the data: 4 GB of memtables for 10 GB.
 
-use super::figure::{Cell, Figure, How, LINE, Line, Number, Paper, number, ratio};
+use super::figure::{
+    Balance, Cell, Column, Figure, Grid, How, LINE, Line, Number, Paper, System, alone, number,
+    ratio,
+};
 
 /// Records of section 8.2: 10 GB.
 const RECORDS: u64 = 10_000_000;
@@ -14,7 +17,7 @@ const ALL: &[&str] = &["nova-rw50", "nova-sw50", "nova-w100"];
 
 /// Memory as the paper's 4 GB of 10.
 const LARGE: Line = Line {
-    engines: &["nova/all-slow", "leveled/all-slow"],
+    engines: &["nova/all-slow"],
     workloads: ALL,
     memory_share: 0.4,
     ..LINE
@@ -22,7 +25,6 @@ const LARGE: Line = Line {
 
 /// The same with one range: no part, no cut.
 const ONE_RANGE: Line = Line {
-    engines: &["nova/all-slow"],
     options: "partitions = 1",
     ..LARGE
 };
@@ -30,7 +32,6 @@ const ONE_RANGE: Line = Line {
 /// The same with the part of section 4.2 that makes a memtable of few keys a new memtable
 /// switched off, ...
 const NOT_FOLDED: Line = Line {
-    engines: &["nova/all-slow"],
     workloads: WRITTEN,
     options: "fold_keys_max = 0",
     ..LARGE
@@ -42,13 +43,111 @@ const ALL_VERSIONS: Line = Line {
     ..NOT_FOLDED
 };
 
+/// Writes alone, Zipfian.
+const WRITES: Line = Line {
+    workloads: &["nova-w100"],
+    ..LARGE
+};
+
 const WRITTEN: &[&str] = &["nova-rw50", "nova-w100"];
 
-const UNIFORM: &[&str] = &[
+/// Both distributions, in the order of figure 12.
+const BOTH: &[&str] = &[
+    "nova-rw50",
+    "nova-sw50",
+    "nova-w100",
     "nova-rw50:uniform",
     "nova-sw50:uniform",
     "nova-w100:uniform",
 ];
+
+/// Figure 12: many workloads, each a shorter time.
+const BESIDE: Line = Line {
+    workloads: BOTH,
+    warmup_seconds: 3.0,
+    seconds: 6.0,
+    ..LARGE
+};
+
+/// Table 3: clients as few as can act at once.
+const FEW: Line = Line {
+    words: &["--clients=2"],
+    ..LARGE
+};
+
+const MANY_STORES: &str = "64 stores on one machine, a driver has one";
+const TUNED: &str = "tuned by trial, for the paper's machine";
+
+/// `line` of what stands for LevelDB: `leveled` that makes no parts.
+const fn whole(line: Line) -> Line {
+    Line {
+        engines: &["leveled/all-slow"],
+        options: "partitions = 1",
+        ..line
+    }
+}
+
+const fn of(engines: &'static [&'static str], line: Line) -> Line {
+    Line { engines, ..line }
+}
+
+const DEFAULT: &[&str] = &["leveled/all-slow"];
+const LEVELDB: &[&str] = &["leveldb/all-slow"];
+const ROCKSDB: &[&str] = &["rocksdb/all-slow"];
+
+/// In the order of figure 12.
+const BESIDE_SYSTEMS: &[System] = &[
+    System::ran("LevelDB, as leveled of one part", whole(BESIDE)),
+    System::ran("LevelDB, as the peer", of(LEVELDB, BESIDE)),
+    System::not("LevelDB*", MANY_STORES),
+    System::ran("RocksDB, as the peer", of(ROCKSDB, BESIDE)),
+    System::not("RocksDB*", MANY_STORES),
+    System::not("RocksDB-tuned", TUNED),
+    System::ran("Nova-LSM", BESIDE),
+    System::ran("leveled as it is by default", of(DEFAULT, BESIDE)),
+];
+
+/// In the order of table 3; one store stands for the 64 of LevelDB* and RocksDB*.
+const FEW_SYSTEMS: &[System] = &[
+    System::ran("LevelDB*, as leveled of one part", whole(FEW)),
+    System::ran("LevelDB*, as one peer", of(LEVELDB, FEW)),
+    System::ran("RocksDB*, as one peer", of(ROCKSDB, FEW)),
+    System::not("RocksDB-tuned", TUNED),
+    System::ran("Nova-LSM", FEW),
+    System::ran("leveled as it is by default", of(DEFAULT, FEW)),
+];
+
+/// Of the paper's systems, LevelDB twice, a plot alone.
+const PLOT: &[f64] = &[0.0; 7];
+
+/// A column of figure 12a: rates over LevelDB's.
+const fn rates(what: &'static str, workload: usize, paper: &'static [f64]) -> Column {
+    Column {
+        what,
+        number: Number::Rate,
+        workload,
+        paper,
+        otherwise: Paper::Plot,
+        place: "figure 12a, 8.3.1",
+    }
+}
+
+/// A column of table 3, in milliseconds.
+const fn times(
+    what: &'static str,
+    number: Number,
+    workload: usize,
+    paper: &'static [f64],
+) -> Column {
+    Column {
+        what,
+        number,
+        workload,
+        paper,
+        otherwise: Paper::Nothing,
+        place: "table 3",
+    }
+}
 
 pub(super) const FIGURES: &[Figure] = &[
     Figure {
@@ -61,14 +160,12 @@ pub(super) const FIGURES: &[Figure] = &[
             lines: &[
                 Line {
                     workloads: &["nova-w100:uniform"],
-                    engines: &["nova/all-slow"],
                     memory_share: 0.016,
                     options: "partitions = 1",
                     ..LARGE
                 },
                 Line {
                     workloads: &["nova-w100:uniform"],
-                    engines: &["nova/all-slow"],
                     ..LARGE
                 },
             ],
@@ -80,19 +177,17 @@ pub(super) const FIGURES: &[Figure] = &[
                     Paper::Number(5.6),
                     "1: 50,000 / 9,000",
                 ),
-                number(
+                alone(
                     "stalled share of the time, memory 1.6 %",
                     Number::Stalled,
                     Cell(0, 0, 0),
-                    None,
                     Paper::Plot,
                     "figure 1",
                 ),
-                number(
+                alone(
                     "stalled share of the time, memory 40 %",
                     Number::Stalled,
                     Cell(1, 0, 0),
-                    None,
                     Paper::Plot,
                     "figure 1",
                 ),
@@ -100,8 +195,23 @@ pub(super) const FIGURES: &[Figure] = &[
         },
     },
     Figure {
+        name: "nova-8.2.1",
+        says: "how evenly parts share out the writes, reorganisations and duplicates",
+        records: RECORDS,
+        record_bytes: RECORD_BYTES,
+        scale: 20,
+        how: How::Balance(Balance {
+            uniform: Line {
+                workloads: &["nova-w100:uniform"],
+                ..WRITES
+            },
+            zipfian: WRITES,
+            parts: &[2, 8, 64],
+        }),
+    },
+    Figure {
         name: "nova-dranges",
-        says: "with dynamic ranges and without, Zipfian (8.2.1; the balance of parts is in a test)",
+        says: "with dynamic ranges and without, Zipfian (the first of section 8's main lessons)",
         records: RECORDS,
         record_bytes: RECORD_BYTES,
         scale: 20,
@@ -129,19 +239,17 @@ pub(super) const FIGURES: &[Figure] = &[
                     Paper::Between(3.0, 26.0),
                     "8",
                 ),
-                number(
+                alone(
                     "RW50, bytes to tables for each byte put, with",
                     Number::Rewritten,
                     Cell(0, 0, 0),
-                    None,
                     Paper::Plot,
                     "8.3.1",
                 ),
-                number(
+                alone(
                     "RW50, the same without",
                     Number::Rewritten,
                     Cell(1, 0, 0),
-                    None,
                     Paper::Plot,
                     "8.3.1",
                 ),
@@ -157,7 +265,6 @@ pub(super) const FIGURES: &[Figure] = &[
         how: How::Compared {
             lines: &[
                 Line {
-                    engines: &["nova/all-slow"],
                     workloads: WRITTEN,
                     ..LARGE
                 },
@@ -202,114 +309,74 @@ pub(super) const FIGURES: &[Figure] = &[
     },
     Figure {
         name: "nova-fig-12",
-        says: "one node beside LevelDB, with skew and without (12a)",
+        says: "one node beside LevelDB and RocksDB, with skew and without (12a): operations a second",
         records: RECORDS,
         record_bytes: RECORD_BYTES,
         scale: 20,
-        how: How::Compared {
-            lines: &[
-                LARGE,
-                Line {
-                    workloads: UNIFORM,
-                    ..LARGE
-                },
+        how: How::Grid(Grid {
+            systems: BESIDE_SYSTEMS,
+            base: 0,
+            relative: true,
+            columns: &[
+                // 34 times LevelDB and 7 times LevelDB*.
+                rates("RW50", 0, &[1.0, 1.0, 34.0 / 7.0, 0.0, 0.0, 0.0, 34.0]),
+                // 105 times LevelDB and 8 times LevelDB*.
+                rates("SW50", 1, &[1.0, 1.0, 105.0 / 8.0, 0.0, 0.0, 0.0, 105.0]),
+                rates("W100", 2, PLOT),
+                rates("RW50 uniform", 3, PLOT),
+                rates("SW50 uniform", 4, PLOT),
+                rates("W100 uniform", 5, PLOT),
             ],
-            rows: &[
-                ratio(
-                    "RW50, Nova over LevelDB",
-                    Cell(0, 0, 0),
-                    Cell(0, 1, 0),
-                    Paper::Number(34.0),
-                    "8.3.1",
-                ),
-                ratio(
-                    "SW50, Nova over LevelDB",
-                    Cell(0, 0, 1),
-                    Cell(0, 1, 1),
-                    Paper::Number(105.0),
-                    "8.3.1",
-                ),
-                ratio(
-                    "W100, Nova over LevelDB",
-                    Cell(0, 0, 2),
-                    Cell(0, 1, 2),
-                    Paper::Plot,
-                    "8.3.1",
-                ),
-                ratio(
-                    "RW50 uniform, Nova over LevelDB",
-                    Cell(1, 0, 0),
-                    Cell(1, 1, 0),
-                    Paper::Plot,
-                    "8.3.1: comparable",
-                ),
-                ratio(
-                    "SW50 uniform, Nova over LevelDB",
-                    Cell(1, 0, 1),
-                    Cell(1, 1, 1),
-                    Paper::Plot,
-                    "8.3.1: lower, for the range index",
-                ),
-                ratio(
-                    "W100 uniform, Nova over LevelDB",
-                    Cell(1, 0, 2),
-                    Cell(1, 1, 2),
-                    Paper::Plot,
-                    "8.3.1: comparable",
-                ),
-            ],
-        },
+        }),
     },
     Figure {
         name: "nova-table-3",
-        says: "response times under low load, Zipfian; means of a closed loop",
+        says: "response times under low load, Zipfian, in ms; the paper's of ten nodes",
         records: RECORDS,
         record_bytes: RECORD_BYTES,
         scale: 20,
-        how: How::Compared {
-            lines: &[Line {
-                words: &["--clients=2"],
-                ..LARGE
-            }],
-            rows: &[
-                ratio(
-                    "RW50, mean, LevelDB over Nova",
-                    Cell(0, 0, 0),
-                    Cell(0, 1, 0),
-                    Paper::Number(6.3),
-                    "table 3: 57 / 9 ms, ten nodes",
+        how: How::Grid(Grid {
+            systems: FEW_SYSTEMS,
+            base: 4,
+            relative: false,
+            columns: &[
+                times(
+                    "RW50 mean",
+                    Number::MeanMs,
+                    0,
+                    &[57.0, 57.0, 60.0, 75.0, 9.0],
                 ),
-                ratio(
-                    "SW50, mean, LevelDB over Nova",
-                    Cell(0, 0, 1),
-                    Cell(0, 1, 1),
-                    Paper::Number(5.4),
-                    "table 3: 118 / 22 ms",
+                times(
+                    "RW50 p99",
+                    Number::HighMs,
+                    0,
+                    &[586.0, 586.0, 630.0, 649.0, 167.0],
                 ),
-                ratio(
-                    "W100, mean, LevelDB over Nova",
-                    Cell(0, 0, 2),
-                    Cell(0, 1, 2),
-                    Paper::Number(11.1),
-                    "table 3: 5.11 / 0.46 ms",
+                times(
+                    "SW50 mean",
+                    Number::MeanMs,
+                    1,
+                    &[118.0, 118.0, 128.0, 139.0, 22.0],
                 ),
-                number(
-                    "RW50, p99 of reads, LevelDB over Nova",
-                    Number::High("reads"),
-                    Cell(0, 1, 0),
-                    Some(Cell(0, 0, 0)),
-                    Paper::Number(3.5),
-                    "table 3: 586 / 167 ms, all operations",
+                times(
+                    "SW50 p99",
+                    Number::HighMs,
+                    1,
+                    &[1060.0, 1060.0, 984.0, 1232.0, 386.0],
                 ),
-                number(
-                    "W100, p99, LevelDB over Nova",
-                    Number::High("writes"),
-                    Cell(0, 1, 2),
-                    Some(Cell(0, 0, 2)),
-                    Paper::Number(1.33),
-                    "table 3: 0.89 / 0.67 ms",
+                times(
+                    "W100 mean",
+                    Number::MeanMs,
+                    2,
+                    &[5.11, 5.11, 3.97, 1.93, 0.46],
+                ),
+                times(
+                    "W100 p99",
+                    Number::HighMs,
+                    2,
+                    &[0.89, 0.89, 1.08, 1.02, 0.67],
                 ),
             ],
-        },
+        }),
     },
 ];

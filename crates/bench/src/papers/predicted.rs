@@ -11,9 +11,9 @@ use thermocline::DeviceProfile;
 use thermocline::cost_model::published::system;
 use thermocline::cost_model::{Access, Model};
 
-use super::compared::{arguments, measure, place};
-use super::figure::{Figure, LINE, Line, Paper, PredictedPlan, Row, preset};
-use super::{Means, Outcome, exists};
+use super::compared::{arguments, measure};
+use super::figure::{Figure, LINE, Line, Paper, PredictedPlan, Row, missing};
+use super::{Means, Outcome};
 use crate::compare::Places;
 use crate::memory::Failure;
 
@@ -31,10 +31,14 @@ pub(super) fn run(
         workloads: std::slice::from_ref(&plan.workload),
         warmup_seconds: if plan.engine.contains('/') { 5.0 } else { 30.0 },
         words: &["--clustered", "--fast-share=50", "--clients=1"],
+        // LevelDB makes no parts.
+        options: match plan.engine.starts_with("leveled") {
+            true => "partitions = 1",
+            false => "",
+        },
         ..LINE
     };
     let first = plans.first().map(line).unwrap_or(LINE);
-    let (tiers, emulated) = place(&first, means)?;
     let profiles = {
         let places = Places::new(&arguments(&first, means, None)?).map_err(Failure::Usage)?;
         places.profiles()
@@ -58,7 +62,9 @@ pub(super) fn run(
     let mut rows = Vec::with_capacity(plans.len());
     for plan in plans {
         let (mut ours, mut lacking) = (None, None);
-        if exists(preset(plan.engine)) {
+        if let Some(what) = missing(plan.engine) {
+            lacking = Some(format!("needs {what}"));
+        } else {
             let line = line(plan);
             let runs = measure(&line, means)?;
             let memory_bytes = arguments(&line, means, None)?.memory_bytes();
@@ -68,8 +74,6 @@ pub(super) fn run(
                 eprintln!("{}: {predicted:.0}/s predicted", plan.system);
                 ours = Some(run.per_second() / predicted);
             }
-        } else {
-            lacking = Some(format!("no preset {} yet", preset(plan.engine)));
         }
         rows.push(Row {
             what: format!("{}, {}", plan.system, plan.workload),
@@ -79,13 +83,7 @@ pub(super) fn run(
             place: plan.place,
         });
     }
-    Ok(Outcome {
-        figure: figure.name,
-        records: means.records,
-        tiers,
-        emulated,
-        rows,
-    })
+    Outcome::new(figure, &first, means, rows)
 }
 
 /// What the model says of the paper's system on our devices.

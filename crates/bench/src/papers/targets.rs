@@ -2,20 +2,15 @@
 //! clients read what was written last. The store is this process's own, since
 //! targets are set and statistics read beside the clients.
 
-use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::compared::{arguments, options, place};
 use super::figure::{Figure, Paper, Row, Shown, Targets};
 use super::mutant::TARGETS;
-use super::{Means, Outcome};
-use crate::compare::Stage;
-use crate::drive::EngineDriver;
+use super::{Means, Outcome, watched};
 use crate::engine::Result;
 use crate::engine::thermocline::Thermocline;
 use crate::memory::Failure;
-use crate::scratch::Scratch;
 
 /// How often the store is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -91,47 +86,28 @@ pub(super) fn run(
     plan: &Targets,
     means: &Means<'_>,
 ) -> Result<Outcome, Failure> {
-    let (tiers, emulated) = place(&TARGETS, means)?;
     let mut runs = Vec::with_capacity(plan.resistances.len());
     for &resistance in plan.resistances {
         runs.push(one(plan, resistance, means)?);
     }
-    Ok(Outcome {
-        figure: figure.name,
-        records: means.records,
-        tiers,
-        emulated,
-        rows: rows(plan.shown, &runs),
-    })
+    Outcome::new(figure, &TARGETS, means, rows(plan.shown, &runs))
 }
 
 fn one(plan: &Targets, resistance: f64, means: &Means<'_>) -> Result<Run, Failure> {
-    let scratch = Scratch::new(&std::env::temp_dir())?;
-    let file = scratch.path().join("options.toml");
-    let args = arguments(&TARGETS, means, Some(&file))?;
     let first = plan.phases.first().map_or(0.0, |(target, _)| *target);
-    let text = format!(
-        "{}migration_resistance = {resistance:?}\ncost_target_usd_per_gb_month = {first:?}\n",
-        options(&TARGETS, args.memory_bytes(), means)
+    let more = format!(
+        "migration_resistance = {resistance:?}\ncost_target_usd_per_gb_month = {first:?}\n"
     );
-    fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
-    let stage = Stage::new(&args)?;
-    let (setup, mut order) = stage.first(&args)?;
     // Every phase as much shorter as the warm-up is.
-    let faster = order.seconds / TARGETS.seconds;
+    let longer = means.longer(&TARGETS);
     let phases: Vec<(f64, f64)> = plan
         .phases
         .iter()
-        .map(|(target, seconds)| (*target, seconds * faster))
+        .map(|(target, seconds)| (*target, seconds * longer))
         .collect();
-    order.seconds = phases.iter().map(|(_, seconds)| seconds).sum();
-    if let Some(rig) = stage.places.rig() {
-        rig.join(std::process::id())?;
-    }
-    let warmup = order.warmup_seconds;
-    let mut driver = EngineDriver::<Thermocline>::new(setup);
-    let (outcome, mut run) = driver.run_beside(&order, |store| {
-        let mut run = watch(store, warmup, &phases)?;
+    let seconds = phases.iter().map(|(_, seconds)| seconds).sum();
+    let (outcome, mut run) = watched::run(&TARGETS, &more, seconds, means, |store, order| {
+        let mut run = watch(store, order.warmup_seconds, &phases)?;
         run.resistance = resistance;
         Ok(run)
     })?;

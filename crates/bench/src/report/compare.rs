@@ -109,6 +109,16 @@ impl Measured {
         Some(stalled as f64 / 1e6)
     }
 
+    /// Seconds of the measured time that a writer waited on average. Thermocline's writers sleep each
+    /// for itself, and their sum is counted; all of RocksDB's stand behind the one that leads, whose
+    /// time is counted.
+    fn writer_stalled_seconds(&self) -> Option<f64> {
+        match count(&self.outcome.counted_measured, "stall us") {
+            Some(sum) => Some(sum as f64 / 1e6 / f64::from(self.order.clients.max(1))),
+            None => self.stalled_seconds(),
+        }
+    }
+
     /// USD a month; none where no price is known.
     pub(crate) fn price(&self) -> Option<f64> {
         let price: f64 = self.outcome.homes.iter().map(|h| h.price_usd_month).sum();
@@ -144,6 +154,7 @@ struct Line<'a> {
     read_amplification: Option<f64>,
     space_amplification: Option<f64>,
     stalled_seconds: Option<f64>,
+    writer_stalled_seconds: Option<f64>,
     price_usd_month: Option<f64>,
 }
 
@@ -176,6 +187,7 @@ impl Lines {
             read_amplification: measured.read_amplification(),
             space_amplification: measured.space_amplification(),
             stalled_seconds: measured.stalled_seconds(),
+            writer_stalled_seconds: measured.writer_stalled_seconds(),
             price_usd_month: measured.price(),
         };
         let mut text = serde_json::to_vec(&line)?;
@@ -280,6 +292,7 @@ impl<'a> Rows<'a> {
             "read amp",
             "space amp",
             "stalled s",
+            "a writer's",
             "USD/month",
         ];
         let mut table = Table::new(titles.map(String::from).to_vec());
@@ -301,6 +314,7 @@ impl<'a> Rows<'a> {
                 cell(2, &Measured::read_amplification),
                 cell(2, &Measured::space_amplification),
                 cell(2, &Measured::stalled_seconds),
+                cell(2, &Measured::writer_stalled_seconds),
                 cell(4, &Measured::price),
             ]);
         }
@@ -549,6 +563,23 @@ pub(super) mod tests {
         assert_eq!(run.stalled_seconds(), Some(1.25));
     }
 
+    /// With eight writers that sleep each for itself somebody waits longer than any of them, and
+    /// beside an engine whose writers wait together that looked like a longer stall.
+    #[test]
+    fn what_a_writer_waited_is_its_share_of_the_sum_or_all_that_the_leader_did() {
+        let mut rocksdb = measured("rocksdb/db-paths", 0, 100);
+        rocksdb.order.clients = 8;
+        assert_eq!(rocksdb.writer_stalled_seconds(), Some(1.25));
+        let mut thermocline = rocksdb.clone();
+        let sum = Counted::new("stall us", 4_000_000);
+        thermocline.outcome.counted_measured.push(sum);
+        assert_eq!(thermocline.stalled_seconds(), Some(1.25));
+        assert_eq!(thermocline.writer_stalled_seconds(), Some(0.5));
+        let mut leveldb = rocksdb;
+        leveldb.outcome.counted_measured.clear();
+        assert_eq!(leveldb.writer_stalled_seconds(), None);
+    }
+
     #[test]
     fn without_counters_of_a_device_there_is_no_amplification() {
         let mut run = measured("thermocline", 0, 100);
@@ -596,6 +627,7 @@ pub(super) mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["per_second"], 500.0);
+        assert_eq!(value["writer_stalled_seconds"], 1.25);
         assert_eq!(value["of_limit"], 0.5);
         assert_eq!(value["of_table_limit"], 0.625);
         assert_eq!(value["of_cached_table_limit"], 0.8);
