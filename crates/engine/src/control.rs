@@ -156,9 +156,8 @@ impl Engine {
             Wanted::Tune {
                 cost_target_usd_per_gb_month: target,
             } => {
-                let done = self.set_cost_target(target);
-                self.note_tuning(done.as_ref().err());
-                done.map(|()| Given::Done {})
+                self.set_cost_target(target, "asked-by-file")?;
+                Ok(Given::Done {})
             }
             Wanted::Forecast(what_if) => {
                 let forecast = self.forecast(&what_if)?;

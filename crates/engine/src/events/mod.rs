@@ -25,7 +25,9 @@ pub(crate) use frame::MAGIC;
 pub(crate) use record::{EVENTS_FILE, OLD_EVENTS_FILE, Record};
 
 use crate::engine::Engine;
+use crate::options::Options;
 use crate::stats::human_bytes;
+use crate::store::Environment;
 
 /// Events kept in memory.
 const EVENTS_MAX: usize = 4096;
@@ -162,6 +164,15 @@ impl Engine {
         }
         last
     }
+}
+
+/// Adds an event to the record of a store that nobody has open.
+pub(crate) fn note(environment: &Environment, options: &Options, mut event: Event) {
+    let (record, directory) = (Record::default(), options.event_directory());
+    record.begin(environment, directory);
+    event.reason.numbers.retain(|(_, n)| n.is_finite());
+    record.add(&mut event);
+    record.write(environment, directory);
 }
 
 /// The events in a file of the record, and how many stretches of it are none.

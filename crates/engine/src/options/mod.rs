@@ -36,6 +36,9 @@ pub use tier::Tier;
 /// ```
 pub const OPTIONS_FILE: &str = "thermocline.toml";
 
+/// The option that a refused target is named by.
+pub(crate) const COST_TARGET: &str = "option cost_target_usd_per_gb_month";
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 

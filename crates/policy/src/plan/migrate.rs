@@ -235,7 +235,7 @@ impl<'a> Migration<'a> {
         let busy = self.organisation.tables.iter();
         let busy = busy.filter(|t| self.view.busy.contains(&t.table.id));
         let saved: f64 = busy.map(|t| self.cost_change(t).min(0.0)).sum();
-        budget.spent_usd_month + saved > budget.limit_usd_month * (1.0 + 1e-9)
+        budget.spent_usd_month + saved > budget.limit_usd_month * (1.0 + money::ROUNDING)
     }
 
     fn tier_over(&self) -> Option<usize> {
@@ -254,7 +254,7 @@ impl<'a> Migration<'a> {
         let unlimited = placed.to + 1 == self.fill.tiers;
         self.has_room(placed)
             && (unlimited || self.fill.fits(placed.to, bytes))
-            && cost <= budget.limit_usd_month * (1.0 + 1e-9)
+            && cost <= budget.limit_usd_month * (1.0 + money::ROUNDING)
     }
 
     fn relocate(&self, placed: &Placed<'_>, rule: &str) -> Relocate {

@@ -16,7 +16,7 @@ use thermocline_model::view::View;
 
 use super::knapsack::{Item, Problem, solve};
 use crate::cost::Devices;
-use crate::cost::money::{self, Budget};
+use crate::cost::money::{self, Bounds, Budget, TierRoom};
 use crate::place::fill::{Fill, depth};
 
 /// A table and where it belongs.
@@ -88,6 +88,22 @@ pub fn target(view: &View<'_>) -> Option<f64> {
     money::check_target(target, &prices(view))
         .ok()
         .map(|()| target)
+}
+
+/// What placements of all that `view` shows cost. What is stored tells what will be only once there is a
+/// table's worth of data: up to there the prices of tiers are the bounds.
+#[must_use]
+pub fn bounds(view: &View<'_>) -> Bounds {
+    let fill = Fill::of(view);
+    let data_bytes: u64 = fill.data.iter().flatten().sum();
+    let tells = data_bytes >= view.shape.table_bytes;
+    let room = |(tier, price): (usize, f64)| TierRoom {
+        price,
+        meta_bytes: if tells { fill.meta[tier] } else { 0 },
+        limit_bytes: fill.limit[tier],
+    };
+    let tiers: Vec<_> = prices(view).into_iter().enumerate().map(room).collect();
+    Bounds::of(if tells { data_bytes } else { 0 }, &tiers)
 }
 
 /// What all extents cost, and what they may.
