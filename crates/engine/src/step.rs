@@ -189,6 +189,7 @@ impl Scene {
             log_segments: self.log_segments,
             oldest_snapshot: self.oldest_snapshot,
             idle: self.idle,
+            forecast: false,
             shape: &self.shape,
             cost: &self.cost,
             moves: &self.moves,

@@ -277,6 +277,39 @@ fn a_forecast_is_what_the_planners_then_do() {
     assert!(text.contains("table 000002 tier0 -> tier1"), "{text}");
 }
 
+// While a store was written to, newest runs were urgent at one moment and not at the next: a dry run
+// said that no table would move, and the next one that half of them would. Nothing said that the
+// price then stayed above the target.
+#[test]
+fn a_forecast_is_not_put_off_by_merges_that_are_urgent_and_says_what_keeps_it_from_the_target() {
+    let newest: Vec<_> = (10..30)
+        .map(|t| format!("#{t}[a..z]{{size=1M,tier=1}}"))
+        .collect();
+    let text = format!("L0.0: {} | {FOUR}", newest.join(" / "));
+    let mut world = World {
+        version: World::of(&text, &[LARGE, LARGE]).version,
+        ..four(0.2, [9.0, 1.0, 2.0, 5.0])
+    };
+    let merge = world.plan(&mut mutant()).unwrap();
+    world.start(&merge);
+    let next = world.plan(&mut mutant());
+    assert!(!matches!(next, Some(Job::Relocate(_))), "they are urgent");
+    let of = |world: &World| thermocline_policy::forecast(&world.view(), &mut mutant());
+    let forecast = of(&world);
+    assert!(forecast.moved_tables > 0 && forecast.target_missed.is_none());
+    assert!(forecast.after.price_usd_gb_month <= 0.2, "{forecast}");
+    // What metadata costs on the fast tier nothing can save.
+    world.cost.target_usd_gb_month = Some(PRICES[2]);
+    let forecast = of(&world);
+    let why = forecast.target_missed.as_deref().unwrap();
+    assert!(why.contains("metadata stays where it lies"), "{why}");
+    let text = forecast.to_string();
+    assert!(
+        text.contains("the target of 0.045 is not reached"),
+        "{text}"
+    );
+}
+
 #[test]
 fn a_forecast_of_another_preset_goes_by_what_the_present_one_counts() {
     let mut world = four(0.29, [0.0; 4]);

@@ -30,9 +30,8 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::{Devices, money};
 use crate::place::fill::Fill;
-use crate::plan::leveled::urgent_runs;
 use crate::plan::organisation::{Organisation, Placed};
-use crate::pressure;
+use crate::pressure::merges_are_urgent;
 
 /// Of what may lie on the first tier, the largest share that is kept spare.
 const SPARE_SHARE_MAX: f64 = 0.25;
@@ -46,10 +45,7 @@ pub struct Migrate;
 
 impl Planner for Migrate {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        if view.tiers.len() < 2
-            || !view.moves.may_begin(view.now_us)
-            || pressure(view).newest_runs_max >= urgent_runs(view)
-        {
+        if view.tiers.len() < 2 || !view.moves.may_begin(view.now_us) || merges_are_urgent(view) {
             return None;
         }
         let organisation = Organisation::of(view);
