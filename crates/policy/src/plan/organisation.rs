@@ -49,8 +49,8 @@ pub struct Organisation<'a> {
     pub problem: Problem,
     /// The tiers in use, dearest first.
     pub chain: Vec<usize>,
-    /// See [`Solution::divide`](super::knapsack::Solution::divide).
-    pub divide: f64,
+    /// See [`Solution::divides`](super::knapsack::Solution::divides).
+    pub divides: Vec<f64>,
     /// What all extents cost where they lie, and what they may cost.
     pub budget: Budget,
 }
@@ -164,7 +164,7 @@ impl<'a> Organisation<'a> {
             tables,
             problem,
             chain: solution.chain,
-            divide: solution.divide,
+            divides: solution.divides,
             budget,
         }
     }
@@ -183,6 +183,15 @@ impl<'a> Organisation<'a> {
             (Some(from), Some(to)) => to > from,
             _ => self.problem.prices[to] <= self.problem.prices[from],
         }
+    }
+
+    /// The temperature that divides `tier` from the next cheaper one, if there is one: colder tables belong
+    /// further down, but for those that lie where they are by resistance, or because they fit
+    /// where a hotter one is too large.
+    #[must_use]
+    pub fn divide(&self, tier: usize) -> Option<f64> {
+        let divide = self.divides.get(self.position(tier)?).copied();
+        divide.filter(|d| d.is_finite() && *d > 0.0)
     }
 
     /// The lowest temperature of a table that belongs on `tier` or a dearer one.
