@@ -38,6 +38,7 @@ use crate::version::tree::OpenTable;
 mod brake;
 mod flushed;
 mod heat;
+mod recalled;
 pub(crate) use brake::{Emptied, Pace};
 
 /// How long an idle thread waits before it looks again.

@@ -473,6 +473,40 @@ fn hot_and_cold_alternating_move_no_table_twice_within_the_cool_down() {
     is_whole(&db);
 }
 
+// The cool-down of all tables ended with the process: what had just been moved could be moved back by
+// whoever opened the store next.
+#[test]
+fn the_cool_down_outlives_a_restart() {
+    let disk = machine(14);
+    let mut dice = Dice(14);
+    let options = options()
+        .cost_target_usd_per_gb_month(0.3)
+        .cooling_coefficient(0.1)
+        .migration_resistance(0.0)
+        .migration_cool_down_s(3600);
+    let db = filled(&disk, &options);
+    rest(&db, &disk);
+    read_for(&db, &disk, 10, 200, &mut dice);
+    let relocated = |db: &Db| -> Vec<String> {
+        let events = db.events(usize::MAX).into_iter();
+        let moves = events.filter(|e| e.job == "relocate");
+        moves.map(|e| format!("{:?}", e.tables_in)).collect()
+    };
+    assert!(relocated(&db).len() > 5);
+    db.close().unwrap();
+    let db = open(&disk, &options);
+    read_for(&db, &disk, 20, 1200, &mut dice);
+    let mut tables = relocated(&db);
+    let count = tables.len();
+    tables.sort();
+    tables.dedup();
+    assert_eq!(tables.len(), count, "one was moved twice");
+    // Another target lets all of them go.
+    db.set_cost_target(Some(0.1)).unwrap();
+    rest(&db, &disk);
+    assert!(relocated(&db).len() > count);
+}
+
 #[test]
 fn moved_bytes_keep_to_their_bound() {
     let disk = machine(8);
