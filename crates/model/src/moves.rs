@@ -106,9 +106,10 @@ mod tests {
         assert!(!moves.is_cooling(TableId(2), 101, 10));
         moves.release();
         assert!(!moves.is_cooling(TableId(1), 101, 10));
-        moves.recall(TableId(1), 100);
-        assert!(moves.may_begin(100), "it has ended long ago");
-        assert!(moves.is_cooling(TableId(1), 109, 10));
+        let mut recalled = Moves::default();
+        recalled.recall(TableId(1), 100);
+        assert!(recalled.may_begin(100), "it has ended");
+        assert!(recalled.is_cooling(TableId(1), 109, 10));
     }
 
     #[test]
