@@ -8,9 +8,10 @@ use std::ops::Bound;
 
 pub(crate) use thermocline::cost_model;
 pub(crate) use thermocline::{
-    DEFAULT_KEYSPACE, Db, DeviceProfile, Error, ErrorKind, Event, EventReader, Forecast, Keyspace,
-    OPTIONS_FILE, Options, Phase, Progress, Pulse, Result, StoreLock, Tier, Tuned, WhatIf,
-    forecast, human_bytes, presets, pulse, repair_with, tune, verify_with,
+    DEFAULT_KEYSPACE, Db, DeviceProfile, EVENT_JOBS, Error, ErrorKind, Event, EventReader,
+    Forecast, Keyspace, OPTIONS_FILE, Options, Phase, Progress, Pulse, Result, StoreLock, Tier,
+    Tuned, WhatIf, explain, explain_range, forecast, human_bytes, presets, pulse, repair_with,
+    tune, verify_with,
 };
 use thermocline::{DumpOptions, Durability, KeyspaceOptions, WriteBatch, WriteOptions, dump};
 

@@ -9,14 +9,14 @@ use crate::engine::{Error, ErrorKind};
 /// The exit codes in words, for the help page.
 pub(crate) const TABLE: &str = "\
   0  done
-  1  the answer is no: get and explain did not find the key, load --strict met
-     a bad record
+  1  the answer is no: get and explain did not find the key, events has none
+     of the rule, load --strict met a bad record
   2  the call is wrong: unknown option, malformed argument, impossible value
   3  an I/O call failed, or the store refused for a reason not listed here
   4  damage: stored bytes are not the bytes that were written; verify found
      problems, repair could not save everything, replay read a wrong value
-  5  the store is open elsewhere (get, scan, stat and explain can read it even
-     so with --read-only)
+  5  the store is open elsewhere (get, scan and stat can read it even so with
+     --read-only; explain asks whoever has it open)
   6  a tier's directory is missing, swapped, stale or of another store (verify
      reads what is there even so, reports it, and exits with 4)
 130  interrupted; temporary stores were removed

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::engine::{
-    DEFAULT_KEYSPACE, Db, DeviceProfile, ErrorKind, Keyspace, OPTIONS_FILE, Options, StoreLock,
-    Tier,
+    DEFAULT_KEYSPACE, Db, DeviceProfile, Error, ErrorKind, Keyspace, OPTIONS_FILE, Options,
+    StoreLock, Tier,
 };
 use crate::exit::{Exit, Failure};
 use crate::human;
@@ -90,18 +90,34 @@ impl ReadArgs {
         self.store.options()
     }
 
+    /// Whether whoever has the store open is left alone.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
     /// Opens the named store.
     pub(crate) fn open(&self) -> Result<ReadStore, Failure> {
         let options = self.store.options()?.create_if_missing(false);
         let lock = if self.read_only {
             None
         } else {
-            Some(StoreLock::take(&options)?)
+            Some(StoreLock::take(&options).map_err(or_how_to_read)?)
         };
         Ok(ReadStore {
             db: Db::open(options.read_only(true))?,
             _lock: lock,
         })
+    }
+}
+
+/// The failure of `error`; where another process has the store open, with how to read it all the same.
+pub(crate) fn or_how_to_read(error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Locked => Failure::new(
+            Exit::Locked,
+            format!("{error}; with --read-only it is read all the same, as its files have it"),
+        ),
+        _ => error.into(),
     }
 }
 

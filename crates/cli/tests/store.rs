@@ -224,6 +224,44 @@ fn a_running_store_is_tuned_by_the_process_that_has_it_open() {
     assert_eq!(target(&db), 0.3);
 }
 
+// Asked while another process had the store open, `explain` failed without a word on what to do, and
+// with --read-only told of heat that was a minute old. A negative target was an unexpected argument, and
+// of a store that is not there it was said that its preset keeps to no target.
+#[test]
+fn a_running_store_explains_itself_and_others_are_told_how_to_look() {
+    let scratch = Scratch::new();
+    let db = priced_store(&scratch);
+    let mut child = start(&["load", "--db", &db, "-", "--format", "csv"]);
+    let began = Instant::now();
+    loop {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        let output = run(&["stat", "--db", &db]);
+        if output.status.code() == Some(5) {
+            assert!(common::text(&output.stderr).contains("--read-only"));
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        if child.try_wait().unwrap().is_some() {
+            child = start(&["load", "--db", &db, "-", "--format", "csv"]);
+        }
+    }
+    let told = json(&["explain", "--db", &db, "k", "--json"]);
+    assert_eq!(told["found"], true);
+    exits(1, &["explain", "--db", &db, "absent"]);
+    exits(2, &["explain", "--db", &db, "k", "--keyspace", "none"]);
+    let told = json(&["explain", "--db", &db, "--range", "a", "z", "--json"]);
+    assert!(told["tables"].is_array());
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let output = run(&["tune", "--db", &db, "--cost-target", "-1"]);
+    assert!(common::text(&output.stderr).contains("-1 USD per GB and month is out of reach"));
+    let absent = scratch.path("absent");
+    for arguments in [&["--cost-target", "0.1"][..], &["--no-cost-target"]] {
+        let output = run(&[&["tune", "--db", &absent][..], arguments].concat());
+        assert!(common::text(&output.stderr).contains("there is no store"));
+    }
+}
+
 #[test]
 fn tiers_are_remembered_and_a_missing_one_exits_with_6() {
     let scratch = Scratch::new();
@@ -376,6 +414,13 @@ fn events_outlive_the_process_and_stand_damage() {
     assert_eq!(exits(0, &["events", "--db", &db]), "");
     exits(3, &["events", "--db", &scratch.path("absent")]);
     exits(2, &["events", "--db", &db, "--last", "few"]);
+    // Nothing was printed, and nothing said.
+    let output = run(&["events", "--db", &db, "--job", "foo"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(common::text(&output.stderr).contains("recut"));
+    let output = run(&["events", "--db", &db, "--rule", "nosuch"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(common::text(&output.stderr).contains("nosuch"));
 }
 
 #[test]

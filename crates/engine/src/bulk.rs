@@ -19,6 +19,7 @@ use thermocline_model::key::{Kind, SeqNo};
 use thermocline_model::table::TableMeta;
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{RunId, Slot};
+use thermocline_policy::cost::Devices;
 
 use crate::batch::{BATCH_BYTES_MAX, check_key};
 use crate::db::Handle;
@@ -257,13 +258,18 @@ impl BulkLoad {
         }
         drop(commit);
         let now_us = engine.environment.clock.now_micros();
+        let tables_out = outputs.keep();
+        let devices = Devices::with(engine.tier_states().iter().map(|t| t.profile));
+        let written = tables_out.iter();
+        let written = written.map(|t| devices.transfer_seconds(t.tier as usize, t.bytes));
         let reason = Reason::new("bulk-load")
             .with("entries", entries as f64)
-            .with("bytes", bytes as f64);
+            .with("bytes", bytes as f64)
+            .with("device_seconds", written.sum());
         let what = format!("{} tables of a bulk load", tables.len());
         engine.events.push(Event {
             keyspace: self.space.name.clone(),
-            tables_out: outputs.keep(),
+            tables_out,
             bytes_out: bytes,
             ..Event::new("load", what, reason, now_us)
         });

@@ -3,7 +3,7 @@
 //! It is asked by a file: `TUNE` in the first tier's directory says what is wanted.
 //! The engine looks for it once an epoch, takes it away, does what it says and leaves
 //! the file `TUNED` with the answer. Both are swapped in whole, and a request has a
-//! number of its own, so that no answer is taken for another's. A request is small, is
+//! number of its own, so that no answer is taken for another's. A request is bounded, is
 //! judged like any call, and asks for nothing but what whoever may write to the
 //! store's directory could do anyway.
 
@@ -15,6 +15,9 @@ use thermocline_model::forecast::Forecast;
 
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::explain::{Explanation, RangeExplanation};
+use crate::lock::StoreLock;
+use crate::options::Options;
 use crate::pulse::Pulse;
 use crate::store::{Environment, OpenHow, read_exact_at, swap_file};
 use crate::what_if::WhatIf;
@@ -22,9 +25,9 @@ use crate::what_if::WhatIf;
 /// The files by which an open store is asked, and answers.
 pub(crate) const REQUEST_FILE: &str = "TUNE";
 pub(crate) const ANSWER_FILE: &str = "TUNED";
-/// Largest request and largest answer that are read, in bytes.
-const REQUEST_BYTES_MAX: usize = 4096;
-const ANSWER_BYTES_MAX: usize = 256 << 10;
+/// Largest request and largest answer, in bytes: two keys as text, and all of their tables.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// How often the asking side looks for an answer.
 const ANSWER_WAIT: Duration = Duration::from_millis(20);
 
@@ -40,6 +43,14 @@ pub(crate) enum Wanted {
     Forecast(WhatIf),
     /// How it goes.
     Pulse {},
+    /// Where a key is found, and why there.
+    Explain { keyspace: String, key: Vec<u8> },
+    /// The same of an interval.
+    ExplainRange {
+        keyspace: String,
+        start: Option<Vec<u8>>,
+        end: Option<Vec<u8>>,
+    },
 }
 
 /// What comes back when it was done.
@@ -49,6 +60,8 @@ pub(crate) enum Given {
     Done {},
     Forecast(Box<Forecast>),
     Pulse(Box<Pulse>),
+    Explanation(Box<Explanation>),
+    RangeExplanation(Box<RangeExplanation>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,6 +77,49 @@ struct Answer {
     /// None when it was done.
     error: Option<String>,
     given: Option<Given>,
+}
+
+impl Answer {
+    fn of(request: String, given: Result<Given>) -> Answer {
+        Answer {
+            request,
+            error: given.as_ref().err().map(ToString::to_string),
+            given: given.ok(),
+        }
+    }
+
+    fn written(&self) -> Result<String> {
+        let text = toml::to_string(self);
+        let text = text.map_err(|e| Error::invalid(format!("answer: {e}")))?;
+        match text.len() <= ANSWER_BYTES_MAX {
+            true => Ok(text),
+            false => Err(Error::invalid("answer in bytes").expected(
+                format!("at most {ANSWER_BYTES_MAX}; ask for less"),
+                text.len(),
+            )),
+        }
+    }
+}
+
+/// Asks the process that has the store of `options` open; `None` where nobody has.
+///
+/// # Errors
+/// Those of [`ask`].
+pub(crate) fn ask_if_open(
+    options: &Options,
+    wanted: Wanted,
+    patience: Duration,
+) -> Result<Option<Given>> {
+    let environment = Environment::real();
+    options.check()?;
+    match StoreLock::take_in(options, &environment) {
+        Ok(_lock) => Ok(None),
+        Err(e) if e.kind() == ErrorKind::Locked => {
+            let directory = options.tiers[0].path();
+            ask(&environment, directory, wanted, patience).map(Some)
+        }
+        Err(e) => Err(e),
+    }
 }
 
 /// Asks the process that has the store in `directory` open.
@@ -116,7 +172,8 @@ fn read(environment: &Environment, path: &Path, bytes_max: usize) -> Result<Opti
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(fail(e)),
     };
-    let mut bytes = vec![0; bytes_max];
+    let size = file.size_bytes().map_err(fail)?;
+    let mut bytes = vec![0; bytes_max.min(usize::try_from(size).unwrap_or(bytes_max))];
     let length = read_exact_at(&*file, &mut bytes, 0).map_err(fail)?;
     bytes.truncate(length);
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
@@ -141,12 +198,10 @@ impl Engine {
                 (String::new(), Err(error))
             }
         };
-        let answer = Answer {
-            request,
-            error: given.as_ref().err().map(ToString::to_string),
-            given: given.ok(),
-        };
-        if let Ok(text) = toml::to_string(&answer) {
+        let text = Answer::of(request.clone(), given).written();
+        // What cannot be said is told too: nobody is to wait for it.
+        let text = text.or_else(|error| Answer::of(request, Err(error)).written());
+        if let Ok(text) = text {
             let _ = swap_file(&self.environment, &directory, ANSWER_FILE, text.as_bytes());
         }
     }
@@ -156,15 +211,26 @@ impl Engine {
             Wanted::Tune {
                 cost_target_usd_per_gb_month: target,
             } => {
-                let done = self.set_cost_target(target);
-                self.note_tuning(done.as_ref().err());
-                done.map(|()| Given::Done {})
+                self.set_cost_target(target, "asked-by-file")?;
+                Ok(Given::Done {})
             }
             Wanted::Forecast(what_if) => {
                 let forecast = self.forecast(&what_if)?;
                 Ok(Given::Forecast(Box::new(forecast)))
             }
             Wanted::Pulse {} => Ok(Given::Pulse(Box::new(Pulse::of(self)))),
+            Wanted::Explain { keyspace, key } => {
+                let told = self.tell_of_key(&keyspace, &key)?;
+                Ok(Given::Explanation(Box::new(told)))
+            }
+            Wanted::ExplainRange {
+                keyspace,
+                start,
+                end,
+            } => {
+                let told = self.tell_of_range(&keyspace, start.as_deref(), end.as_deref())?;
+                Ok(Given::RangeExplanation(Box::new(told)))
+            }
         }
     }
 }

@@ -467,7 +467,8 @@ impl Db {
     /// reading only; [`ErrorKind::Io`] and [`ErrorKind::NoSpace`] when the options
     /// file cannot be written. Nothing has changed then.
     pub fn set_cost_target(&self, target_usd_gb_month: Option<f64>) -> Result<()> {
-        self.engine().set_cost_target(target_usd_gb_month)
+        self.engine()
+            .set_cost_target(target_usd_gb_month, "asked-by-call")
     }
 
     /// Makes a store of its own in `directory`, which must not exist or be

@@ -1,11 +1,12 @@
 //! Explanations: where a key or an interval of keys lies, how hot that is, what put it
 //! there, and what would move it next.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thermocline_model::job::Reason;
 use thermocline_model::key::{Kind, SeqNo};
 use xxhash_rust::xxh3::xxh3_64;
@@ -14,6 +15,10 @@ use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::stats::human_bytes;
+
+mod running;
+
+pub use running::{explain, explain_range};
 
 /// Where a key is found, newest place first: the first one answers reads.
 ///
@@ -25,11 +30,11 @@ use crate::stats::human_bytes;
 /// db.delete(b"planet")?;
 /// let explanation = db.explain(b"planet")?;
 /// assert!(!explanation.found); // The newest place says so.
-/// let entries: Vec<_> = explanation.places.iter().map(|place| place.entry).collect();
+/// let entries: Vec<_> = explanation.places.iter().map(|place| &*place.entry).collect();
 /// assert_eq!(entries, ["delete", "put"]);
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Explanation {
     /// The key, escaped.
     pub key: String,
@@ -49,16 +54,16 @@ pub struct Explanation {
 /// db.flush()?;
 /// db.get(b"planet")?;
 /// let place = &db.explain(b"planet")?.places[0];
-/// assert_eq!((place.kind, place.slot.as_deref(), place.hits), ("table", Some("L0.0"), 1));
+/// assert_eq!((&*place.kind, place.slot.as_deref(), place.hits), ("table", Some("L0.0"), 1));
 /// assert!(place.rule.is_some()); // Why it lies there.
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Place {
     /// `memtable`, `sealed memtable` or `table`.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// What the newest entry there says: `put`, `delete` or `range delete`.
-    pub entry: &'static str,
+    pub entry: Cow<'static, str>,
     /// Its sequence number.
     pub seq: u64,
     /// Bytes of its value.
@@ -76,11 +81,13 @@ pub struct Place {
     /// Block reads per second and MiB of the table, smoothed; none where the
     /// preset keeps no temperatures, and for a table that is too young.
     pub temperature: Option<f64>,
-    /// The rule that put or keeps it there, with its numbers.
+    /// The rule that put or keeps it there.
     pub rule: Option<String>,
+    /// What the rule compares, each number with name and unit.
+    pub numbers: Vec<(String, f64)>,
     /// What would move it next.
     pub next: Option<String>,
-    /// The job that put it there, as long as the record of events knows.
+    /// The job that put it there, as long as the record of events knows; of its tables this one.
     pub put_by: Option<Event>,
 }
 
@@ -95,7 +102,7 @@ pub struct Place {
 /// assert!(explanation.tables.is_empty() && explanation.memtable_bytes > 0);
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RangeExplanation {
     /// The bounds, escaped; none for no bound. The end is exclusive.
     pub start: Option<String>,
@@ -119,7 +126,7 @@ pub struct RangeExplanation {
 /// assert_eq!(place.put_by.unwrap().job, "flush");
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TablePlace {
     /// The table's number.
     pub table: u64,
@@ -145,7 +152,7 @@ pub struct TablePlace {
     pub numbers: Vec<(String, f64)>,
     /// What would move it next.
     pub next: Option<String>,
-    /// The job that put it there, as long as the record of events knows.
+    /// The job that put it there, as long as the record of events knows; of its tables this one.
     pub put_by: Option<Event>,
 }
 
@@ -207,12 +214,13 @@ impl fmt::Display for RangeExplanation {
 
 /// What put a table there and what would move it next.
 fn tell(f: &mut fmt::Formatter<'_>, put: &Option<Event>, next: &Option<String>) -> fmt::Result {
-    if let Some(event) = put {
-        let (number, job, reason) = (event.number, &event.job, &event.reason);
-        write!(
-            f,
-            "\n    put there by: {job} (event {number}) because {reason}"
-        )?;
+    match put {
+        Some(event) => {
+            let (number, job, reason) = (event.number, &event.job, &event.reason);
+            let by = format_args!("{job} (event {number}) because {reason}");
+            write!(f, "\n    put there by: {by}")?;
+        }
+        None => write!(f, "\n    put there by: not recorded")?,
     }
     match next {
         Some(next) => write!(f, "\n    next: {next}"),
@@ -248,9 +256,17 @@ impl fmt::Display for Explanation {
                 write!(f, ", temperature {temperature:.3} reads/s/MiB")?;
             }
             if let Some(rule) = &place.rule {
-                write!(f, "\n    because: {rule}")?;
+                let reason = Reason {
+                    rule: rule.clone(),
+                    numbers: place.numbers.clone(),
+                };
+                write!(f, "\n    because: {reason}")?;
             }
-            tell(f, &place.put_by, &place.next)?;
+            if place.table.is_some() {
+                tell(f, &place.put_by, &place.next)?;
+            } else if let Some(next) = &place.next {
+                write!(f, "\n    next: {next}")?;
+            }
         }
         Ok(())
     }
@@ -264,7 +280,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Explanation> {
+pub(crate) fn of_key(engine: &Engine, space: &Space, key: &[u8]) -> Result<Explanation> {
     let hash = xxh3_64(key);
     let view = space.view.load_full();
     let part = view.cuts.part_of(key);
@@ -283,7 +299,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
     };
     let nothing = BTreeSet::new();
     let policy_view = scene.view(&nothing, &[]);
-    let mut put_by = put_by(engine);
+    let put_by = put_by(engine);
     let mut places = Vec::new();
     for (at, memtable) in view.parts[part].memtables().enumerate() {
         let kind = if at <= view.parts[part].twins.len() {
@@ -301,8 +317,8 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
         if let Some((entry, seq, value_bytes)) = point.into_iter().chain(range).max_by_key(|p| p.1)
         {
             places.push(Place {
-                kind,
-                entry: word(entry),
+                kind: Cow::Borrowed(kind),
+                entry: Cow::Borrowed(word(entry)),
                 seq: seq.0,
                 value_bytes: value_bytes as u64,
                 table: None,
@@ -312,6 +328,7 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
                 hits: 0,
                 temperature: None,
                 rule: Some("written, not flushed yet".to_string()),
+                numbers: Vec::new(),
                 next: Some(
                     "a flush, when enough memtables are sealed or the log grows too long"
                         .to_string(),
@@ -338,8 +355,8 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
         let why = placer.why(&policy_view, open.meta.id);
         let tier = engine.tiers.get(open.meta.tier().0 as usize);
         places.push(Place {
-            kind: "table",
-            entry: word(entry),
+            kind: Cow::Borrowed("table"),
+            entry: Cow::Borrowed(word(entry)),
             seq: seq.0,
             value_bytes: value_bytes as u64,
             table: Some(open.meta.id.0),
@@ -351,15 +368,10 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
                 .heat
                 .get(&open.meta.id)
                 .and_then(|h| h.temperature),
-            rule: why.as_ref().map(|w| {
-                Reason {
-                    rule: w.rule.clone(),
-                    numbers: w.numbers.clone(),
-                }
-                .to_string()
-            }),
+            rule: why.as_ref().map(|w| w.rule.clone()),
+            numbers: why.as_ref().map(|w| w.numbers.clone()).unwrap_or_default(),
             next: why.and_then(|w| w.next),
-            put_by: put_by.remove(&open.meta.id.0),
+            put_by: of_table(&put_by, open.meta.id.0),
         });
     }
     Ok(Explanation {
@@ -370,17 +382,22 @@ pub(crate) fn explain(engine: &Engine, space: &Space, key: &[u8]) -> Result<Expl
 }
 
 /// By table: the last job that put it where it is.
-fn put_by(engine: &Engine) -> HashMap<u64, Event> {
+fn put_by(engine: &Engine) -> HashMap<u64, Arc<Event>> {
     let mut put_by = HashMap::new();
     for event in engine.events(usize::MAX) {
+        let event = Arc::new(event);
         for placed in event.tables_out.iter().filter(|p| p.rule != "moved") {
-            put_by.insert(placed.table, event.clone());
+            put_by.insert(placed.table, Arc::clone(&event));
         }
     }
     put_by
 }
 
-pub(crate) fn explain_range(
+fn of_table(put_by: &HashMap<u64, Arc<Event>>, table: u64) -> Option<Event> {
+    put_by.get(&table).map(|event| event.of_table(table))
+}
+
+pub(crate) fn of_range(
     engine: &Engine,
     space: &Space,
     start: Option<&[u8]>,
@@ -399,7 +416,7 @@ pub(crate) fn explain_range(
     };
     let nothing = BTreeSet::new();
     let policy_view = scene.view(&nothing, &[]);
-    let mut put_by = put_by(engine);
+    let put_by = put_by(engine);
     let view = space.view.load_full();
     let memtables = view.parts.iter().flat_map(|p| p.memtables());
     let memtable_bytes = memtables
@@ -428,7 +445,7 @@ pub(crate) fn explain_range(
             rule: why.rule,
             numbers: why.numbers,
             next: why.next,
-            put_by: put_by.remove(&table.id.0),
+            put_by: of_table(&put_by, table.id.0),
         });
     }
     let escaped = |key: &[u8]| key.escape_ascii().to_string();

@@ -367,7 +367,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn explain(&self, key: &[u8]) -> Result<Explanation> {
-        crate::explain::explain(self.engine(), &self.space, key)
+        crate::explain::of_key(self.engine(), &self.space, key)
     }
 
     /// Where the keys from `start` up to `end`, exclusive, lie,
@@ -394,6 +394,6 @@ impl Keyspace {
         start: Option<&[u8]>,
         end: Option<&[u8]>,
     ) -> Result<RangeExplanation> {
-        crate::explain::explain_range(self.engine(), &self.space, start, end)
+        crate::explain::of_range(self.engine(), &self.space, start, end)
     }
 }

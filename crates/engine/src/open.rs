@@ -136,6 +136,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     };
     engine.build_spaces()?;
     engine.load_heat();
+    engine.recall_moves();
     engine.begin_with_parts();
     let replayed = engine.replay_log()?;
     engine.lend_to_replayed();

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Given, Wanted, ask};
+use crate::control::{Given, Wanted, ask_if_open};
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Result};
-use crate::lock::StoreLock;
+use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::stats::Stats;
-use crate::store::Environment;
 
 /// A store at one moment. Counts begin when it was opened. See [`Db::pulse`](crate::Db::pulse).
 ///
@@ -203,20 +201,12 @@ impl Pulse {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Locked`] when whoever has it open did not answer in time;
-/// [`ErrorKind::Io`].
+/// [`ErrorKind::Locked`](crate::ErrorKind::Locked) when whoever has it open did not answer in time;
+/// [`ErrorKind::Io`](crate::ErrorKind::Io).
 pub fn pulse(options: &Options, patience: Duration) -> Result<Option<Pulse>> {
-    let environment = Environment::real();
-    options.check()?;
-    match StoreLock::take_in(options, &environment) {
-        Ok(_lock) => Ok(None),
-        Err(e) if e.kind() == ErrorKind::Locked => {
-            let directory = options.tiers[0].path();
-            match ask(&environment, directory, Wanted::Pulse {}, patience)? {
-                Given::Pulse(pulse) => Ok(Some(*pulse)),
-                _ => Err(Error::invalid("not what was asked for").at(directory)),
-            }
-        }
-        Err(e) => Err(e),
+    match ask_if_open(options, Wanted::Pulse {}, patience)? {
+        None => Ok(None),
+        Some(Given::Pulse(pulse)) => Ok(Some(*pulse)),
+        Some(_) => Err(Error::invalid("not what was asked for")),
     }
 }

@@ -26,6 +26,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
             versions.manifest.as_ref().map(|m| m.size_bytes()),
         )
     };
+    let is_written = engine.counters.writes.get() > 0;
     let (states, lower, cost) = {
         let mut scheduler = engine.scheduler.lock();
         let scene = engine.scene(&mut scheduler);
@@ -114,7 +115,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
             name: keyspace.name.clone(),
             parts: keyspace.parts.len() as u64,
             part_list: engine.space(keyspace.id).map_or_else(Vec::new, |space| {
-                PartStats::of(&space.view.load(), keyspace)
+                PartStats::of(&space.view.load(), keyspace, is_written)
             }),
             levels,
         });

@@ -38,6 +38,7 @@ use crate::version::tree::OpenTable;
 mod brake;
 mod flushed;
 mod heat;
+mod recalled;
 pub(crate) use brake::{Emptied, Pace};
 
 /// How long an idle thread waits before it looks again.
@@ -189,6 +190,7 @@ impl Scene {
             log_segments: self.log_segments,
             oldest_snapshot: self.oldest_snapshot,
             idle: self.idle,
+            forecast: false,
             shape: &self.shape,
             cost: &self.cost,
             moves: &self.moves,

@@ -1,18 +1,23 @@
 //! Tune: another cost target for a store, open or not.
 //!
 //! Who has the store open is asked by a file (`control.rs`). The target is kept in
-//! the options file, so that the next opening finds it.
+//! the options file, so that an opening that goes by that finds it; one with options of its own goes
+//! by those. Each change, and each that was refused, is an event.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use thermocline_model::job::Reason;
+use thermocline_policy::plan::organisation;
 
 use crate::control::{Wanted, ask};
+use crate::db::Db;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::events::Event;
+use crate::events::{self, Event};
 use crate::lock::StoreLock;
-use crate::options::{OPTIONS_FILE, Options};
+use crate::options::{COST_TARGET, OPTIONS_FILE, Options};
+use crate::step::Scene;
 use crate::store::{Environment, swap_file};
 
 /// Who changed the target. See [`tune`].
@@ -33,7 +38,8 @@ use crate::store::{Environment, swap_file};
 pub enum Tuned {
     /// The process that has the store open; it has begun to move tables.
     Running,
-    /// This one, in the options file; the next opening goes by it.
+    /// This one, in the options file of the first tier. An opening that goes by that file has the
+    /// target; one with other options goes by those, and overwrites the file.
     Closed,
 }
 
@@ -60,12 +66,15 @@ pub enum Tuned {
 /// [`ErrorKind::InvalidArgument`] for a target that cannot be met, naming the
 /// bounds, also from the process asked; [`ErrorKind::NotFound`] when there is no
 /// store; [`ErrorKind::Locked`] when whoever has it open did not answer in time;
-/// [`ErrorKind::Io`].
+/// [`ErrorKind::Io`]; those of opening a store for reading only where nobody has it open, as what
+/// it holds is what bounds the target.
 pub fn tune(options: &Options, target: Option<f64>, patience: Duration) -> Result<Tuned> {
     let environment = Environment::real();
     let mut options = options.clone();
     options.cost_target_usd_per_gb_month = target;
-    options.check()?;
+    if options.tiers.is_empty() {
+        options.check()?;
+    }
     let directory = options.tiers[0].path().to_path_buf();
     let kept = directory.join(OPTIONS_FILE);
     let found = environment.file_system.metadata(&kept);
@@ -75,11 +84,18 @@ pub fn tune(options: &Options, target: Option<f64>, patience: Duration) -> Resul
     {
         return Err(Error::new(ErrorKind::NotFound, "there is no store").at(&directory));
     }
+    // Of a store that is there: what is wrong with its options says nothing of one that is not.
+    options.check()?;
     match StoreLock::take_in(&options, &environment) {
         Ok(_lock) => {
-            let text = options.to_toml_in_first_tier();
-            swap_file(&environment, &directory, OPTIONS_FILE, text.as_bytes())?;
-            Ok(Tuned::Closed)
+            let before = Options::from_file(&kept).ok();
+            let before = before.and_then(|kept| kept.cost_target_usd_per_gb_month);
+            let done = tune_closed(&options, &environment);
+            let now_us = environment.clock.now_micros();
+            let error = done.as_ref().err();
+            let event = tuning("asked-of-a-closed-store", before, target, error, now_us);
+            events::note(&environment, &options, event);
+            done.map(|()| Tuned::Closed)
         }
         Err(e) if e.kind() == ErrorKind::Locked => {
             let wanted = Wanted::Tune {
@@ -91,14 +107,61 @@ pub fn tune(options: &Options, target: Option<f64>, patience: Duration) -> Resul
     }
 }
 
+/// Keeps the target of `options` for a store that nobody has open.
+fn tune_closed(options: &Options, environment: &Environment) -> Result<()> {
+    if let Some(target) = options.cost_target_usd_per_gb_month {
+        let looked_at = options.clone().create_if_missing(false).read_only(true);
+        let db = Db::open_in(looked_at, environment)?;
+        db.engine().check_bounds(target)?;
+    }
+    let text = options.to_toml_in_first_tier();
+    let directory = options.tiers[0].path();
+    swap_file(environment, directory, OPTIONS_FILE, text.as_bytes())
+}
+
+/// That somebody wanted another target, and who was asked for it.
+fn tuning(
+    asked: &str,
+    before: Option<f64>,
+    wanted: Option<f64>,
+    error: Option<&Error>,
+    now_us: u64,
+) -> Event {
+    let number = |target: Option<f64>| target.map_or("none".to_string(), |t| t.to_string());
+    let what = format!("cost target {}, before {}", number(wanted), number(before));
+    let mut reason = Reason::new(asked);
+    for (name, target) in [
+        ("target_usd_gb_month", wanted),
+        ("target_before_usd_gb_month", before),
+    ] {
+        if let Some(target) = target {
+            reason = reason.with(name, target);
+        }
+    }
+    Event {
+        error: error.map(ToString::to_string),
+        ..Event::new("tune", what, reason, now_us)
+    }
+}
+
 impl Engine {
-    /// See [`Db::set_cost_target`](crate::Db::set_cost_target).
-    pub(crate) fn set_cost_target(&self, target: Option<f64>) -> Result<()> {
+    /// See [`Db::set_cost_target`](crate::Db::set_cost_target); `asked` says how, for the event.
+    pub(crate) fn set_cost_target(&self, target: Option<f64>, asked: &str) -> Result<()> {
         self.check_writable()?;
+        let _turn = self.tuning.lock();
+        let before = self.scheduler.lock().cost.target_usd_gb_month;
+        let done = self.change_cost_target(target);
+        let now_us = self.environment.clock.now_micros();
+        let event = tuning(asked, before, target, done.as_ref().err(), now_us);
+        self.events.push(event);
+        done
+    }
+
+    fn change_cost_target(&self, target: Option<f64>) -> Result<()> {
         if let Some(target) = target {
             self.options.check_cost_target(target)?;
+            self.check_bounds(target)?;
         }
-        let _turn = self.tuning.lock();
         let mut options = self.options.clone();
         options.cost_target_usd_per_gb_month = target;
         // First: what is in force is what the next opening finds.
@@ -116,18 +179,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Notes among the events that somebody asked for another target.
-    pub(crate) fn note_tuning(&self, error: Option<&Error>) {
-        let target = self.scheduler.lock().cost.target_usd_gb_month;
-        let mut reason = Reason::new("asked-by-file");
-        if let Some(target) = target {
-            reason = reason.with("target_usd_gb_month", target);
-        }
-        let now_us = self.environment.clock.now_micros();
-        self.events.push(Event {
-            error: error.map(ToString::to_string),
-            ..Event::new("tune", "another cost target", reason, now_us)
-        });
+    /// Refuses a target that no placement of what is stored costs.
+    fn check_bounds(&self, target: f64) -> Result<()> {
+        let scene = self.scene(&mut self.scheduler.lock());
+        scene.check_bounds(target)
+    }
+}
+
+impl Scene {
+    /// As [`Engine::check_bounds`].
+    pub(crate) fn check_bounds(&self, target: f64) -> Result<()> {
+        let nothing = BTreeSet::new();
+        let bounds = organisation::bounds(&self.view(&nothing, &[]));
+        bounds
+            .check(target)
+            .map_err(|e| Error::invalid(format!("{COST_TARGET}: {e}")))
     }
 }
 
@@ -136,8 +202,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::Tier;
     use crate::control::{ANSWER_FILE, REQUEST_FILE};
-    use crate::{Db, Tier};
 
     fn store(directory: &Path) -> Options {
         let tier =
@@ -165,6 +231,79 @@ mod tests {
         assert_eq!(db.stats().cost.target_usd_gb_month, None);
         let event = db.events(usize::MAX).pop().unwrap();
         assert!(event.job == "tune" && event.error.is_some());
+    }
+
+    // Only a request by file left an event, without the target before; a call and a change of a closed
+    // store left none.
+    #[test]
+    fn every_change_of_the_target_is_an_event_with_old_and_new() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = store(directory.path());
+        let db = Db::open(options.clone()).unwrap();
+        db.set_cost_target(Some(0.2)).unwrap();
+        db.set_cost_target(Some(7.0)).unwrap_err();
+        db.set_cost_target(None).unwrap();
+        db.close().unwrap();
+        tune(&options, Some(0.3), Duration::ZERO).unwrap();
+        let db = Db::open(options.cost_target_usd_per_gb_month(0.3)).unwrap();
+        let told = db.events(usize::MAX);
+        let told = told.iter().filter(|e| e.job == "tune");
+        let told: Vec<_> = told.map(|e| (e.what.as_str(), e.error.is_some())).collect();
+        assert_eq!(
+            told,
+            [
+                ("cost target 0.2, before none", false),
+                ("cost target 7, before 0.2", true),
+                ("cost target none, before 0.2", false),
+                ("cost target 0.3, before none", false),
+            ]
+        );
+    }
+
+    // A target was compared with the prices of tiers alone: one that a small fast tier cannot make so
+    // dear, or metadata on it so cheap, was taken and never met.
+    #[test]
+    fn a_target_beyond_what_is_stored_is_refused_naming_both_bounds() {
+        let directory = tempfile::tempdir().unwrap();
+        let tier = |name: &str, price| {
+            Tier::new(name, directory.path().join(name)).price_usd_gb_month(price)
+        };
+        let options = Options::new()
+            .tier(tier("fast", 0.5).capacity_bytes(64 << 10))
+            .tier(tier("slow", 0.05))
+            .preset("mutant")
+            .reserve_bytes(0)
+            .table_bytes(16 << 10);
+        let db = Db::open(options.clone()).unwrap();
+        // With next to nothing in it anything between the prices goes.
+        db.set_cost_target(Some(0.05)).unwrap();
+        db.set_cost_target(Some(0.5)).unwrap();
+        for i in 0..2000u32 {
+            let value: Vec<u8> = (0..100)
+                .map(|at| (i.wrapping_mul(2_654_435_761) >> (at % 24)) as u8)
+                .collect();
+            db.put(&i.to_be_bytes(), &value).unwrap();
+        }
+        db.compact_range(None, None).unwrap();
+        let refusals = |target| {
+            let change = crate::WhatIf::nothing_changes().cost_target(Some(target));
+            let refused = db.set_cost_target(Some(target)).unwrap_err().to_string();
+            assert_eq!(db.forecast(&change).unwrap_err().to_string(), refused);
+            refused
+        };
+        for target in [0.05, 0.5] {
+            let refused = refusals(target);
+            let both = refused.contains("the cheapest placement costs 0.0")
+                && refused.contains("the dearest 0.");
+            assert!(both, "{refused}");
+        }
+        db.set_cost_target(Some(0.15)).unwrap();
+        db.close().unwrap();
+        let refused = tune(&options, Some(0.5), Duration::ZERO).unwrap_err();
+        assert!(
+            refused.to_string().contains("of what is stored"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -120,6 +120,9 @@ impl Engine {
             Error::invalid("preset").expected(names.join(" or "), &options.preset)
         })?;
         scene.cost = options.cost();
+        if let Some(target) = what_if.cost_target_usd_per_gb_month {
+            scene.check_bounds(target)?;
+        }
         let nothing = BTreeSet::new();
         let view = scene.view(&nothing, &[]);
         let mut forecast = thermocline_policy::forecast(&view, &mut preset);

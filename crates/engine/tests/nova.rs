@@ -239,7 +239,7 @@ fn skewed_writes_are_shared_out_about_as_evenly_as_uniform_ones() {
         let parts = &db.stats().keyspaces[0].part_list;
         let shares = parts.iter().flat_map(|part| {
             let copies = 1 + part.duplicates as usize;
-            std::iter::repeat_n(part.write_share / copies as f64, copies)
+            std::iter::repeat_n(part.write_share.unwrap() / copies as f64, copies)
         });
         let shares: Vec<f64> = shares.collect();
         assert!(shares.len() > 4);
@@ -282,13 +282,13 @@ fn cuts_counters_and_duplicates_survive_a_restart() {
         assert_eq!(before.tiny_ranges, after.tiny_ranges);
         // What was in memory only is counted again as it is recovered.
         assert!(
-            (before.write_share - after.write_share).abs() < 0.2,
+            (before.write_share.unwrap() - after.write_share.unwrap()).abs() < 0.2,
             "{before:?} {after:?}"
         );
     }
     let hottest = |list: &[thermocline::PartStats]| {
         let all = list.iter().enumerate();
-        all.max_by(|(_, a), (_, b)| a.write_share.total_cmp(&b.write_share))
+        all.max_by(|(_, a), (_, b)| a.write_share.unwrap().total_cmp(&b.write_share.unwrap()))
             .unwrap()
             .0
     };

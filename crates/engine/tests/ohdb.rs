@@ -78,7 +78,8 @@ fn a_store_is_cut_evenly_by_the_keys_of_its_first_memtable() {
     let list = &stats.keyspaces[0].part_list;
     assert_eq!(list[0].start, "");
     assert!(
-        list.iter().all(|p| (p.write_share - 0.1).abs() < 0.03),
+        list.iter()
+            .all(|p| (p.write_share.unwrap() - 0.1).abs() < 0.03),
         "{list:?}"
     );
     let shown = stats.to_string();
@@ -319,6 +320,13 @@ fn cuts_that_are_none_are_refused_by_name() {
         "option cuts: cuts are not ascending: a is followed by a",
     );
     refused(with(&[b""]), "option cuts: a cut is empty");
+    // It was said that a is followed by nothing.
+    refused(with(&[b"a", b""]), "option cuts: a cut is empty");
+    // No key is as long, so that nothing ever came behind it.
+    refused(
+        with(&[&[b'a'; thermocline::KEY_BYTES_MAX + 1]]),
+        "option cuts: bytes of a cut: expected at most 65536, found 65537",
+    );
     let many: Vec<Vec<u8>> = (0..1024).map(key).collect();
     refused(
         small(directory.path()).cuts(many),

@@ -29,7 +29,7 @@ impl Cuts {
                 PARTS_MAX - 1
             ));
         }
-        if bounds.first().is_some_and(|b| b.is_empty()) {
+        if bounds.iter().any(|b| b.is_empty()) {
             return Err("a cut is empty".to_string());
         }
         if let Some(pair) = bounds.windows(2).find(|p| p[0] >= p[1]) {

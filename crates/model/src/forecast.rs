@@ -68,6 +68,8 @@ pub struct Forecast {
     pub unknown_tables: u64,
     /// Whether the planners came to rest; else there is more than was followed.
     pub rests: bool,
+    /// Where the price would stay above the target: why, as far as is known.
+    pub target_missed: Option<String>,
     /// How things are.
     pub before: ForecastState,
     /// How they would come to be.
@@ -92,6 +94,9 @@ impl Forecast {
 
 /// Bytes for people.
 fn size(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let (mut value, mut unit) = (bytes as f64, 0);
     while value >= 1024.0 && unit + 1 < units.len() {
@@ -140,6 +145,13 @@ impl fmt::Display for Forecast {
             after.cost_usd_month,
             after.cost_usd_month - before.cost_usd_month
         )?;
+        if let (Some(why), Some(target)) = (&self.target_missed, self.cost_target_usd_gb_month) {
+            let price = after.price_usd_gb_month;
+            writeln!(
+                f,
+                "the target of {target} is not reached, {price:.4} is left: {why}"
+            )?;
+        }
         match self.fast_shares() {
             Some((now, then)) => writeln!(
                 f,

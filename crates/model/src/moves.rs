@@ -32,6 +32,11 @@ impl Moves {
         self.wait_us = u64::try_from(wait_us).unwrap_or(u64::MAX);
     }
 
+    /// A move that began in a former opening.
+    pub fn recall(&mut self, table: TableId, begun_us: u64) {
+        self.begun_us.insert(table, begun_us);
+    }
+
     /// A move has ended, whether it succeeded or not.
     pub fn end(&mut self) {
         self.running = self.running.saturating_sub(1);
@@ -101,6 +106,10 @@ mod tests {
         assert!(!moves.is_cooling(TableId(2), 101, 10));
         moves.release();
         assert!(!moves.is_cooling(TableId(1), 101, 10));
+        let mut recalled = Moves::default();
+        recalled.recall(TableId(1), 100);
+        assert!(recalled.may_begin(100), "it has ended");
+        assert!(recalled.is_cooling(TableId(1), 109, 10));
     }
 
     #[test]

@@ -312,6 +312,9 @@ pub struct View<'a> {
     /// Whether nothing was written for a while, or somebody waits for the store
     /// to settle: the time for work that only makes reads cheaper.
     pub idle: bool,
+    /// Whether this is a copy that is planned on to see where it leads, and no job will be run: what
+    /// says when and not what, such as merges that are urgent, keeps nothing back then.
+    pub forecast: bool,
     /// The shape options.
     pub shape: &'a ShapeOptions,
     /// The options of placement by price.

@@ -3,8 +3,8 @@
 //!
 //! The preset's planners see a view as they always do, and every relocation they ask
 //! for is carried out in the copy alone, until they rest. So what is predicted is what
-//! the same planners will do, as far as heat stays what it is. Bounds on moves in time
-//! (bytes a second, cool-down) are left out: they say when, not what. Merges rewrite
+//! the same planners will do, as far as heat stays what it is. What bounds moves in time
+//! (bytes a second, cool-down, merges that are urgent) is left out: it says when, not what. Merges rewrite
 //! tables in ways that only their entries decide; those asked for are counted and not
 //! followed any further.
 
@@ -22,6 +22,7 @@ use thermocline_model::view::{TableHeat, View};
 
 use crate::cost::{Budget, Devices, money};
 use crate::place::fill::Fill;
+use crate::plan::organisation::{Organisation, Placed};
 use crate::{MIB, Preset};
 
 /// Most relocations that are followed.
@@ -91,6 +92,7 @@ pub fn forecast(view: &View<'_>, preset: &mut Preset) -> Forecast {
         })
     });
     let moves: Vec<_> = moves.filter(|m| m.from != m.to).collect();
+    let target_missed = target_missed(&world.view(view), rests);
     let with_data = || first.tables().filter(|t| t.data_bytes() > 0);
     let unknown = with_data().filter(|t| !is_known(world.heat.get(&t.id)));
     Forecast {
@@ -109,7 +111,23 @@ pub fn forecast(view: &View<'_>, preset: &mut Preset) -> Forecast {
         tables: with_data().count() as u64,
         unknown_tables: unknown.count() as u64,
         rests,
+        target_missed,
     }
+}
+
+/// Why the price stays above the target where it does, as far as the planners' picture tells.
+fn target_missed(view: &View<'_>, rests: bool) -> Option<String> {
+    view.cost.target_usd_gb_month?;
+    let organisation = Organisation::of(view);
+    if !organisation.budget.is_exceeded() {
+        return None;
+    }
+    let down = |t: &&Placed<'_>| t.from != t.to && organisation.is_demotion(t.from, t.to);
+    Some(match organisation.tables.iter().filter(down).count() {
+        _ if !rests => "it takes more moves than were followed".to_string(),
+        0 => "no data may lie cheaper, and metadata stays where it lies".to_string(),
+        due => format!("{due} tables belong on a cheaper tier, and are not asked to move there"),
+    })
 }
 
 fn is_known(heat: Option<&TableHeat>) -> bool {
@@ -145,6 +163,7 @@ impl World {
             busy_outputs: &[],
             moves: &self.moves,
             idle: true,
+            forecast: true,
             ..view.clone()
         }
     }

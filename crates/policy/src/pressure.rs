@@ -3,6 +3,7 @@
 use thermocline_model::version::Keyspace;
 use thermocline_model::view::View;
 
+use crate::plan::leveled::urgent_runs;
 use crate::plan::targets::Targets;
 
 /// The share of the runs at which writes stop, in percent, from which on none wait any longer for
@@ -93,6 +94,13 @@ pub fn pressure(view: &View<'_>) -> Pressure {
         pressure.merge_debt_bytes += excess.sum::<u64>();
     }
     pressure
+}
+
+/// Whether newest runs are so many that their merges go first: a relocation, or a merge further
+/// down, would keep tables from them. It passes, so that no forecast is put off by it.
+#[must_use]
+pub fn merges_are_urgent(view: &View<'_>) -> bool {
+    !view.forecast && pressure(view).newest_runs_max >= urgent_runs(view)
 }
 
 #[cfg(test)]

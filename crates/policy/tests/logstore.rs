@@ -274,6 +274,46 @@ fn reverse_compaction_asks_for_more_reads_than_the_least_read_tenth_has() {
     assert_eq!(decide(&world), "rest");
 }
 
+// `explain` said of a table of L7 that it would come up once its reads had cost more than the merge, beside
+// numbers by which they had: what failed was another condition.
+#[test]
+fn what_a_table_of_the_last_level_waits_for_is_the_condition_that_fails() {
+    let next = |world: &World| ByShape.why(&world.view(), TableId(20)).unwrap();
+    let why = next(&full(10));
+    assert_eq!(
+        why.next.as_deref(),
+        Some("a merge up to L1, once it is read more often than the least read tenth of L1")
+    );
+    let number = |name: &str| {
+        let found = why.numbers.iter().find(|(n, _)| n == name);
+        found.unwrap_or_else(|| panic!("no {name} in {why:?}")).1
+    };
+    assert!(number("reads_cost_s") > number("merge_cost_s"));
+    let (own, least) = (
+        number("temperature"),
+        number("temperature_of_the_least_read_tenth_of_l1"),
+    );
+    assert!(own <= least, "{own} {least}");
+    let until = |hot: u64| next(&full(hot)).next.unwrap();
+    assert!(
+        until(1).ends_with("once its reads here have cost more than that merge"),
+        "{}",
+        until(1)
+    );
+    assert!(until(20).contains("more than chance"), "{}", until(20));
+    assert_eq!(until(40), "a merge up to L1, when its turn comes");
+    let mut world = full(40);
+    let job = world.plan(&mut logstore()).unwrap();
+    let compared = job.reason().numbers.iter();
+    assert!(
+        compared
+            .clone()
+            .any(|(n, _)| n == "temperature_of_the_least_read_tenth_of_l1")
+    );
+    world.shape.staging.on.reverse = false;
+    assert!(next(&world).next.unwrap().contains("switched on"));
+}
+
 #[test]
 fn a_hotter_table_takes_the_place_of_the_coldest_which_leaves_first() {
     // 40 against 10 is more than chance, and 30 seeks are more than the merge costs.

@@ -1,11 +1,13 @@
 //! `thermocline events`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 
 use super::Out;
-use crate::engine::{Event, EventReader};
+use crate::engine::{EVENT_JOBS, Event, EventReader};
 use crate::exit::{Exit, Failure};
 use crate::human;
 use crate::store::StoreArgs;
@@ -35,8 +37,8 @@ pub(crate) struct Events {
     /// Go on with what comes, until interrupted
     #[arg(long)]
     follow: bool,
-    /// Only jobs of this kind: flush, fold, merge, relocate, load, tune, heat
-    #[arg(long, value_name = "KIND")]
+    /// Only jobs of this kind
+    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(EVENT_JOBS))]
     job: Option<String>,
     /// Only what this rule called for, such as over-budget
     #[arg(long, value_name = "RULE")]
@@ -60,6 +62,7 @@ impl Events {
         crate::store::check_is_there(&options)?;
         let mut reader = EventReader::new(&options);
         let mut events = reader.read()?;
+        self.check_rule(&events)?;
         events.retain(|e| self.wants(e));
         let skipped = events.len().saturating_sub(self.last);
         for event in &events[skipped..] {
@@ -76,6 +79,25 @@ impl Events {
                 self.print(out, event)?;
             }
         }
+    }
+
+    /// Refuses a rule that called for nothing, naming those that did. Which there are is up to the
+    /// presets; one that is followed may be yet to come.
+    fn check_rule(&self, events: &[Event]) -> Result<(), Failure> {
+        let Some(rule) = self.rule.as_ref().filter(|_| !self.follow) else {
+            return Ok(());
+        };
+        let rules: BTreeSet<_> = events.iter().map(|e| e.reason.rule.as_str()).collect();
+        if rules.contains(rule.as_str()) {
+            return Ok(());
+        }
+        let rules: Vec<_> = rules.into_iter().collect();
+        let there = match rules.is_empty() {
+            true => "there are none".to_string(),
+            false => format!("there are those of {}", rules.join(", ")),
+        };
+        let message = format!("no event of rule {rule:?} is left; {there}");
+        Err(Failure::new(Exit::No, message))
     }
 
     fn wants(&self, event: &Event) -> bool {

@@ -1,11 +1,17 @@
 //! `thermocline explain`.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::Out;
+use crate::engine::{explain, explain_range};
 use crate::exit::{Exit, Failure};
-use crate::store::{KeyspaceArgs, ReadArgs};
+use crate::store::{KeyspaceArgs, ReadArgs, or_how_to_read};
 use crate::text::Notation;
+
+/// How long a process that has the store open is given to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Say where a key, or an interval of keys, lies and why it lies there
 #[derive(Args, Debug)]
@@ -18,7 +24,12 @@ Examples:
 Says which table holds the key, on which level and tier, how often that table is
 read, which rule keeps it there, which job put it there, and what would move it
 next; of an interval, from the first key up to the second, exclusive, the same for
-every table with keys in it. Exits with 1 where the store does not have the key.")]
+every table with keys in it. Exits with 1 where the store does not have the key.
+
+A process that has the store open is asked (by a file that it looks for once an
+epoch, by default a second), as it knows how much everything is read just now.
+With --read-only it is not: the files are read, with the heat that was last kept
+there, once a minute.")]
 pub(crate) struct Explain {
     /// The key
     #[arg(required_unless_present = "range", conflicts_with = "range")]
@@ -44,12 +55,27 @@ impl Explain {
         let read = |text: &str| notation.read(text).map_err(Failure::usage);
         if let Some([start, end]) = self.range.as_deref() {
             let (start, end) = (read(start)?, read(end)?);
+            if !self.store.is_read_only() {
+                let (options, name) = (self.store.options()?, self.keyspace.name());
+                let told = explain_range(&options, name, Some(&start), Some(&end), PATIENCE);
+                if let Some(told) = told.map_err(or_how_to_read)? {
+                    return self.print(out, &told, Exit::Done);
+                }
+            }
             let db = self.store.open()?;
             let space = self.keyspace.existing(&db)?;
             let explanation = space.explain_range(Some(&start), Some(&end))?;
             return self.print(out, &explanation, Exit::Done);
         }
         let key = read(self.key.as_deref().unwrap_or_default())?;
+        if !self.store.is_read_only() {
+            let (options, name) = (self.store.options()?, self.keyspace.name());
+            let told = explain(&options, name, &key, PATIENCE).map_err(or_how_to_read)?;
+            if let Some(told) = told {
+                let exit = if told.found { Exit::Done } else { Exit::No };
+                return self.print(out, &told, exit);
+            }
+        }
         let db = self.store.open()?;
         let space = self.keyspace.existing(&db)?;
         // Explained before it is read: the read below is traffic of its own.

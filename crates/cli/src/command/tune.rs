@@ -22,9 +22,11 @@ Examples:
 The target is what all tables together may cost, in USD per GB and month on
 average. A process that has the store open is asked by a file in the directory of
 the first tier, which it looks for once an epoch, and begins to move tables at
-once. Where nobody has it open, the next opening goes by the new target. A target
-that no placement can meet is refused, with what the cheapest and the dearest
-placement cost.
+once. Where nobody has it open, the target is kept in thermocline.toml in that
+directory. An opening that goes by that file has it, as with --db; one with other
+options (--options, --tier) goes by those and overwrites the file. A target that no
+placement of what is stored can meet is refused, with what the cheapest and the
+dearest placement cost.
 
 With --dry-run nothing is changed: it says what would move, what the move would
 take, what the store would cost a month, and how many reads the fast tier would
@@ -36,6 +38,7 @@ pub(crate) struct Tune {
         long,
         value_name = "USD",
         required_unless_present_any = ["no_cost_target", "preset"],
+        allow_negative_numbers = true,
         conflicts_with = "no_cost_target"
     )]
     cost_target: Option<f64>,
@@ -93,7 +96,7 @@ impl Tune {
         let when = if running {
             "the process that has the store open goes by it now"
         } else {
-            "nobody has the store open, the next opening goes by it"
+            "nobody has the store open, it is kept in its thermocline.toml for openings that go by that"
         };
         match self.cost_target {
             Some(target) => writeln!(out, "cost target {target} USD per GB and month: {when}")?,

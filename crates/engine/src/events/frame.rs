@@ -18,7 +18,7 @@ pub(super) const FRAME_BYTES: usize = 12;
 pub(super) const PAYLOAD_BYTES_MAX: usize = 64 << 10;
 /// Longest text, and longest list, within an event.
 const TEXT_BYTES_MAX: usize = 4 << 10;
-const LIST_MAX: usize = 256;
+pub(super) const LIST_MAX: usize = 256;
 
 /// Words that events are full of: borrowed, so that thousands of events in memory
 /// do not hold thousands of copies.

@@ -5,7 +5,7 @@
 //! and all go into a record on the first tier (`record.rs`), so that they outlive the
 //! process and so that another one can follow them ([`EventReader`]).
 //!
-//! Nothing depends on an event. What cannot be written is tried again and then given
+//! Nothing depends on an event but which tables cool down over a restart. What cannot be written is tried again and then given
 //! up, and no job learns of it.
 
 use std::borrow::Cow;
@@ -25,13 +25,26 @@ pub(crate) use frame::MAGIC;
 pub(crate) use record::{EVENTS_FILE, OLD_EVENTS_FILE, Record};
 
 use crate::engine::Engine;
+use crate::options::Options;
 use crate::stats::human_bytes;
+use crate::store::Environment;
 
-/// Events kept in memory.
+/// Events kept in memory, and tables that all of them may name: beyond either the oldest go.
 const EVENTS_MAX: usize = 4096;
+const NAMED_MAX: usize = 16 * EVENTS_MAX;
 
-/// Of the tables that a job read or made, so many are named in its event.
-pub(crate) const TABLES_MAX: usize = 16;
+/// Of the tables that a job read or made, so many are named in its event: as many as the record's
+/// format has room for.
+pub(crate) const TABLES_MAX: usize = frame::LIST_MAX;
+
+/// What [`Event::job`] can be.
+///
+/// ```
+/// assert!(thermocline::EVENT_JOBS.contains(&"relocate"));
+/// ```
+pub const EVENT_JOBS: [&str; 8] = [
+    "flush", "fold", "merge", "relocate", "recut", "load", "tune", "heat",
+];
 
 /// One background job that has ended, or something else worth knowing.
 ///
@@ -54,8 +67,8 @@ pub struct Event {
     pub started_us: u64,
     /// How long it took, in microseconds.
     pub took_us: u64,
-    /// `flush`, `merge` or `relocate`; `load` for a bulk load, `heat` and `tune` for
-    /// what is noted and is no job.
+    /// `flush`, `fold`, `merge`, `relocate` or `recut`; `load` for a bulk load, `heat` and `tune` for
+    /// what is noted and is no job. [`EVENT_JOBS`] has them all.
     pub job: Cow<'static, str>,
     /// In which keyspace.
     pub keyspace: String,
@@ -64,9 +77,9 @@ pub struct Event {
     /// Why it was planned: the rule, what it compared, and what the job was
     /// predicted to cost and to gain.
     pub reason: Reason,
-    /// The tables that it read; the first 16 of them.
+    /// The tables that it read; the first 256 of them.
     pub tables_in: Vec<u64>,
-    /// The tables that it made or moved; the first 16 of them.
+    /// The tables that it made or moved; the first 256 of them.
     pub tables_out: Vec<PlacedTable>,
     /// Bytes read.
     pub bytes_in: u64,
@@ -124,6 +137,21 @@ impl Event {
     }
 }
 
+impl Event {
+    /// How many tables it names.
+    fn named(&self) -> usize {
+        self.tables_in.len() + self.tables_out.len()
+    }
+
+    /// The same, of its tables only `table`: what is said of one is not to name all others.
+    pub(crate) fn of_table(&self, table: u64) -> Event {
+        let mut event = self.clone();
+        event.tables_in.clear();
+        event.tables_out.retain(|placed| placed.table == table);
+        event
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.job)?;
@@ -164,6 +192,15 @@ impl Engine {
     }
 }
 
+/// Adds an event to the record of a store that nobody has open.
+pub(crate) fn note(environment: &Environment, options: &Options, mut event: Event) {
+    let (record, directory) = (Record::default(), options.event_directory());
+    record.begin(environment, directory);
+    event.reason.numbers.retain(|(_, n)| n.is_finite());
+    record.add(&mut event);
+    record.write(environment, directory);
+}
+
 /// The events in a file of the record, and how many stretches of it are none.
 pub(crate) fn read(bytes: &[u8]) -> (Vec<Event>, usize) {
     let found = frame::find(bytes);
@@ -174,8 +211,15 @@ pub(crate) fn read(bytes: &[u8]) -> (Vec<Event>, usize) {
 /// The last events, and the record that they go into.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    last: Mutex<VecDeque<Event>>,
+    last: Mutex<Last>,
     pub(crate) record: Record,
+}
+
+/// The last events, and how many tables they name.
+#[derive(Debug, Default)]
+struct Last {
+    events: VecDeque<Event>,
+    named: usize,
 }
 
 impl Events {
@@ -187,17 +231,66 @@ impl Events {
         // The same everywhere, whoever shows it.
         event.reason.numbers.retain(|(_, n)| n.is_finite());
         self.record.add(&mut event);
-        let mut last = self.last.lock();
-        if last.len() == EVENTS_MAX {
-            last.pop_front();
+        let last = &mut *self.last.lock();
+        last.named += event.named();
+        last.events.push_back(event);
+        while last.events.len() > EVENTS_MAX || last.named > NAMED_MAX {
+            let Some(oldest) = last.events.pop_front() else {
+                break;
+            };
+            last.named -= oldest.named();
         }
-        last.push_back(event);
     }
 
     /// The last `count` of this opening, oldest first.
     pub(crate) fn last(&self, count: usize) -> Vec<Event> {
         let last = self.last.lock();
-        let skipped = last.len().saturating_sub(count);
-        last.iter().skip(skipped).cloned().collect()
+        let skipped = last.events.len().saturating_sub(count);
+        last.events.iter().skip(skipped).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn large(tables: u64) -> Event {
+        let placed = |table| PlacedTable {
+            table,
+            tier: 0,
+            bytes: 1,
+            rule: Cow::Borrowed("only-tier"),
+        };
+        Event {
+            tables_in: (0..tables).collect(),
+            tables_out: (tables..2 * tables).map(placed).collect(),
+            ..Event::new("merge", "", Reason::new("level-full"), 1)
+        }
+    }
+
+    // Of a job's outputs the first 16 were named, so that nobody knew what had put the others there.
+    #[test]
+    fn an_event_names_256_tables_and_all_in_memory_no_more_than_before() {
+        let events = Events::default();
+        for _ in 0..EVENTS_MAX {
+            events.push(large(300));
+        }
+        let kept = events.last(usize::MAX);
+        assert!(kept.iter().all(|e| e.tables_out.len() == TABLES_MAX));
+        assert!(kept.iter().map(Event::named).sum::<usize>() <= NAMED_MAX);
+        assert_eq!(kept.len(), NAMED_MAX / (2 * TABLES_MAX));
+        for _ in 0..EVENTS_MAX {
+            events.push(large(1));
+        }
+        assert_eq!(events.last(usize::MAX).len(), EVENTS_MAX);
+        // Whole, it fits a frame of the record.
+        let text = "x".repeat(1 << 10);
+        let mut event = large(TABLES_MAX as u64);
+        event.tables_out.iter_mut().for_each(|placed| {
+            placed.table = u64::MAX;
+            placed.bytes = u64::MAX;
+        });
+        event.what.clone_from(&text);
+        assert!(frame::seal(&frame::encode(&event)).is_some());
     }
 }

@@ -234,12 +234,15 @@ impl Engine {
         let tables_out = kept.chain(moved_tables).collect();
         let count = merged.values().map(Vec::len).sum::<usize>();
         let slots: Vec<_> = job.slots().map(|slot| slot.to_string()).collect();
-        let what = format!(
-            "{count} tables into {} of {}, {} moved",
-            new.len(),
-            slots.join(" and "),
-            moved.len()
-        );
+        let slots = slots.join(" and ");
+        let what = match (count, moved.len()) {
+            (0, moved) => format!("{moved} tables moved to {slots}, nothing rewritten"),
+            (_, 0) => format!("{count} tables into {} of {slots}", new.len()),
+            (_, moved) => format!(
+                "{count} tables into {} of {slots}, {moved} moved",
+                new.len()
+            ),
+        };
         Ok(Done {
             what,
             tables_in: job.inputs.iter().map(|t| t.0).collect(),

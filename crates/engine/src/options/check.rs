@@ -5,7 +5,7 @@ use thermocline_model::view::Optimisations;
 use thermocline_policy::cost::money;
 use thermocline_policy::presets;
 
-use super::{KIB, MIB, OPTIONS_FILE, Options};
+use super::{COST_TARGET, KIB, MIB, OPTIONS_FILE, Options};
 use crate::error::{Error, Result};
 
 /// Longest epoch and longest cool-down.
@@ -183,7 +183,7 @@ impl Options {
 
     /// Refuses a cost target that cannot be met with these tiers and this preset.
     pub(crate) fn check_cost_target(&self, target: f64) -> Result<()> {
-        let what = "option cost_target_usd_per_gb_month";
+        let what = COST_TARGET;
         if !self.keeps_cost() {
             let keeping = presets().iter().filter(|p| p.keeps_cost).map(|p| p.name);
             let keeping: Vec<_> = keeping.collect();

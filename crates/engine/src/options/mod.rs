@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use thermocline_model::cuts::Cuts;
+use thermocline_model::key::KEY_BYTES_MAX;
 use thermocline_model::view::{CostOptions, Optimisations, ShapeOptions, StagingOptions};
 use thermocline_policy::heat::HeatOptions;
 use thermocline_policy::plan;
@@ -35,6 +36,9 @@ pub use tier::Tier;
 /// # Ok::<(), thermocline::Error>(())
 /// ```
 pub const OPTIONS_FILE: &str = "thermocline.toml";
+
+/// The option that a refused target is named by.
+pub(crate) const COST_TARGET: &str = "option cost_target_usd_per_gb_month";
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -399,9 +403,14 @@ impl Options {
 
     pub(crate) fn default_cuts(&self) -> Result<Cuts> {
         let texts = self.cuts.iter().map(|c| c.as_bytes().into());
-        let bounds = texts
+        let bounds: Vec<Box<[u8]>> = texts
             .chain(self.cuts_bytes.iter().map(|c| c.as_slice().into()))
             .collect();
+        // No key is longer, so that none would come to lie behind it.
+        if let Some(long) = bounds.iter().find(|c| c.len() > KEY_BYTES_MAX) {
+            return Err(Error::invalid("option cuts: bytes of a cut")
+                .expected(format!("at most {KEY_BYTES_MAX}"), long.len()));
+        }
         Cuts::new(bounds).map_err(|e| Error::invalid(format!("option cuts: {e}")))
     }
 

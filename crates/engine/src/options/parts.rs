@@ -192,7 +192,7 @@ impl Options {
 
     /// The name of the tier that newest levels begin on: what is flushed goes there, and to
     /// the next ones when it is full. With presets that place by level (`leveled`,
-    /// `ohdb`). Default: the first.
+    /// `ohdb`, `nova`). Default: the first.
     ///
     /// ```
     /// # use thermocline::{Db, Options, Tier};
@@ -217,8 +217,8 @@ impl Options {
     }
 
     /// The name of the tier that all other levels begin on; what does not fit goes to
-    /// the next ones. With presets that place by level (`leveled`, `ohdb`). Default:
-    /// the first.
+    /// the next ones. With presets that place by level (`leveled`, `ohdb`, `nova`).
+    /// Default: the first.
     ///
     /// ```
     /// # use thermocline::{Db, Options, Tier};

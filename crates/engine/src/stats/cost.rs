@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use thermocline_model::view::View;
+use thermocline_policy::cost::money;
 use thermocline_policy::place::Fill;
 use thermocline_policy::plan::organisation;
 
@@ -22,6 +23,7 @@ use crate::engine::Engine;
 /// db.flush()?;
 /// let cost = db.stats().cost;
 /// assert_eq!(cost.target_usd_gb_month, Some(0.1));
+/// assert!(cost.fast_bytes_max.unwrap() > 0);
 /// assert_eq!(cost.price_usd_gb_month, 0.5); // What is flushed lies on the fast tier.
 /// # Ok::<(), thermocline::Error>(())
 /// ```
@@ -32,6 +34,9 @@ pub struct CostStats {
     pub target_usd_gb_month: Option<f64>,
     /// What they cost.
     pub price_usd_gb_month: f64,
+    /// Of two tiers with a target: bytes that may lie on the first one, of all that there are
+    /// (Mutant, equation 2).
+    pub fast_bytes_max: Option<u64>,
     /// Of all bytes of tables, those that lie on the first tier, from 0 to 1.
     pub fast_share: f64,
     /// Tables that were relocated since the store was opened.
@@ -50,7 +55,15 @@ impl CostStats {
         let fill = Fill::of(view);
         let budget = organisation::budget(view, &fill);
         let counters = &engine.counters;
+        let fast_bytes_max = match (organisation::target(view), view.tiers) {
+            (Some(target), [fast, slow]) => {
+                let prices = (fast.price_usd_gb_month, slow.price_usd_gb_month);
+                money::fast_bytes_max(target, prices.0, prices.1, budget.total_bytes).ok()
+            }
+            _ => None,
+        };
         CostStats {
+            fast_bytes_max,
             target_usd_gb_month: view.cost.target_usd_gb_month,
             price_usd_gb_month: budget.price_usd_gb_month(),
             fast_share: fill.used[0] as f64 / budget.total_bytes.max(1) as f64,
@@ -72,6 +85,9 @@ impl fmt::Display for CostStats {
         match self.target_usd_gb_month {
             Some(target) => write!(f, ", target {target}")?,
             None => write!(f, ", no target")?,
+        }
+        if let Some(bytes) = self.fast_bytes_max {
+            write!(f, " (fast bytes allowed: {})", human_bytes(bytes))?;
         }
         write!(
             f,

@@ -1,6 +1,7 @@
 //! The parts of a keyspace: where they are cut, what they hold, what they are
 //! written.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Serialize;
@@ -13,6 +14,9 @@ use crate::sync::atomic::Ordering;
 /// Parts that the display lists; of more it says how many there are.
 const LISTED_MAX: usize = 64;
 
+/// Bytes of an escaped cut that the display shows.
+const START_SHOWN: usize = 40;
+
 /// One part of a keyspace. See [`KeyspaceStats`](super::KeyspaceStats).
 ///
 /// ```
@@ -22,7 +26,7 @@ const LISTED_MAX: usize = 64;
 /// db.put(b"apple", b"red")?;
 /// let parts = &db.stats().keyspaces[0].part_list;
 /// assert_eq!((&*parts[0].start, &*parts[1].start), ("", "m"));
-/// assert_eq!((parts[0].write_share, parts[1].write_share), (1.0, 0.0));
+/// assert_eq!((parts[0].write_share, parts[1].write_share), (Some(1.0), Some(0.0)));
 /// # Ok::<(), thermocline::Error>(())
 /// ```
 #[derive(Clone, Debug, Serialize)]
@@ -41,8 +45,8 @@ pub struct PartStats {
     pub bytes: u64,
     /// Of what was written to the keyspace since it was opened or cut, the share
     /// that went here, by the bytes of memtables, from 0 to 1. Where cuts move: of the writes
-    /// counted, among which old ones weigh less.
-    pub write_share: f64,
+    /// counted, among which old ones weigh less. None until something is written.
+    pub write_share: Option<f64>,
     /// Memtables that take writes beside the first.
     pub duplicates: u64,
     /// Tiny ranges, each with a counter of its own; none where cuts do not move.
@@ -51,8 +55,9 @@ pub struct PartStats {
 
 impl PartStats {
     /// Of a keyspace, as `view` has it in memory and `keyspace` in tables. A keyspace
-    /// that is cut just now may be missing parts.
-    pub(crate) fn of(view: &ReadView, keyspace: &Keyspace) -> Vec<PartStats> {
+    /// that is cut just now may be missing parts. What memtables hold tells how much was written only
+    /// where anything was (`is_written`): else it is what a recovery found.
+    pub(crate) fn of(view: &ReadView, keyspace: &Keyspace, is_written: bool) -> Vec<PartStats> {
         let written: Vec<u64> = view
             .parts
             .iter()
@@ -66,6 +71,8 @@ impl PartStats {
             })
             .collect();
         let all: u64 = written.iter().sum();
+        let counts = view.parts.iter().any(|part| part.tiny.is_some());
+        let tells = all > 0 && (is_written || counts);
         let parts = view.parts.iter().zip(&keyspace.parts).zip(&written);
         parts
             .enumerate()
@@ -80,7 +87,7 @@ impl PartStats {
                 runs: part.newest.runs.len() as u64,
                 tables: part.newest.table_count() as u64,
                 bytes: part.newest.size_bytes(),
-                write_share: written as f64 / all.max(1) as f64,
+                write_share: tells.then(|| written as f64 / all as f64),
                 duplicates: memory.twins.len() as u64,
                 tiny_ranges: memory.tiny.as_ref().map_or(0, |t| t.starts().len() as u64),
             })
@@ -88,9 +95,18 @@ impl PartStats {
     }
 }
 
-/// A line for each part, where there are several.
+/// A cut as far as a line has room for it. Requires: it is escaped.
+fn shortened(start: &str) -> Cow<'_, str> {
+    match start.get(..START_SHOWN) {
+        Some(begin) if start.len() > START_SHOWN => Cow::Owned(format!("{begin}...")),
+        _ => Cow::Borrowed(start),
+    }
+}
+
+/// A line for each part, where there is anything to tell apart.
 pub(super) fn display(parts: &[PartStats], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if parts.len() < 2 {
+    let is_plain = |part: &PartStats| part.duplicates == 0 && part.tiny_ranges < 2;
+    if parts.len() < 2 && parts.iter().all(is_plain) {
         return Ok(());
     }
     writeln!(
@@ -107,9 +123,12 @@ pub(super) fn display(parts: &[PartStats], f: &mut fmt::Formatter<'_>) -> fmt::R
         "of writes"
     )?;
     for (at, part) in parts.iter().enumerate().take(LISTED_MAX) {
+        let of_writes = part
+            .write_share
+            .map_or("-".to_string(), |share| format!("{:.1}%", share * 100.0));
         writeln!(
             f,
-            "{:<7} {:>4} {:>7} {:>10} {:>9} {:>11} {:>10} {:>5} {:>9.1}%  {}",
+            "{:<7} {:>4} {:>7} {:>10} {:>9} {:>11} {:>10} {:>5} {:>10}  {}",
             at,
             part.runs,
             part.tables,
@@ -118,12 +137,58 @@ pub(super) fn display(parts: &[PartStats], f: &mut fmt::Formatter<'_>) -> fmt::R
             human_bytes(part.memtable_bytes),
             part.duplicates,
             part.tiny_ranges,
-            part.write_share * 100.0,
-            part.start
+            of_writes,
+            shortened(&part.start)
         )?;
     }
     match parts.len().saturating_sub(LISTED_MAX) {
         0 => Ok(()),
         more => writeln!(f, "and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(start: &str, duplicates: u64, write_share: Option<f64>) -> PartStats {
+        PartStats {
+            start: start.to_string(),
+            memtables: 1,
+            memtable_bytes: 0,
+            runs: 0,
+            tables: 0,
+            bytes: 0,
+            write_share,
+            duplicates,
+            tiny_ranges: 1,
+        }
+    }
+
+    struct Shown(Vec<PartStats>);
+
+    impl fmt::Display for Shown {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            display(&self.0, f)
+        }
+    }
+
+    // One hot key with seven duplicates was shown as a keyspace of one part and nothing else; a cut of
+    // 200 bytes made lines of 300 columns.
+    #[test]
+    fn what_there_is_to_tell_is_shown_within_a_line() {
+        assert_eq!(Shown(vec![part("", 0, None)]).to_string(), "");
+        let shown = Shown(vec![part("", 7, Some(1.0))]).to_string();
+        assert!(
+            shown.contains("100.0%") && shown.lines().count() == 2,
+            "{shown}"
+        );
+        let long = "k".repeat(200);
+        let shown = Shown(vec![part("", 0, None), part(&long, 0, None)]).to_string();
+        assert!(shown.lines().all(|line| line.len() < 140), "{shown}");
+        assert!(
+            shown.contains("kkk...") && shown.contains(" -  "),
+            "{shown}"
+        );
     }
 }

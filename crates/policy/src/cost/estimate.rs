@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use thermocline_model::job::{Flush, Job, Merge, Reason, Relocate};
+use thermocline_model::job::{Flush, Fold, Job, Merge, Reason, Relocate};
 use thermocline_model::table::TableMeta;
 use thermocline_model::view::View;
 
@@ -21,11 +21,11 @@ use crate::cost::money;
 pub fn priced(view: &View<'_>, mut job: Job) -> Job {
     let numbers = match &job {
         Job::Flush(flush) => of_flush(view, flush),
-        // It costs no device anything but the log, and says itself what it gains.
-        Job::Fold(_) => Vec::new(),
+        Job::Fold(fold) => of_fold(fold),
         Job::Merge(merge) => of_merge(view, merge),
         Job::Relocate(relocate) => of_relocation(view, relocate),
-        Job::Recut(_) => Numbers::new(),
+        // Cuts move without a byte being copied or written but for the edit.
+        Job::Recut(_) => vec![("bytes", 0.0), ("device_seconds", 0.0)],
     };
     let reason: &mut Reason = match &mut job {
         Job::Flush(flush) => &mut flush.reason,
@@ -56,6 +56,21 @@ fn of_flush(view: &View<'_>, flush: &Flush) -> Numbers {
         ("bytes", bytes as f64),
         ("device_seconds", devices.transfer_seconds(0, bytes)),
         ("memory_freed_bytes", bytes as f64),
+    ]
+}
+
+/// What survives is logged anew, on whichever tier has the log; the rest of the memory is free.
+fn of_fold(fold: &Fold) -> Numbers {
+    let number = |name: &str| {
+        let numbers = &fold.reason.numbers;
+        numbers.iter().find(|(n, _)| n == name).map(|(_, n)| *n)
+    };
+    let (Some(bytes), Some(live_bytes)) = (number("bytes"), number("live_bytes")) else {
+        return Numbers::new();
+    };
+    vec![
+        ("logged_bytes", live_bytes),
+        ("memory_freed_bytes", (bytes - live_bytes).max(0.0)),
     ]
 }
 

@@ -6,13 +6,16 @@
 //!
 //! A target is meant seriously, so it needs prices that mean something: each a
 //! number above 0, and not all the same. It must lie between the cheapest and the
-//! dearest placement there is, which are all bytes on the cheapest and all on the
-//! dearest tier.
+//! dearest placement there is: before anything is stored all bytes on the cheapest and all on the
+//! dearest tier, and then what [`Bounds`] says of what is stored.
 
 use std::fmt;
 
 /// Bytes that a price is given for.
 pub const GB: f64 = 1e9;
+
+/// What sums of costs may be off by.
+pub const ROUNDING: f64 = 1e-9;
 
 /// Why a cost target is refused. It names what must be put right.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,6 +44,13 @@ pub enum MoneyError {
         /// The dearest placement.
         dearest: f64,
     },
+    /// The same of what is stored, with its metadata where it lies and within the limits of tiers.
+    Stored {
+        /// The target, in USD per GB and month.
+        target: f64,
+        /// What placements of it cost.
+        bounds: Bounds,
+    },
 }
 
 impl fmt::Display for MoneyError {
@@ -61,8 +71,17 @@ impl fmt::Display for MoneyError {
                 dearest,
             } => write!(
                 f,
-                "cost target of {target} USD per GB and month: the cheapest placement costs \
+                "{target} USD per GB and month is out of reach: the cheapest placement costs \
                  {cheapest}, the dearest {dearest}"
+            ),
+            MoneyError::Stored {
+                target,
+                bounds: Bounds { cheapest, dearest },
+            } => write!(
+                f,
+                "{target} USD per GB and month is out of reach: of what is stored the cheapest \
+                 placement costs {cheapest}, the dearest {dearest}, as metadata stays where it lies \
+                 and tiers hold what they may"
             ),
         }
     }
@@ -120,6 +139,78 @@ pub fn fast_bytes_max(
     Ok((share * total_bytes as f64) as u64)
 }
 
+/// A tier on which data may be placed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct TierRoom {
+    /// In USD per GB and month.
+    pub price: f64,
+    /// Bytes of metadata that lie there and stay.
+    pub meta_bytes: u64,
+    /// Bytes that may lie there, those included.
+    pub limit_bytes: u64,
+}
+
+/// What the cheapest and the dearest placement cost on average, in USD per GB and month.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Bounds {
+    /// Everything as cheap as it can be.
+    pub cheapest: f64,
+    /// And as dear.
+    pub dearest: f64,
+}
+
+/// Bounds are given to so many parts of a USD, so that they can be typed: the cheapest is rounded
+/// down, the dearest up.
+const BOUND_PARTS: f64 = 1e6;
+
+impl Bounds {
+    /// Of `data_bytes` that may lie on each of `tiers`, beside metadata. Of nothing it is the prices.
+    #[must_use]
+    pub fn of(data_bytes: u64, tiers: &[TierRoom]) -> Bounds {
+        let mut order: Vec<&TierRoom> = tiers.iter().collect();
+        order.sort_by(|a, b| a.price.total_cmp(&b.price));
+        let (Some(first), Some(last)) = (order.first(), order.last()) else {
+            return Bounds {
+                cheapest: 0.0,
+                dearest: f64::INFINITY,
+            };
+        };
+        let cheap = average(data_bytes, order.iter().copied()).unwrap_or(first.price);
+        let dear = average(data_bytes, order.iter().rev().copied()).unwrap_or(last.price);
+        Bounds {
+            cheapest: ((cheap * BOUND_PARTS).floor() / BOUND_PARTS).max(first.price),
+            dearest: ((dear * BOUND_PARTS).ceil() / BOUND_PARTS).min(last.price),
+        }
+    }
+
+    /// Refuses a target beyond them.
+    ///
+    /// # Errors
+    /// [`MoneyError::Stored`].
+    pub fn check(self, target: f64) -> Result<(), MoneyError> {
+        match (self.cheapest..=self.dearest).contains(&target) {
+            true => Ok(()),
+            false => Err(MoneyError::Stored {
+                target,
+                bounds: self,
+            }),
+        }
+    }
+}
+
+/// The average price with the first of `tiers` filled first; `None` of nothing.
+fn average<'a>(data_bytes: u64, tiers: impl Iterator<Item = &'a TierRoom>) -> Option<f64> {
+    let (mut left, mut bytes, mut usd) = (data_bytes, 0u64, 0.0);
+    for tier in tiers {
+        let data = left.min(tier.limit_bytes.saturating_sub(tier.meta_bytes));
+        left -= data;
+        let held = data.saturating_add(tier.meta_bytes);
+        bytes = bytes.saturating_add(held);
+        usd += usd_month(held, tier.price);
+    }
+    (bytes > 0).then(|| usd / (bytes as f64 / GB))
+}
+
 /// What may be spent, and what is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Budget {
@@ -142,6 +233,12 @@ impl Budget {
             limit_usd_month: target.map_or(f64::INFINITY, |t| usd_month(total_bytes, t)),
             total_bytes,
         }
+    }
+
+    /// Whether more is spent than may be, roundings left out.
+    #[must_use]
+    pub fn is_exceeded(&self) -> bool {
+        self.spent_usd_month > self.limit_usd_month * (1.0 + ROUNDING)
     }
 
     /// The average price of all bytes, in USD per GB and month; 0 of nothing.
@@ -197,6 +294,35 @@ mod tests {
         }
         assert_eq!(check_target(0.045, &[0.528, 0.045]), Ok(()));
         assert_eq!(check_target(0.528, &[0.528, 0.045]), Ok(()));
+    }
+
+    // `tune` compared a target with the prices of tiers alone. One below what metadata on the fast
+    // tier leaves possible, or above what a small fast tier can hold, was taken and never met.
+    #[test]
+    fn bounds_have_metadata_where_it_lies_and_tiers_within_their_limits() {
+        let tier = |price, meta_bytes, limit_bytes| TierRoom {
+            price,
+            meta_bytes,
+            limit_bytes,
+        };
+        let tiers = [tier(0.5, 10, 310), tier(0.1, 0, u64::MAX)];
+        // 10 of 1,000 bytes cannot leave the fast tier, and no more than 310 can come to it.
+        let bounds = Bounds::of(990, &tiers);
+        assert!((bounds.cheapest - 0.104).abs() < 2e-6, "{bounds:?}");
+        assert!((bounds.dearest - 0.224).abs() < 2e-6, "{bounds:?}");
+        for target in [bounds.cheapest, 0.2, bounds.dearest] {
+            assert_eq!(bounds.check(target), Ok(()));
+        }
+        for target in [0.1, 0.3, f64::NAN] {
+            let text = bounds.check(target).unwrap_err().to_string();
+            assert!(text.contains("0.10") && text.contains("0.22"), "{text}");
+        }
+        // What fits anywhere is bounded by the prices, to the last digit.
+        let tiers = [tier(0.528, 0, 1000), tier(0.045, 0, u64::MAX)];
+        for data_bytes in [0, 990] {
+            let bounds = Bounds::of(data_bytes, &tiers);
+            assert_eq!((bounds.cheapest, bounds.dearest), (0.045, 0.528));
+        }
     }
 
     #[test]

@@ -24,8 +24,8 @@ use thermocline_model::view::{PartLoad, View};
 
 use crate::Planner;
 use crate::place::fill::{ByTier, DEPTHS, Fill, depth};
-use crate::plan::leveled::{WAITING_SCORE, urgent_runs};
-use crate::pressure;
+use crate::plan::leveled::WAITING_SCORE;
+use crate::pressure::merges_are_urgent;
 
 /// Of a tier's limit, the least and the largest share that promotion leaves
 /// free.
@@ -44,8 +44,7 @@ pub struct Balance;
 
 impl Planner for Balance {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        if view.tiers.len() < 2 || pressure(view).newest_runs_max >= urgent_runs(view) {
-            // Merges go first: a relocation would keep a table from them.
+        if view.tiers.len() < 2 || merges_are_urgent(view) {
             return None;
         }
         let fill = Fill::of(view);

@@ -61,8 +61,9 @@ pub struct Solution {
     pub to: Vec<usize>,
     /// The tiers in use, dearest first; the last may be there for what overflows.
     pub chain: Vec<usize>,
-    /// The temperature that divides the dearest tier from the next.
-    pub divide: f64,
+    /// By position in `chain`: the temperature that divides it from the next; 0 where everything may
+    /// be dear, infinite where nothing may.
+    pub divides: Vec<f64>,
 }
 
 /// The tiers worth using, dearest first: no other is both cheaper and faster, nor
@@ -304,6 +305,27 @@ impl<'a> Solver<'a> {
         divides
     }
 
+    /// The temperature that divides `position` from the next: what `divide` makes of it, or that of
+    /// the hottest item which the limit of a tier has put further down in `to`.
+    fn divides_at(&self, position: usize, divide: f64, to: &[usize]) -> f64 {
+        let by_budget = match self.ratios.get(position) {
+            // Not that of 0 and of what is infinite.
+            Some(ratio) if divide > 0.0 => divide * ratio,
+            _ => 0.0,
+        };
+        let is_put_down = |&i: &usize| {
+            let stays = self.from[i].is_some_and(|from| from <= position);
+            let counts_as = if stays {
+                self.warmest[i]
+            } else {
+                self.coldest[i]
+            };
+            to[i] > position && counts_as > by_budget
+        };
+        let hottest = (0..to.len()).find(is_put_down);
+        hottest.map_or(by_budget, |i| by_budget.max(self.own[i]))
+    }
+
     /// Brings up what still fits, in the order of claims.
     fn fill(&self, to: &mut [usize]) {
         let budget = self.problem.budget_usd_month.unwrap_or(f64::INFINITY);
@@ -337,16 +359,19 @@ pub fn solve(items: &[Item], problem: &Problem) -> Solution {
         return Solution {
             to: Vec::new(),
             chain: chain(problem),
-            divide: 0.0,
+            divides: Vec::new(),
         };
     }
     let solver = Solver::new(items, problem);
     let (divide, mut to) = solver.bisect();
+    let steps = 0..solver.chain.len() - 1;
+    let divides = steps.map(|position| solver.divides_at(position, divide, &to));
+    let divides = divides.collect();
     solver.fill(&mut to);
     Solution {
         to: to.iter().map(|&p| solver.chain[p]).collect(),
         chain: solver.chain,
-        divide,
+        divides,
     }
 }
 

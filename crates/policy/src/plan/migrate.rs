@@ -30,9 +30,8 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::{Devices, money};
 use crate::place::fill::Fill;
-use crate::plan::leveled::urgent_runs;
 use crate::plan::organisation::{Organisation, Placed};
-use crate::pressure;
+use crate::pressure::merges_are_urgent;
 
 /// Of what may lie on the first tier, the largest share that is kept spare.
 const SPARE_SHARE_MAX: f64 = 0.25;
@@ -46,10 +45,7 @@ pub struct Migrate;
 
 impl Planner for Migrate {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        if view.tiers.len() < 2
-            || !view.moves.may_begin(view.now_us)
-            || pressure(view).newest_runs_max >= urgent_runs(view)
-        {
+        if view.tiers.len() < 2 || !view.moves.may_begin(view.now_us) || merges_are_urgent(view) {
             return None;
         }
         let organisation = Organisation::of(view);
@@ -148,7 +144,22 @@ impl<'a> Migration<'a> {
         let moves = promotion.temperature > demotion.temperature
             && self.is_hotter_beyond_chance(promotion, demotion)
             && self.pays_back(promotion, Some(demotion));
-        moves.then(|| self.relocate(demotion, "yields-to-hotter"))
+        moves.then(|| {
+            let mut relocate = self.relocate(demotion, "yields-to-hotter");
+            let numbers = &mut relocate.reason.numbers;
+            let mut add = |name: &str, number: f64| numbers.push((name.to_string(), number));
+            if promotion.is_known {
+                add("temperature_of_the_hotter", promotion.temperature);
+            }
+            if promotion.is_known && demotion.is_known {
+                let (seconds, saved) = self.taken_and_saved_s(promotion, Some(demotion));
+                add("device_seconds_of_both", seconds);
+                if saved > 0.0 {
+                    add("payback_seconds_of_both", seconds / saved);
+                }
+            }
+            relocate
+        })
     }
 
     /// Whether a promotion, with the demotion that makes room for it, saves as much
@@ -159,6 +170,16 @@ impl<'a> Migration<'a> {
         if within_us == 0 {
             return true;
         }
+        let (seconds, saved) = self.taken_and_saved_s(promotion, demotion);
+        saved * (within_us as f64 / 1e6) >= seconds
+    }
+
+    /// Seconds of devices that both moves take, and that they save readers in every second.
+    fn taken_and_saved_s(
+        &self,
+        promotion: &Placed<'_>,
+        demotion: Option<&Placed<'_>>,
+    ) -> (f64, f64) {
         let moved = [Some(promotion), demotion].into_iter().flatten();
         let (mut seconds, mut saved) = (0.0, 0.0);
         for placed in moved {
@@ -166,7 +187,7 @@ impl<'a> Migration<'a> {
             seconds += self.devices.move_seconds(placed.from, placed.to, bytes);
             saved -= self.latency_change_us(placed) / 1e6;
         }
-        saved * (within_us as f64 / 1e6) >= seconds
+        (seconds, saved)
     }
 
     /// Whether `hot` is hotter than `cold` by more than chance makes of rates that are alike.
@@ -235,7 +256,7 @@ impl<'a> Migration<'a> {
         let busy = self.organisation.tables.iter();
         let busy = busy.filter(|t| self.view.busy.contains(&t.table.id));
         let saved: f64 = busy.map(|t| self.cost_change(t).min(0.0)).sum();
-        budget.spent_usd_month + saved > budget.limit_usd_month * (1.0 + 1e-9)
+        budget.spent_usd_month + saved > budget.limit_usd_month * (1.0 + money::ROUNDING)
     }
 
     fn tier_over(&self) -> Option<usize> {
@@ -254,28 +275,32 @@ impl<'a> Migration<'a> {
         let unlimited = placed.to + 1 == self.fill.tiers;
         self.has_room(placed)
             && (unlimited || self.fill.fits(placed.to, bytes))
-            && cost <= budget.limit_usd_month * (1.0 + 1e-9)
+            && cost <= budget.limit_usd_month * (1.0 + money::ROUNDING)
     }
 
     fn relocate(&self, placed: &Placed<'_>, rule: &str) -> Relocate {
         let budget = &self.organisation.budget;
         let bytes = placed.table.data_bytes();
         let seconds = self.devices.move_seconds(placed.from, placed.to, bytes);
-        let change_us = self.latency_change_us(placed);
         let mut reason = Reason::new(rule)
-            .with("temperature", placed.temperature)
             .with("from_tier", placed.from as f64)
             .with("to_tier", placed.to as f64)
             .with("bytes", bytes as f64)
-            .with("reads_per_second", reads_per_second(placed))
             .with("device_seconds", seconds)
-            .with("latency_change_us_per_second", change_us)
             .with("cost_change_usd_month", self.cost_change(placed));
-        if change_us < 0.0 {
-            reason = reason.with("payback_seconds", seconds / (-change_us / 1e6));
-        }
-        if let Some(boundary) = self.organisation.boundary(placed.from.min(placed.to)) {
-            reason = reason.with("boundary_temperature", boundary);
+        // What a table counts as that nothing is known of is no number to show.
+        if placed.is_known {
+            let change_us = self.latency_change_us(placed);
+            reason = reason
+                .with("temperature", placed.temperature)
+                .with("reads_per_second", reads_per_second(placed))
+                .with("latency_change_us_per_second", change_us);
+            if change_us < 0.0 {
+                reason = reason.with("payback_seconds", seconds / (-change_us / 1e6));
+            }
+            if let Some(divide) = self.organisation.divide(placed.from.min(placed.to)) {
+                reason = reason.with("boundary_temperature", divide);
+            }
         }
         if budget.limit_usd_month.is_finite() {
             let target = self.view.cost.target_usd_gb_month.unwrap_or(0.0);

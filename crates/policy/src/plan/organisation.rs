@@ -16,7 +16,7 @@ use thermocline_model::view::View;
 
 use super::knapsack::{Item, Problem, solve};
 use crate::cost::Devices;
-use crate::cost::money::{self, Budget};
+use crate::cost::money::{self, Bounds, Budget, TierRoom};
 use crate::place::fill::{Fill, depth};
 
 /// A table and where it belongs.
@@ -49,8 +49,8 @@ pub struct Organisation<'a> {
     pub problem: Problem,
     /// The tiers in use, dearest first.
     pub chain: Vec<usize>,
-    /// See [`Solution::divide`](super::knapsack::Solution::divide).
-    pub divide: f64,
+    /// See [`Solution::divides`](super::knapsack::Solution::divides).
+    pub divides: Vec<f64>,
     /// What all extents cost where they lie, and what they may cost.
     pub budget: Budget,
 }
@@ -88,6 +88,22 @@ pub fn target(view: &View<'_>) -> Option<f64> {
     money::check_target(target, &prices(view))
         .ok()
         .map(|()| target)
+}
+
+/// What placements of all that `view` shows cost. What is stored tells what will be only once there is a
+/// table's worth of data: up to there the prices of tiers are the bounds.
+#[must_use]
+pub fn bounds(view: &View<'_>) -> Bounds {
+    let fill = Fill::of(view);
+    let data_bytes: u64 = fill.data.iter().flatten().sum();
+    let tells = data_bytes >= view.shape.table_bytes;
+    let room = |(tier, price): (usize, f64)| TierRoom {
+        price,
+        meta_bytes: if tells { fill.meta[tier] } else { 0 },
+        limit_bytes: fill.limit[tier],
+    };
+    let tiers: Vec<_> = prices(view).into_iter().enumerate().map(room).collect();
+    Bounds::of(if tells { data_bytes } else { 0 }, &tiers)
 }
 
 /// What all extents cost, and what they may.
@@ -148,7 +164,7 @@ impl<'a> Organisation<'a> {
             tables,
             problem,
             chain: solution.chain,
-            divide: solution.divide,
+            divides: solution.divides,
             budget,
         }
     }
@@ -167,6 +183,15 @@ impl<'a> Organisation<'a> {
             (Some(from), Some(to)) => to > from,
             _ => self.problem.prices[to] <= self.problem.prices[from],
         }
+    }
+
+    /// The temperature that divides `tier` from the next cheaper one, if there is one: colder tables belong
+    /// further down, but for those that lie where they are by resistance, or because they fit
+    /// where a hotter one is too large.
+    #[must_use]
+    pub fn divide(&self, tier: usize) -> Option<f64> {
+        let divide = self.divides.get(self.position(tier)?).copied();
+        divide.filter(|d| d.is_finite() && *d > 0.0)
     }
 
     /// The lowest temperature of a table that belongs on `tier` or a dearer one.

@@ -43,11 +43,11 @@ use thermocline_model::version::Keyspace;
 use thermocline_model::view::View;
 
 use crate::cost::Devices;
-use crate::plan::leveled::{Pick, bytes_of, hull, in_the_way, merge_of, picks, urgent_runs};
+use crate::plan::leveled::{Pick, bytes_of, hull, in_the_way, merge_of, picks};
 use crate::plan::organisation::Organisation;
 use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
-use crate::pressure;
+use crate::pressure::merges_are_urgent;
 use crate::{MIB, Planner};
 
 /// Largest such merge, in tables of full size: newest runs wait for it. What overlaps more is left
@@ -67,7 +67,7 @@ pub struct Overwritten;
 impl Planner for Overwritten {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
         let is_lent = view.shape.is_lent();
-        if view.tiers.len() < 2 || is_lent || pressure(view).newest_runs_max >= urgent_runs(view) {
+        if view.tiers.len() < 2 || is_lent || merges_are_urgent(view) {
             return None;
         }
         let keyspaces = view.version.keyspaces.values();

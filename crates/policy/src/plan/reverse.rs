@@ -27,6 +27,7 @@ use std::sync::Arc;
 use thermocline_model::job::{Job, Merge, Reason};
 use thermocline_model::table::TableMeta;
 use thermocline_model::tier::TierId;
+use thermocline_model::version::Keyspace;
 use thermocline_model::view::View;
 
 use crate::Planner;
@@ -39,7 +40,10 @@ use crate::plan::fast_levels::{
 use crate::plan::headroom::kept_bytes;
 
 /// The share of L1 that a table must be read more often than.
-pub const LEAST_SHARE: f64 = 0.1;
+const LEAST_SHARE: f64 = 0.1;
+
+/// What the temperature that condition 1 compares with is called.
+const LEAST_NAME: &str = "temperature_of_the_least_read_tenth_of_l1";
 
 /// Standard deviations of a count by which two tables must differ to be called
 /// different.
@@ -92,9 +96,59 @@ impl Planner for Reverse {
         hottest.truncate(CANDIDATES_MAX);
         let merge = hottest
             .into_iter()
-            .find_map(|(rivals, hot)| up(view, &share, rivals, &all, &hot, &devices));
+            .find_map(|(rivals, hot)| up(view, &share, rivals, &all, &hot, &devices).ok());
         merge.map(Job::Merge)
     }
+}
+
+/// What keeps a table of the last level from being merged up, and what was compared.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Kept {
+    /// What it waits for, to be put behind "once".
+    pub until: &'static str,
+    /// The numbers, each with name and unit.
+    pub numbers: Vec<(String, f64)>,
+}
+
+impl Kept {
+    fn until(until: &'static str) -> Kept {
+        let numbers = Vec::new();
+        Kept { until, numbers }
+    }
+
+    fn with(self, reason: Reason) -> Kept {
+        Kept {
+            numbers: reason.numbers,
+            ..self
+        }
+    }
+}
+
+/// Asks of `table`, which lies in the last level of `keyspace` on a slow tier, what [`Reverse`] asks.
+///
+/// # Errors
+/// What keeps it where it is.
+pub fn rises(view: &View<'_>, keyspace: &Keyspace, table: &Arc<TableMeta>) -> Result<Merge, Kept> {
+    let on = view.shape.staging.on;
+    if !on.reverse || view.tiers.len() < 2 {
+        return Err(Kept::until("reverse compaction is switched on"));
+    }
+    let share = Share::of(view);
+    if share.excess_bytes() > 0 {
+        return Err(Kept::until("the fast levels hold no more than they may"));
+    }
+    let Some(heat) = view.heat.get(&table.id).filter(|h| h.temperature.is_some()) else {
+        return Err(Kept::until("it is known how much it is read"));
+    };
+    let keyspaces = view.version.keyspaces.values();
+    let all = keyspaces.filter(|k| !newest_waits(view, k, on.deferred));
+    let all: Vec<Rivals<'_>> = all.map(|k| Rivals::of(FastLevels::of(k))).collect();
+    let own = all.iter().find(|r| r.levels.keyspace.id == keyspace.id);
+    let Some(rivals) = own.filter(|r| !r.levels.has_strays()) else {
+        return Err(Kept::until("what lies above it has come down"));
+    };
+    let hot = LevelBucket { table, heat: *heat };
+    up(view, &share, rivals, &all, &hot, &Device::of(view.tiers))
 }
 
 /// The fast levels of a keyspace, which what may be raised is compared with.
@@ -115,12 +169,12 @@ impl<'a> Rivals<'a> {
         self.coldest.get_or_init(coldest)
     }
 
-    /// Condition 1.
-    fn let_pass(&self, view: &View<'_>, hot: &LevelBucket<'_>) -> bool {
+    /// Condition 1: the temperature that must be exceeded, if there is any.
+    fn least(&self, view: &View<'_>) -> Option<f64> {
         let coldest = self.coldest(view);
         let count = (coldest.len() as f64 * LEAST_SHARE).ceil().max(1.0) as usize;
         let least = coldest.get(count - 1);
-        least.is_none_or(|l| l.temperature.unwrap_or(0.0) < hot.temperature())
+        least.map(|l| l.temperature.unwrap_or(0.0))
     }
 
     /// The settled tables that are colder than `hot`, coldest first.
@@ -145,18 +199,18 @@ fn up(
     all: &[Rivals<'_>],
     hot: &LevelBucket<'_>,
     devices: &[Device],
-) -> Option<Merge> {
+) -> Result<Merge, Kept> {
     let (levels, table) = (&rivals.levels, hot.table);
     let reads = hot.heat.block_reads as f64;
-    if reads == 0.0 {
-        return None;
-    }
+    let slow = devices.get(table.tier().0 as usize).or(devices.last());
+    let (Some(slow), true) = (slow, reads > 0.0) else {
+        return Err(Kept::until("it is read"));
+    };
     let below: Vec<&Arc<TableMeta>> = levels
         .oldest_first_run()
         .map_or(&[][..], |run| run.overlapping(&table.range))
         .iter()
         .collect();
-    let slow = devices.get(table.tier().0 as usize).or(devices.last())?;
     let fast = (below.len(), bytes_of(below.iter().copied()));
     let cost = reverse_s(fast, (1, table.size_bytes()), (devices[0], *slow));
     let here = share_here(view, hot);
@@ -171,8 +225,9 @@ fn up(
             .with("reads_cost_s", spared)
             .with("merge_cost_s", cost)
     };
+    let kept = |until| Kept::until(until).with(reason("", spared(reads)));
     if spared(reads) <= cost {
-        return None;
+        return Err(kept("its reads here have cost more than that merge"));
     }
     let risen = risen_bytes(table);
     let grown = (share.fast_bytes.saturating_add(share.coming_bytes)).saturating_add(risen);
@@ -183,57 +238,77 @@ fn up(
     // What goes down is deleted only when its last reader has left, so that of the device nothing
     // is sure to fit afterwards that does not fit now.
     let fits = |freed: u64| view.tiers[0].room_beside(replaced.saturating_add(freed)) >= needed;
-    if !fits(u64::MAX) {
-        return None;
-    }
     let has_room = grown <= share.limit_bytes;
-    if has_room && !fits(0) {
-        // What went down is still there.
-        return None;
+    // Where there is room, what went down may still be there.
+    if !fits(u64::MAX) || (has_room && !fits(0)) {
+        return Err(kept("the first tier has room for it"));
     }
     // A table may turn out larger than it was, with other blocks or uncompressed. One
     // that did not fit and went down again would come up and go down without end.
     let is_tight = grown.saturating_add(risen) > share.limit_bytes;
     if is_tight && view.now_us.saturating_sub(table.created_us) < REST_US {
-        return None;
+        return Err(kept("it is older, as room is short"));
     }
-    let rises = |spared: f64| {
+    let rises = |reason: Reason| {
         let mut inputs = vec![table];
         inputs.extend(&below);
-        let free = is_free(view, levels.keyspace, &inputs);
-        let reason = reason("reverse", spared);
-        free.then(|| merge(view, levels.keyspace, &inputs, FIRST, reason))
+        match is_free(view, levels.keyspace, &inputs) {
+            true => Ok(merge(view, levels.keyspace, &inputs, FIRST, reason)),
+            false => Err(kept("no job has what it is merged with")),
+        }
     };
     // What was made free while the store is written to is for what is written.
-    let kept = kept_bytes(view, share.limit_bytes);
-    let unclaimed = share.limit_bytes.saturating_sub(kept);
+    let reserved = kept_bytes(view, share.limit_bytes);
+    let unclaimed = share.limit_bytes.saturating_sub(reserved);
     if has_room && grown <= unclaimed {
-        return rises(spared(reads));
+        return rises(reason("reverse", spared(reads)));
     }
-    if !rivals.let_pass(view, hot) {
-        return None;
+    let least = rivals.least(view);
+    let reason = |rule: &str, spared: f64| match least {
+        Some(least) => reason(rule, spared).with(LEAST_NAME, least),
+        None => reason(rule, spared),
+    };
+    let kept = |until| Kept::until(until).with(reason("", spared(reads)));
+    if least.is_some_and(|least| least >= hot.temperature()) {
+        return Err(kept(
+            "it is read more often than the least read tenth of L1",
+        ));
     }
     let coldest = coldest(view, all, hot);
-    let wins = |equal: f64, down: f64| {
+    let wins = |rule: &str, equal: f64, down: f64| {
         let by_more_than_chance = reads - equal > DEVIATIONS * (reads + equal).sqrt();
         let gained = spared(reads - equal);
-        (by_more_than_chance && gained > cost + down).then_some(gained)
+        let reason = reason(rule, gained)
+            .with("displaced_block_reads", equal)
+            .with("descent_cost_s", down);
+        match by_more_than_chance {
+            _ if gained <= cost + down => Err(Kept::until(
+                "its reads beyond those of what goes down for it have cost more than both merges",
+            )
+            .with(reason)),
+            false => Err(Kept::until(
+                "it is read more often than what goes down for it by more than chance",
+            )
+            .with(reason)),
+            true => Ok(reason),
+        }
     };
     if has_room {
         let Some((coldest, reads_per_byte)) = coldest else {
-            return rises(wins(0.0, 0.0)?);
+            return rises(wins("reverse", 0.0, 0.0)?);
         };
         let equal = reads_per_byte * table.size_bytes() as f64;
         // The room is for what is written: as much goes down again as comes up.
         let yielding = coldest.yielding(view, hot);
         let descent = Descent::take(view, &coldest.levels, yielding, risen);
-        return rises(wins(equal, descent.cost_s(devices))?);
+        return rises(wins("reverse", equal, descent.cost_s(devices))?);
     }
     if share.busy_bytes > 0 {
-        // What is under way may be making room.
-        return None;
+        return Err(kept("what may be making room has ended"));
     }
-    let (coldest, _) = coldest?;
+    let Some((coldest, _)) = coldest else {
+        return Err(kept("a settled table of L1 is colder than it"));
+    };
     // Sizes change a little with the tier.
     let slack = risen / SLACK_DIVISOR + 1;
     let bytes = grown.saturating_sub(share.limit_bytes) + slack;
@@ -241,15 +316,13 @@ fn up(
     let descent = Descent::take(view, &coldest.levels, yielding, bytes);
     if descent.bytes() < bytes || !fits(descent.bytes()) {
         // It would not make room enough, and come up again itself.
-        return None;
+        return Err(kept("settled tables of L1 that are colder hold as much"));
     }
     let displaced = descent.block_reads(view);
     let down = descent.cost_s(devices);
-    let reason = reason("yields-to-hotter", wins(displaced, down)?);
-    let reason = reason
-        .with("displaced_block_reads", displaced)
-        .with("descent_cost_s", down);
-    descent.merge(view, &coldest.levels, reason)
+    let reason = wins("yields-to-hotter", displaced, down)?;
+    let merge = descent.merge(view, &coldest.levels, reason);
+    merge.ok_or_else(|| kept("no job has what goes down for it"))
 }
 
 /// Of the block reads of a table, the share that was made since it was written where it

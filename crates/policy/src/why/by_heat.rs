@@ -5,7 +5,7 @@ use thermocline_model::view::View;
 
 use super::Explanation;
 use super::by_level::next_merge;
-use crate::plan::organisation::{Organisation, target};
+use crate::plan::organisation::{Organisation, Placed, target};
 use crate::plan::targets::Targets;
 
 /// Explains the place of `table`; `None` when no keyspace has it.
@@ -26,12 +26,14 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
         }
         add("rank", at as f64 + 1.0);
         add("tables", tables.len() as f64);
-        let faster = (0..placed.to).rev().find_map(|t| organisation.boundary(t));
-        if let Some(boundary) = faster {
-            add("temperature_of_the_coldest_on_a_faster_tier", boundary);
+        let mut known = tables.iter().filter(|t| t.is_known);
+        if let Some(faster) = known.clone().rfind(|t| t.to < placed.to) {
+            add(
+                "temperature_of_the_coldest_on_a_faster_tier",
+                faster.temperature,
+            );
         }
-        let slower = tables.iter().find(|t| t.to > placed.to);
-        if let Some(slower) = slower {
+        if let Some(slower) = known.find(|t| t.to > placed.to) {
             add(
                 "temperature_of_the_hottest_on_a_slower_tier",
                 slower.temperature,
@@ -69,6 +71,7 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
         None => {
             let targets = Targets::by_parts(keyspace, view.shape);
             next_merge(view, keyspace, &targets, slot, &mut numbers)
+                .or_else(|| placed.and_then(|placed| next_move(&organisation, placed)))
         }
     };
     Some(Explanation {
@@ -78,4 +81,24 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
         numbers,
         next,
     })
+}
+
+/// The relocation that another temperature would call for, of a table that lies where it belongs.
+fn next_move(organisation: &Organisation<'_>, placed: &Placed<'_>) -> Option<String> {
+    let chain = &organisation.chain;
+    let at = organisation.position(placed.from)?;
+    let step = |tier: Option<&usize>, of: Option<&usize>, change: &str| {
+        let divide = organisation.divide(*of?)?;
+        Some(format!(
+            "to tier {}, if it becomes {change} than {divide:.3}",
+            tier?
+        ))
+    };
+    let hotter = at.checked_sub(1).and_then(|dearer| {
+        let dearer = chain.get(dearer);
+        step(dearer, dearer, "hotter")
+    });
+    let colder = step(chain.get(at + 1), chain.get(at), "colder");
+    let steps: Vec<_> = hotter.into_iter().chain(colder).collect();
+    (!steps.is_empty()).then(|| format!("a relocation {}", steps.join(", or ")))
 }

@@ -5,10 +5,9 @@ use thermocline_model::version::Slot;
 use thermocline_model::view::View;
 
 use super::Explanation;
-use crate::cost::compaction::{Device, SEEKS, reads_s, reverse_s};
 use crate::heat::Histogram;
-use crate::plan::fast_levels::{FastLevels, Share, bytes_of, is_fast};
-use crate::plan::reverse::LEAST_SHARE;
+use crate::plan::fast_levels::{FastLevels, Share, is_fast};
+use crate::plan::reverse::rises;
 
 /// Explains the place of `table`; `None` when no keyspace has it.
 #[must_use]
@@ -59,28 +58,15 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
             }
         })
     } else if view.tiers.len() > 1 && tier.0 > 0 {
-        let devices = Device::of(view.tiers);
-        let run = levels.oldest_first_run();
-        let below = run.map_or(&[][..], |run| run.overlapping(&table.range));
-        let slow = devices.get(tier.0 as usize).or(devices.last())?;
-        let cost = reverse_s(
-            (below.len(), bytes_of(below)),
-            (1, table.size_bytes()),
-            (devices[0], *slow),
-        );
-        add("merge_cost_s", cost);
-        add(
-            "reads_cost_s",
-            reads_s(heat.block_reads as f64, SEEKS, *slow),
-        );
-        let histogram = Histogram::of(view, levels.tables().map(|t| t.table));
-        if let Some(least) = histogram.least(LEAST_SHARE) {
-            add(
-                "temperature_of_the_least_read_tenth_of_l1",
-                least.temperature(),
-            );
+        match rises(view, keyspace, table) {
+            Ok(_) => Some("a merge up to L1, when its turn comes".to_string()),
+            Err(kept) => {
+                let known: Vec<_> = numbers.iter().map(|(name, _)| name.clone()).collect();
+                let new = kept.numbers.into_iter();
+                numbers.extend(new.filter(|(name, _)| !known.contains(name)));
+                Some(format!("a merge up to L1, once {}", kept.until))
+            }
         }
-        Some("a merge up to L1, once its reads have cost more than that".to_string())
     } else if view.tiers.len() > 1 {
         Some("a relocation to tier 1, where its level belongs".to_string())
     } else {

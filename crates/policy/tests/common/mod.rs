@@ -160,6 +160,7 @@ impl World {
             log_segments: self.log_segments,
             oldest_snapshot: self.oldest_snapshot,
             idle: self.idle,
+            forecast: false,
             shape: &self.shape,
             cost: &self.cost,
             moves: &self.moves,

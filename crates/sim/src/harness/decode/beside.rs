@@ -261,6 +261,8 @@ pub(super) fn request_seeds() -> Vec<Vec<u8>> {
         format!("{request}[wanted.tune]\n"),
         format!("{request}[wanted.forecast]\nkeeps_cost_target = false\n{target} = 0.1\n"),
         format!("{request}[wanted.pulse]\n"),
+        format!("{request}[wanted.explain]\nkeyspace = \"default\"\nkey = [107]\n"),
+        format!("{request}[wanted.explain_range]\nkeyspace = \"default\"\nstart = [107]\n"),
     ]
     .map(String::into_bytes)
     .into()
