@@ -307,6 +307,30 @@ fn the_cuts_follow_writes_that_move_elsewhere() {
     );
 }
 
+/// What was written was flushed, so there was nothing to sample: of no keys the new cuts were held to be
+/// better, as nothing is no more than four fifths of nothing, and all cuts and counters were thrown away for one part.
+#[test]
+fn a_sample_that_is_empty_or_small_changes_no_cuts() {
+    let mut dice = Dice(17);
+    let mut key = || format!("{:010}", dice.roll() % 1_000_000).into_bytes();
+    let (_, store) = run(8, &mut key, 200_000, 1);
+    assert_eq!(store.parts.len(), 8);
+    // All in the first part: many such keys say that the cuts should be others.
+    let skewed = |count: u64| (0..count).map(|n| format!("{n:010}").into_bytes());
+    for (count, worth) in [
+        (0, false),
+        (1, false),
+        (20, false),
+        (31, false),
+        (1000, true),
+    ] {
+        let keys: Vec<Vec<u8>> = skewed(count).collect();
+        let keys = sorted(&keys);
+        let (.., found) = gains(&store.parts, &keys, &keys, &store.options);
+        assert_eq!(found, worth, "{count} keys");
+    }
+}
+
 /// A store with these tiny ranges, and counts in them.
 fn with(parts: &[(u32, &[(&str, u64)])], since: u64) -> Store {
     let mut store = Store::new(options(parts.len()), 1000);

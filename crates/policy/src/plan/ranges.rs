@@ -40,6 +40,9 @@ const DUPLICATE_SHARES: f64 = 1.5;
 /// Of what the hottest part of the old cuts has, that of the new ones may have as much.
 const GAIN_SHARE: f64 = 0.8;
 
+/// Keys that each half of a sample must have at least for the one to judge what the other makes.
+const HALF_KEYS_MIN: usize = 32;
+
 /// Looks at all parts that there may be, after which a keyspace is cut though none of its memtables was
 /// ever full.
 const UNCUT_LOOKS: u64 = 16;
@@ -467,7 +470,7 @@ pub fn imbalance(shares: &[f64]) -> f64 {
 }
 
 /// The largest share before and after, of what was written lately, if `older` keys
-/// make the cuts and `newer` ones judge them; and whether that is worth it.
+/// make the cuts and `newer` ones judge them; and whether that is worth it. Too few keys say nothing.
 #[must_use]
 pub fn gains(
     present: &[NewPart],
@@ -477,5 +480,8 @@ pub fn gains(
 ) -> (f64, f64, bool) {
     let before = max(&shares(present, newer));
     let after = max(&shares(&rebuild(older, options), newer));
-    (before, after, after <= GAIN_SHARE * before)
+    let slots: usize = present.iter().map(|p| 1 + p.duplicates as usize).sum();
+    let keys_min = HALF_KEYS_MIN.max(SLOT_KEYS_MIN * slots);
+    let is_enough = older.len().min(newer.len()) >= keys_min;
+    (before, after, is_enough && after <= GAIN_SHARE * before)
 }
