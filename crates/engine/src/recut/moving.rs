@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use thermocline_model::cuts::Cuts;
 use thermocline_model::edit::{Change, Edit};
 use thermocline_model::job::{NewPart, Recut};
-use thermocline_model::key::Prefix;
+use thermocline_model::key::{Prefix, SeqNo};
 use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions};
-use thermocline_policy::plan::ranges;
+use thermocline_policy::plan::ranges::{self, Gain};
+use thermocline_policy::plan::sample::{PartSample, Sample};
 
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
 use crate::error::{Error, Result};
@@ -31,43 +32,45 @@ const LOOKS_KEPT: u64 = 4;
 /// the store is closed.
 const SHARER_LOOKS: u64 = 16;
 
-/// Every so many-th entry of a keyspace's memtables, in order of keys.
-#[derive(Default)]
-struct Sample {
-    entries: Vec<(Box<[u8]>, u64)>,
+/// Every so many-th entry of a part's memtables, in order of keys.
+struct Sampler {
+    entries: Vec<(Box<[u8]>, SeqNo)>,
     bytes: usize,
     step: usize,
+    keys_max: usize,
+    bytes_max: usize,
 }
 
-impl Sample {
-    fn of(view: &ReadView) -> Result<Sample> {
-        let parts = view.parts.iter().enumerate();
-        let sources = parts.flat_map(|(at, part)| {
-            let (low, high) = view.cuts.interval(at);
-            part.memtables().map(move |m| m.source(low, high))
-        });
-        let mut merged = MergeCursor::new(sources.collect::<Vec<Source>>());
-        merged.seek_first()?;
-        let mut sample = Sample {
+impl Sampler {
+    /// One that takes `share` of what a sample may have.
+    fn new(share: f64) -> Sampler {
+        Sampler {
+            entries: Vec::new(),
+            bytes: 0,
             step: 1,
-            ..Sample::default()
-        };
+            keys_max: (SAMPLE_KEYS_MAX as f64 * share) as usize,
+            bytes_max: (SAMPLE_BYTES_MAX as f64 * share) as usize,
+        }
+    }
+
+    fn add_all(&mut self, mut merged: MergeCursor) -> Result<()> {
+        merged.seek_first()?;
         let mut at = 0;
         while merged.valid() {
-            if at % sample.step == 0 {
-                sample.add(merged.key(), merged.seq().0);
+            if at % self.step == 0 {
+                self.add(merged.key(), merged.seq());
             }
             at += 1;
             merged.next()?;
         }
-        Ok(sample)
+        Ok(())
     }
 
-    fn add(&mut self, key: &[u8], seq: u64) {
+    fn add(&mut self, key: &[u8], seq: SeqNo) {
         self.bytes += key.len();
         self.entries.push((key.into(), seq));
         while self.entries.len() > 1
-            && (self.entries.len() > SAMPLE_KEYS_MAX || self.bytes > SAMPLE_BYTES_MAX)
+            && (self.entries.len() > self.keys_max || self.bytes > self.bytes_max)
         {
             let mut keep = false;
             self.entries.retain(|_| {
@@ -78,21 +81,39 @@ impl Sample {
             self.step *= 2;
         }
     }
+}
 
-    /// The keys written before the middle of it, and those after.
-    fn halves(&self) -> (Vec<&[u8]>, Vec<&[u8]>) {
-        let mut seqs: Vec<u64> = self.entries.iter().map(|(_, seq)| *seq).collect();
-        seqs.sort_unstable();
-        let middle = seqs.get(seqs.len() / 2).copied().unwrap_or(0);
-        let (mut older, mut newer) = (Vec::new(), Vec::new());
-        for (key, seq) in &self.entries {
-            match *seq < middle {
-                true => older.push(&**key),
-                false => newer.push(&**key),
-            }
-        }
-        (older, newer)
-    }
+/// What memory has of each part's writes. A part may have half of the sample for being one, and half of it for
+/// its writes. What a fold has left is no sample: of each key it has the last entry alone.
+fn sample_of(view: &ReadView) -> Result<Sample> {
+    let all = total(view).max(1) as f64;
+    let even = 1.0 / view.parts.len() as f64;
+    let parts = view.parts.iter().enumerate().map(|(at, part)| {
+        let (low, high) = view.cuts.interval(at);
+        let writes = part.tiny.as_ref().map_or(0, |tiny| tiny.total());
+        let memtables = part.memtables().filter(|m| !m.is_folded());
+        let sources: Vec<Source> = memtables.map(|m| m.source(low, high)).collect();
+        let mut sampler = Sampler::new(f64::midpoint(even, (writes as f64 / all).min(1.0)));
+        sampler.add_all(MergeCursor::new(sources))?;
+        Ok(PartSample {
+            entries: sampler.entries,
+            writes,
+        })
+    });
+    Ok(Sample {
+        parts: parts.collect::<Result<_>>()?,
+    })
+}
+
+/// What came of a look at a keyspace's writes.
+#[derive(Clone, Copy)]
+enum Look {
+    /// The cuts have moved,
+    Moved,
+    /// were not worth moving,
+    InVain,
+    /// or that could not be told yet.
+    TooSoon,
 }
 
 /// The parts of `view` as a job would make them.
@@ -202,23 +223,27 @@ impl Engine {
                     slots,
                     ..self.options.ranges()
                 };
-                let sample = Sample::of(&view)?;
-                let (older, newer) = sample.halves();
-                let (before, after, worth) =
-                    ranges::gains(&present(&view), &older, &newer, &options);
+                let sample = sample_of(&view)?;
+                let keys = sample.keys();
+                let Some(gain) = ranges::gains(&present(&view), &sample, &options) else {
+                    self.note_look(space, Look::TooSoon);
+                    return Ok(Some(Done {
+                        what: format!("left as it is (memory has too little to tell, {keys} keys)"),
+                        ..Done::default()
+                    }));
+                };
+                let Gain { before, after } = gain;
                 let found = format!(
-                    " (the largest share {after:.4} instead of {before:.4}, of {} keys)",
-                    sample.entries.len()
+                    " (the largest share {after:.4} instead of {before:.4}, of {keys} keys)"
                 );
-                if !worth {
-                    self.note_writes(space, true);
+                if !gain.is_worth_it() {
+                    self.note_look(space, Look::InVain);
                     return Ok(Some(Done {
                         what: format!("left as it is{found}"),
                         ..Done::default()
                     }));
                 }
-                let keys: Vec<&[u8]> = sample.entries.iter().map(|(key, _)| &**key).collect();
-                (ranges::rebuild(&keys, &options), found)
+                (ranges::rebuild(&sample.all(), &options), found)
             }
         };
         // Who holds the mutex for long may be waiting for jobs to end.
@@ -229,7 +254,7 @@ impl Engine {
         let changed = self.move_cuts(&mut commit, space, &parts)?;
         drop(commit);
         Ok(changed.map(|changed| {
-            self.note_writes(space, false);
+            self.note_look(space, Look::Moved);
             let parts = parts.len();
             Done {
                 what: format!("cut into {parts} parts, {changed} of them new{found}"),
@@ -238,16 +263,17 @@ impl Engine {
         }))
     }
 
-    /// The cuts have moved, or were not worth moving: the next look is so many writes
-    /// away.
-    fn note_writes(&self, space: &Space, in_vain: bool) {
+    /// The next look is so many writes away.
+    fn note_look(&self, space: &Space, look: Look) {
         let mut scheduler = self.scheduler.lock();
         let all = total(&space.view.load());
         let counted = scheduler.counted.entry(space.id).or_default();
         counted.base = all + counted.forgotten;
-        counted.in_vain = match in_vain {
-            true => counted.in_vain.saturating_add(1),
-            false => 0,
+        counted.in_vain = match look {
+            Look::Moved => 0,
+            Look::InVain => counted.in_vain.saturating_add(1),
+            // One that was never cut waits for writes only after a look in vain.
+            Look::TooSoon => counted.in_vain.max(1),
         };
     }
 
