@@ -335,10 +335,37 @@ fn keys_in_order_one_key_and_one_prefix_do_no_harm() {
     let keys: Vec<Vec<u8>> = (0..10_000).map(|_| prefixed()).collect();
     let within = RangeOptions {
         prefix_bytes: 100,
-        duplicates_max: 0,
         ..options(16)
     };
     assert_eq!(rebuild(&sorted(&keys), &within).len(), 1);
+}
+
+/// Keys with one prefix were taken for one hot key where cuts may only fall between prefixes, and their
+/// part was duplicated seven times.
+#[test]
+fn a_prefix_that_many_keys_have_is_no_hot_key() {
+    let prefixes = RangeOptions {
+        prefix_bytes: 2,
+        ..options(8)
+    };
+    let duplicates = |keys: &[Vec<u8>]| -> Vec<u32> {
+        let parts = rebuild(&sorted(keys), &prefixes);
+        parts.iter().map(|p| p.duplicates).collect()
+    };
+    let many: Vec<Vec<u8>> = (0..40_000u32)
+        .map(|n| format!("aa{n:08}").into_bytes())
+        .collect();
+    assert_eq!(duplicates(&many), [0]);
+    let one = vec![b"aa-and-more".to_vec(); 40_000];
+    assert_eq!(duplicates(&one), [7]);
+    // Hot prefixes among others have parts of their own, and none is written to twice.
+    let mut mixed = many;
+    mixed.extend((0..40_000u32).map(|n| format!("{:02}{n:08}", n % 90 + 10).into_bytes()));
+    let found = duplicates(&mixed);
+    assert!(
+        found.len() > 2 && found.iter().all(|&d| d == 0),
+        "{found:?}"
+    );
 }
 
 #[test]

@@ -368,26 +368,34 @@ fn shared_out(parts: &[PartWrites], counts: &[u64]) -> Vec<usize> {
     bounds
 }
 
-/// Keys of a sample that count as one, with the writes that they stand for.
+/// Keys of a sample between which no cut falls, with the writes that they stand for.
 struct Group<'a> {
     key: &'a [u8],
     writes: f64,
+    /// Whether all of them are the same key.
+    is_one_key: bool,
 }
 
 fn groups<'a>(keys: &[Weighed<'a>], prefix_bytes: usize) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
-    for Weighed { key, writes } in keys {
+    let mut before: &[u8] = &[];
+    for &Weighed { key: whole, writes } in keys {
         let key = match prefix_bytes {
-            0 => key,
-            bytes => &key[..bytes.min(key.len())],
+            0 => whole,
+            bytes => &whole[..bytes.min(whole.len())],
         };
         match groups.last_mut() {
-            Some(last) if last.key == key => last.writes += writes,
+            Some(last) if last.key == key => {
+                last.writes += writes;
+                last.is_one_key &= before == whole;
+            }
             _ => groups.push(Group {
                 key,
-                writes: *writes,
+                writes,
+                is_one_key: true,
             }),
         }
+        before = whole;
     }
     groups
 }
@@ -426,7 +434,8 @@ pub fn rebuild(keys: &[Weighed<'_>], options: &RangeOptions) -> Vec<NewPart> {
     let mut rest = &groups[..];
     while !rest.is_empty() {
         let even = left / slots as f64;
-        let is_hot = |group: &Group<'_>| group.writes >= DUPLICATE_SHARES * even;
+        let is_hot =
+            |group: &Group<'_>| group.is_one_key && group.writes >= DUPLICATE_SHARES * even;
         let (len, copies) = if slots == 1 {
             (rest.len(), 1)
         } else if is_hot(&rest[0]) {
