@@ -117,7 +117,8 @@ impl Options {
     }
 
     /// The most memory that the engine holds with these options and `parts` parts
-    /// in all keyspaces together, by kind:
+    /// in all keyspaces together, each duplicate of a part ([`Options::duplicates_max`]) counting as one
+    /// more, by kind:
     ///
     /// - memtables: `write_buffer_bytes`, and what the block cache lends and then has less
     ///   ([`Options::write_buffer_grows`]; what is lent now is in

@@ -282,6 +282,61 @@ fn skewed_writes_after_a_load_are_shared_out_as_evenly_as_in_a_fresh_store() {
     );
 }
 
+/// The memtables of a duplicated part were as large as that of a single one, eight at a time. So what was sealed and
+/// what followed it took more than the write buffer, and each fold was a flush.
+#[test]
+fn one_hot_key_is_folded_and_never_flushed_once_its_part_is_duplicated() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::at(directory.path())
+        .preset("nova")
+        .write_buffer_bytes(8192 * KIB)
+        .write_buffer_grows(false);
+    let max = options.memory_max(8).memtables;
+    let db = Db::open(options).unwrap();
+    let mut flushes = None;
+    for n in 0..300_000_u64 {
+        db.put(b"key", &[n as u8; 100]).unwrap();
+        if n % 500 != 0 {
+            continue;
+        }
+        let stats = db.stats();
+        let used = stats.memory.used.memtables;
+        assert!(used <= max, "{used} of {max}");
+        if stats.keyspaces[0].part_list[0].duplicates > 0 && stats.folds > 0 {
+            flushes.get_or_insert(stats.flushes);
+        }
+    }
+    let stats = db.stats();
+    assert_eq!(stats.keyspaces[0].part_list[0].duplicates, 7);
+    let words: Vec<_> = db.events(4096).into_iter().map(|e| e.what).collect();
+    assert_eq!(flushes, Some(stats.flushes), "{words:?}");
+    assert!(stats.folds > 5, "{words:?}");
+}
+
+/// Room was asked for after the memtables were made, each as large as that of a single part: so many
+/// duplicates never found any, and where they did they took more than the options say.
+#[test]
+fn a_key_is_duplicated_as_often_as_may_be_within_the_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::at(directory.path())
+        .preset("nova")
+        .partitions(64)
+        .duplicates_max(63)
+        .write_buffer_bytes(64 << 20)
+        .write_buffer_grows(false);
+    let max = options.memory_max(64).memtables;
+    assert_eq!(max, 64 << 20);
+    let db = Db::open(options).unwrap();
+    for n in 0..100_000_u64 {
+        db.put(b"key", &[n as u8; 300]).unwrap();
+        if n % 500 == 0 {
+            let used = db.stats().memory.used.memtables;
+            assert!(used <= max, "{used} of {max}");
+        }
+    }
+    assert_eq!(db.stats().keyspaces[0].part_list[0].duplicates, 63);
+}
+
 #[test]
 fn cuts_counters_and_duplicates_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();

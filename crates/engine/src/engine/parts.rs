@@ -54,12 +54,12 @@ impl std::fmt::Debug for LiveMemtable {
 impl LiveMemtable {
     pub(super) fn new(
         options: &Options,
-        parts: u64,
+        takers: u64,
         prefix: Prefix,
         pool: &Arc<ArenaPool>,
     ) -> Arc<LiveMemtable> {
         LiveMemtable::around(Memtable::new(MemtableOptions {
-            capacity_bytes: options.memtable_capacity(parts),
+            capacity_bytes: options.memtable_capacity(takers),
             prefix,
             filter: options.memtable_filters,
             pool: Arc::clone(pool),
@@ -79,6 +79,14 @@ impl LiveMemtable {
             holders: AtomicUsize::new(1),
             older: AtomicBool::new(false),
         })
+    }
+
+    /// Memory that an empty one takes where so many share the write buffer, in bytes.
+    pub(crate) fn empty_bytes(options: &Options, takers: u64) -> u64 {
+        // One whose pages nobody has written before.
+        let none = ArenaPool::new(0);
+        let empty = LiveMemtable::new(options, takers, Prefix::default(), &none);
+        empty.table.resident_bytes() as u64
     }
 
     /// A memtable for what survives of others, about `bytes` bytes.
@@ -229,6 +237,11 @@ impl ReadView {
             parts,
             tree,
         }
+    }
+
+    /// How many memtables take writes.
+    pub(crate) fn takers(&self) -> usize {
+        self.parts.iter().map(|part| part.takers().count()).sum()
     }
 
     /// See the field; empty where there are none.

@@ -167,8 +167,7 @@ impl Engine {
             if busy || space.loads.load(Ordering::Acquire) > 0 {
                 continue;
             }
-            let slots: usize = view.parts.iter().map(|p| p.takers().count()).sum();
-            let look = look_writes.saturating_mul(slots as u64);
+            let look = look_writes.saturating_mul(view.takers() as u64);
             if all >= LOOKS_KEPT.saturating_mul(look) {
                 let tiny = view.parts.iter().filter_map(|p| p.tiny.as_ref());
                 counted.forgotten += tiny.map(|t| t.halve()).sum::<u64>();
@@ -322,7 +321,18 @@ impl Engine {
         if changed == 0 {
             return Ok(None);
         }
-        let sharing = self.sharing_parts(Some((space.id, new.len())));
+        let takers = |part: &NewPart| 1 + part.duplicates as usize;
+        let all: usize = new.iter().map(takers).sum();
+        let sharing = self.sharing_takers(Some((space.id, all)));
+        let fresh = new.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
+        let fresh: usize = fresh.map(|(part, _)| takers(part)).sum();
+        let added = fresh as u64 * LiveMemtable::empty_bytes(&self.options, sharing);
+        let takers_max = all.max(view.takers()) as u64;
+        let bytes_max = self.options.memory_max(takers_max).memtables + self.borrowable_bytes();
+        if self.memtable_resident_bytes() + added > bytes_max {
+            // Flushes will make room.
+            return Ok(None);
+        }
         let mut parts: Vec<PartView> = kept
             .iter()
             .zip(new)
@@ -332,18 +342,6 @@ impl Engine {
                 None => self.part_over(&view, cuts.interval(at), new, sharing),
             })
             .collect();
-        let takers = |part: &PartView| -> u64 {
-            let takers = part.takers();
-            takers.map(|m| m.table.resident_bytes() as u64).sum()
-        };
-        let fresh = parts.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
-        let added: u64 = fresh.map(|(part, _)| takers(part)).sum();
-        let parts_max = new.len().max(view.parts.len()) as u64;
-        let bytes_max = self.options.memory_max(parts_max).memtables + self.borrowable_bytes();
-        if self.memtable_resident_bytes() + added > bytes_max {
-            // Flushes will make room.
-            return Ok(None);
-        }
         let mut edit = Edit::of(Change::SetCuts {
             keyspace: space.id,
             cuts: cuts.clone(),
@@ -387,7 +385,7 @@ impl Engine {
     }
 
     /// A part with empty memtables over those of `view` that reach into its interval, where so many
-    /// parts share the write buffer.
+    /// share the write buffer.
     fn part_over(
         &self,
         view: &ReadView,

@@ -245,6 +245,12 @@ fn a_memtable_that_is_older_than_the_cuts_is_flushed_and_not_folded() {
     flush(&db, 1);
     fold(&db, 0);
     assert_eq!((db.stats().folds, db.stats().flushes), (0, 3));
+    let event = db.events(4096).into_iter().rfind(|e| e.job == "fold");
+    let what = event.unwrap().what;
+    assert!(
+        what.ends_with("not folded: the cuts have moved since"),
+        "{what}"
+    );
     recut(&db, &[("", 0)]);
     for _ in 0..2 {
         put(&db, "b", "2");
