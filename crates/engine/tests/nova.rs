@@ -335,6 +335,9 @@ fn a_key_is_duplicated_as_often_as_may_be_within_the_memory() {
         }
     }
     assert_eq!(db.stats().keyspaces[0].part_list[0].duplicates, 63);
+    let events = db.events(4096);
+    let found = events.iter().find(|e| e.what.contains("no room"));
+    assert!(found.is_none(), "{found:?}");
 }
 
 #[test]

@@ -27,14 +27,11 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::flush::Leaving;
 use super::survive::Survivors;
-use super::{COMMIT_WAIT, Done};
+use super::{Attempt, COMMIT_WAIT, Done};
 use crate::batch::{Operations, WriteBatch};
 use crate::engine::{Engine, LiveMemtable, Owed, PartView, ReadView, Space, lowest_stamp};
 use crate::error::{ErrorKind, Result};
 use crate::merge::{MergeCursor, Source};
-
-/// What a fold leads to, or why it has changed nothing, in words that go on after "not folded:".
-type Attempt<T> = Result<std::result::Result<T, &'static str>>;
 
 /// What the keys of `memtable` have in common.
 fn prefix_of(memtable: &LiveMemtable) -> Prefix {

@@ -15,7 +15,7 @@ use thermocline_policy::plan::sample::{PartSample, Sample};
 
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
 use crate::error::{Error, Result};
-use crate::job::{COMMIT_WAIT, Done};
+use crate::job::{Attempt, COMMIT_WAIT, Done};
 use crate::memory::TinyCounts;
 use crate::merge::{MergeCursor, Source};
 use crate::step::Scheduler;
@@ -116,6 +116,22 @@ enum Look {
     TooSoon,
 }
 
+const DROPPED: &str = "the keyspace was dropped";
+
+/// How many parts and duplicates there are.
+fn in_words(parts: &[NewPart]) -> String {
+    let counted = |count: usize, one: &str| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {one}s"),
+    };
+    let duplicates: usize = parts.iter().map(|p| p.duplicates as usize).sum();
+    let words = counted(parts.len(), "part");
+    match duplicates {
+        0 => words,
+        duplicates => format!("{words} with {}", counted(duplicates, "duplicate")),
+    }
+}
+
 /// The parts of `view` as a job would make them.
 fn present(view: &ReadView) -> Vec<NewPart> {
     let parts = view.parts.iter();
@@ -204,15 +220,18 @@ impl Engine {
             return Ok(Done::nothing());
         };
         let done = self.recut(job, &space);
-        if !matches!(done, Ok(Some(_))) {
+        if !matches!(done, Ok(Ok(_))) {
             let mut scheduler = self.scheduler.lock();
             scheduler.counted.entry(space.id).or_default().held = true;
         }
-        done.map(|done| done.unwrap_or_else(Done::nothing))
+        Ok(done?.unwrap_or_else(|why| Done {
+            what: format!("left as it is for now: {why}"),
+            ..Done::default()
+        }))
     }
 
     /// Does the job, if it can be done just now.
-    fn recut(&self, job: &Recut, space: &Space) -> Result<Option<Done>> {
+    fn recut(&self, job: &Recut, space: &Space) -> Attempt<Done> {
         let (parts, found) = match job.parts.is_empty() {
             false => (job.parts.clone(), String::new()),
             true => {
@@ -226,7 +245,7 @@ impl Engine {
                 let keys = sample.keys();
                 let Some(gain) = ranges::gains(&present(&view), &sample, &options) else {
                     self.note_look(space, Look::TooSoon);
-                    return Ok(Some(Done {
+                    return Ok(Ok(Done {
                         what: format!("left as it is (memory has too little to tell, {keys} keys)"),
                         ..Done::default()
                     }));
@@ -237,7 +256,7 @@ impl Engine {
                 );
                 if !gain.is_worth_it() {
                     self.note_look(space, Look::InVain);
-                    return Ok(Some(Done {
+                    return Ok(Ok(Done {
                         what: format!("left as it is{found}"),
                         ..Done::default()
                     }));
@@ -247,16 +266,15 @@ impl Engine {
         };
         // Who holds the mutex for long may be waiting for jobs to end.
         let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
-            return Ok(None);
+            return Ok(Err("the write path was held"));
         };
         self.check_poisoned()?;
         let changed = self.move_cuts(&mut commit, space, &parts)?;
         drop(commit);
         Ok(changed.map(|changed| {
             self.note_look(space, Look::Moved);
-            let parts = parts.len();
             Done {
-                what: format!("cut into {parts} parts, {changed} of them new{found}"),
+                what: format!("cut into {}, {changed} new{found}", in_words(&parts)),
                 ..Done::default()
             }
         }))
@@ -276,26 +294,24 @@ impl Engine {
         };
     }
 
-    /// Gives `space` the parts `new`; says how many of them were not there before, or none
-    /// where it cannot be done just now. Requires: the commit mutex, so that nobody is being
+    /// Gives `space` the parts `new`, if it can be done just now; says how many of them were not
+    /// there before. Requires: the commit mutex, so that nobody is being
     /// assigned to a memtable.
-    fn move_cuts(
-        &self,
-        _commit: &mut Commit,
-        space: &Space,
-        new: &[NewPart],
-    ) -> Result<Option<usize>> {
+    fn move_cuts(&self, _commit: &mut Commit, space: &Space, new: &[NewPart]) -> Attempt<usize> {
         let bounds = new.iter().skip(1).map(|part| part.start().into());
         let cuts = Cuts::new(bounds.collect()).map_err(Error::invalid)?;
         // No job begins meanwhile.
         let scheduler = self.scheduler.lock();
         let mut outputs = scheduler.busy_outputs.iter();
         let newest = |slot: &Slot| matches!(slot, Slot::Newest(_));
-        if outputs.any(|(id, slot, _)| *id == space.id && newest(slot))
-            || space.loads.load(Ordering::Acquire) > 0
-            || space.dropped.load(Ordering::Acquire)
-        {
-            return Ok(None);
+        if outputs.any(|(id, slot, _)| *id == space.id && newest(slot)) {
+            return Ok(Err("a merge writes to a newest level"));
+        }
+        if space.loads.load(Ordering::Acquire) > 0 {
+            return Ok(Err("a bulk load is under way"));
+        }
+        if space.dropped.load(Ordering::Acquire) {
+            return Ok(Err(DROPPED));
         }
         let view = space.view.load_full();
         let kept = |at: usize| {
@@ -313,13 +329,18 @@ impl Engine {
             let flushing = scheduler.flushing.contains(&(space.id, old as u32));
             let numbered_anew = kept.get(old) != Some(&Some(old));
             let older = part.sealed.iter().any(|m| m.older.load(Ordering::Acquire));
-            if flushing && numbered_anew || older && !stays(old) {
-                return Ok(None);
+            if flushing && numbered_anew {
+                return Ok(Err("a part was being flushed"));
+            }
+            if older && !stays(old) {
+                return Ok(Err(
+                    "memtables that are older than the cuts wait for a flush",
+                ));
             }
         }
         let changed = kept.iter().filter(|old| old.is_none()).count();
         if changed == 0 {
-            return Ok(None);
+            return Ok(Err("the parts are such already"));
         }
         let takers = |part: &NewPart| 1 + part.duplicates as usize;
         let all: usize = new.iter().map(takers).sum();
@@ -330,8 +351,7 @@ impl Engine {
         let takers_max = all.max(view.takers()) as u64;
         let bytes_max = self.options.memory_max(takers_max).memtables + self.borrowable_bytes();
         if self.memtable_resident_bytes() + added > bytes_max {
-            // Flushes will make room.
-            return Ok(None);
+            return Ok(Err("memory has no room until something is flushed"));
         }
         let mut parts: Vec<PartView> = kept
             .iter()
@@ -379,9 +399,9 @@ impl Engine {
             *old = parts;
         });
         if committed.is_err() && space.dropped.load(Ordering::Acquire) {
-            return Ok(None);
+            return Ok(Err(DROPPED));
         }
-        committed.map(|()| Some(changed))
+        committed.map(|()| Ok(changed))
     }
 
     /// A part with empty memtables over those of `view` that reach into its interval, where so many

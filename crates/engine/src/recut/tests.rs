@@ -389,6 +389,26 @@ fn a_flush_that_ends_while_the_cuts_of_other_parts_move_is_not_undone() {
     assert_eq!(view(&db).parts[1].sealed.len(), 1);
 }
 
+/// A part was "1 parts", of duplicates the event had nothing, and what could not be done just now was
+/// "nothing left to do".
+#[test]
+fn the_event_of_a_recut_says_what_was_made_or_why_it_was_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(options(directory.path())).unwrap();
+    let last = || db.events(4096).pop().unwrap().what;
+    recut(&db, &[("", 7)]);
+    assert_eq!(last(), "cut into 1 part with 7 duplicates, 1 new");
+    recut(&db, &[("", 1), ("m", 0)]);
+    assert_eq!(last(), "cut into 2 parts with 1 duplicate, 2 new");
+    run(&db, Job::Recut(recut_job(&[("", 1), ("m", 0)])));
+    assert_eq!(last(), "left as it is for now: the parts are such already");
+    put(&db, "a", "1");
+    recut(&db, &[("", 0), ("m", 0)]);
+    run(&db, Job::Recut(recut_job(&[("", 0)])));
+    let why = "memtables that are older than the cuts wait for a flush";
+    assert_eq!(last(), format!("left as it is for now: {why}"));
+}
+
 #[test]
 fn the_lookup_index_goes_on_right_after_the_cuts_have_moved() {
     let directory = tempfile::tempdir().unwrap();
