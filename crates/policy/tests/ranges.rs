@@ -15,7 +15,7 @@ use thermocline_model::view::{KeyspaceWrites, PartLoad, PartWrites, RangeOptions
 use thermocline_model::{SeqNo, check_edit, check_version};
 use thermocline_policy::Planner;
 use thermocline_policy::plan::MoveCuts;
-use thermocline_policy::plan::ranges::{Gain, gains, imbalance, rebuild, shares};
+use thermocline_policy::plan::ranges::{Gain, gains, imbalance, rebuild, shares, slots_of_all};
 use thermocline_policy::plan::sample::{PartSample, Sample, Weighed};
 
 const K: KeyspaceId = KeyspaceId::DEFAULT;
@@ -171,7 +171,7 @@ impl Store {
     fn sample(&self) -> Sample {
         let part = |part: &NewPart| PartSample {
             entries: Vec::new(),
-            writes: part.tiny.iter().map(|t| t.writes).sum(),
+            tiny: part.tiny.clone(),
         };
         let mut sample = Sample {
             parts: self.parts.iter().map(part).collect(),
@@ -220,7 +220,7 @@ impl Store {
                 }
             }
             self.majors += 1;
-            rebuild(&sample.all(), &self.options)
+            rebuild(&sample.all(slots_of_all(&self.parts)), &self.options)
         } else {
             self.minors += 1;
             job.parts.clone()
@@ -405,7 +405,10 @@ fn a_sample_that_is_empty_or_small_changes_no_cuts() {
         let mut parts = vec![PartSample::default(); 8];
         parts[0] = PartSample {
             entries: (0..count).map(entry).collect(),
-            writes: 1000,
+            tiny: vec![thermocline_model::Tiny {
+                start: Box::default(),
+                writes: 1000,
+            }],
         };
         parts[0].entries.sort();
         gains(&store.parts, &Sample { parts }, &store.options)

@@ -90,14 +90,15 @@ fn sample_of(view: &ReadView) -> Result<Sample> {
     let even = 1.0 / view.parts.len() as f64;
     let parts = view.parts.iter().enumerate().map(|(at, part)| {
         let (low, high) = view.cuts.interval(at);
-        let writes = part.tiny.as_ref().map_or(0, |tiny| tiny.total());
+        let tiny = part.tiny.as_ref().map_or_else(Vec::new, |t| t.tiny());
+        let writes: u64 = tiny.iter().map(|tiny| tiny.writes).sum();
         let memtables = part.memtables().filter(|m| !m.is_folded());
         let sources: Vec<Source> = memtables.map(|m| m.source(low, high)).collect();
         let mut sampler = Sampler::new(f64::midpoint(even, (writes as f64 / all).min(1.0)));
         sampler.add_all(MergeCursor::new(sources))?;
         Ok(PartSample {
             entries: sampler.entries,
-            writes,
+            tiny,
         })
     });
     Ok(Sample {
@@ -243,7 +244,8 @@ impl Engine {
                 };
                 let sample = sample_of(&view)?;
                 let keys = sample.keys();
-                let Some(gain) = ranges::gains(&present(&view), &sample, &options) else {
+                let present = present(&view);
+                let Some(gain) = ranges::gains(&present, &sample, &options) else {
                     self.note_look(space, Look::TooSoon);
                     return Ok(Ok(Done {
                         what: format!("left as it is (memory has too little to tell, {keys} keys)"),
@@ -261,7 +263,8 @@ impl Engine {
                         ..Done::default()
                     }));
                 }
-                (ranges::rebuild(&sample.all(), &options), found)
+                let all = sample.all(ranges::slots_of_all(&present));
+                (ranges::rebuild(&all, &options), found)
             }
         };
         // Who holds the mutex for long may be waiting for jobs to end.

@@ -400,16 +400,6 @@ fn groups<'a>(keys: &[Weighed<'a>], prefix_bytes: usize) -> Vec<Group<'a>> {
     groups
 }
 
-/// How many memtables `keys` can be shared out to, so that each gets some keys.
-fn slots_for(keys: &[Weighed<'_>]) -> usize {
-    let heaviest = keys.iter().map(|k| k.writes).fold(0.0, f64::max);
-    let all: f64 = keys.iter().map(|k| k.writes).sum();
-    match heaviest > 0.0 {
-        true => (all / heaviest / SLOT_KEYS_MIN as f64) as usize,
-        false => 1,
-    }
-}
-
 /// How many of those with so many `writes` come nearest to `share`, from the first on, at least one.
 fn nearest(writes: impl ExactSizeIterator<Item = f64>, share: f64) -> usize {
     let len = writes.len();
@@ -429,7 +419,7 @@ fn nearest(writes: impl ExactSizeIterator<Item = f64>, share: f64) -> usize {
 pub fn rebuild(keys: &[Weighed<'_>], options: &RangeOptions) -> Vec<NewPart> {
     let groups = groups(keys, options.prefix_bytes);
     let mut left: f64 = keys.iter().map(|k| k.writes).sum();
-    let mut slots = options.slots.min(slots_for(keys)).max(1);
+    let mut slots = options.slots.min(keys.len() / SLOT_KEYS_MIN).max(1);
     let mut parts: Vec<NewPart> = Vec::new();
     let mut rest = &groups[..];
     while !rest.is_empty() {
@@ -557,13 +547,19 @@ impl Gain {
 /// where the sample is too small to say.
 #[must_use]
 pub fn gains(present: &[NewPart], sample: &Sample, options: &RangeOptions) -> Option<Gain> {
-    let slots = present.iter().map(|p| 1 + p.duplicates as usize).sum();
+    let slots = slots_of_all(present);
     if !sample.is_enough(slots) {
         return None;
     }
-    let (older, newer) = sample.halves();
+    let (older, newer) = sample.halves(slots);
     Some(Gain {
         before: max(&shares(present, &newer)),
         after: max(&shares(&rebuild(&older, options), &newer)),
     })
+}
+
+/// The memtables that take writes of `parts`.
+#[must_use]
+pub fn slots_of_all(parts: &[NewPart]) -> usize {
+    parts.iter().map(|p| 1 + p.duplicates as usize).sum()
 }

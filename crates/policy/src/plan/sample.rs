@@ -4,9 +4,11 @@
 //! or folded the most often, so of all that is in memory little is theirs, and of the older half of it
 //! nothing may be. Within a part what is there does tell what its writes are like, and how many
 //! the part gets its counters say. So each key counts for as many writes as the part has counted for each
-//! of its keys, and what is older and what is newer is told part by part.
+//! of its keys, and what is older and what is newer is told part by part. Of a part that was just flushed memory has
+//! too little; there the counters of its tiny ranges do, unless one of these gets more than an even share.
 
 use thermocline_model::key::SeqNo;
+use thermocline_model::version::Tiny;
 
 /// Keys that each half of a sample must have at least for the one to judge what the other makes.
 const HALF_KEYS_MIN: usize = 32;
@@ -29,23 +31,39 @@ pub struct PartSample {
     /// Keys ascending, each with the number of its entry.
     pub entries: Vec<(Box<[u8]>, SeqNo)>,
     /// The writes that the part has counted.
-    pub writes: u64,
+    pub tiny: Vec<Tiny>,
 }
 
 impl PartSample {
-    /// Its entries as far as they are wanted, weighed.
-    fn weighed(&self, wanted: impl Fn(SeqNo) -> bool) -> impl Iterator<Item = Weighed<'_>> {
-        let entries = self.entries.iter().filter(move |(_, seq)| wanted(*seq));
+    /// Its entries as far as they are wanted, weighed; its tiny ranges where these are so few that one
+    /// would stand for more writes than `most`.
+    fn weighed(&self, most: f64, wanted: impl Fn(SeqNo) -> bool) -> Vec<Weighed<'_>> {
+        let tiny = self.tiny.iter().filter(|tiny| tiny.writes > 0);
+        if self.is_short(most) {
+            let weighed = tiny.map(|tiny| Weighed {
+                key: &tiny.start,
+                writes: tiny.writes as f64,
+            });
+            return weighed.collect();
+        }
+        let entries = self.entries.iter().filter(|(_, seq)| wanted(*seq));
         let keys: Vec<&[u8]> = entries.map(|(key, _)| &**key).collect();
         let writes = self.counted() / keys.len().max(1) as f64;
-        keys.into_iter().map(move |key| Weighed { key, writes })
+        let weighed = keys.into_iter().map(|key| Weighed { key, writes });
+        weighed.collect()
+    }
+
+    /// Whether an entry of a half of it would stand for more writes than `most`.
+    fn is_short(&self, most: f64) -> bool {
+        self.counted() / (self.entries.len() / 2).max(1) as f64 > most
     }
 
     /// What counts no writes has at least those that were sampled.
     fn counted(&self) -> f64 {
+        let writes: u64 = self.tiny.iter().map(|tiny| tiny.writes).sum();
         match self.entries.is_empty() {
-            true => self.writes as f64,
-            false => self.writes.max(1) as f64,
+            true => writes as f64,
+            false => writes.max(1) as f64,
         }
     }
 
@@ -74,36 +92,48 @@ impl Sample {
         self.parts.iter().map(|part| part.entries.len()).sum()
     }
 
-    /// All of it, keys ascending.
+    fn counted(&self) -> f64 {
+        self.parts.iter().map(PartSample::counted).sum()
+    }
+
+    /// The writes that a key may stand for at most where there are so many memtables, so that chance
+    /// makes none a hot one.
+    fn most(&self, slots: usize) -> f64 {
+        self.counted() / (SLOT_KEYS_MIN * slots.max(1)) as f64
+    }
+
+    /// All of it, keys ascending. Here and below `slots` is how many memtables take writes now.
     #[must_use]
-    pub fn all(&self) -> Vec<Weighed<'_>> {
+    pub fn all(&self, slots: usize) -> Vec<Weighed<'_>> {
+        let most = self.most(slots);
         let parts = self.parts.iter();
-        parts.flat_map(|part| part.weighed(|_| true)).collect()
+        parts
+            .flat_map(|part| part.weighed(most, |_| true))
+            .collect()
     }
 
     /// What was written before the middle of each part's entries, and what after. Either stands for
     /// all writes.
     #[must_use]
-    pub fn halves(&self) -> (Vec<Weighed<'_>>, Vec<Weighed<'_>>) {
+    pub fn halves(&self, slots: usize) -> (Vec<Weighed<'_>>, Vec<Weighed<'_>>) {
+        let most = self.most(slots);
         let (mut older, mut newer) = (Vec::new(), Vec::new());
         for part in &self.parts {
             let middle = part.middle();
-            older.extend(part.weighed(|seq| seq < middle));
-            newer.extend(part.weighed(|seq| seq >= middle));
+            older.extend(part.weighed(most, |seq| seq < middle));
+            newer.extend(part.weighed(most, |seq| seq >= middle));
         }
         (older, newer)
     }
 
-    /// Whether its halves can tell how evenly writes come to `slots` memtables: no key stands for so
-    /// many writes that chance would make it a hot one, and of no part that gets as many all keys
-    /// are missing.
+    /// Whether its halves can tell how evenly writes come to the memtables: no tiny range with more than an even
+    /// share lacks keys by which it could be divided.
     #[must_use]
     pub fn is_enough(&self, slots: usize) -> bool {
-        let all: f64 = self.parts.iter().map(PartSample::counted).sum();
-        let most = all / (SLOT_KEYS_MIN * slots.max(1)) as f64;
+        let (even, most) = (self.counted() / slots.max(1) as f64, self.most(slots));
         let mut parts = self.parts.iter();
-        self.keys() / 2 >= HALF_KEYS_MIN
-            && parts.all(|part| part.counted() / (part.entries.len() / 2).max(1) as f64 <= most)
+        let is_coarse = |part: &PartSample| part.tiny.iter().any(|t| t.writes as f64 > even);
+        self.keys() / 2 >= HALF_KEYS_MIN && !parts.any(|p| p.is_short(most) && is_coarse(p))
     }
 }
 
@@ -116,7 +146,10 @@ mod tests {
         let entry = |n: u64| (format!("{start}{n:04}").into_bytes().into(), SeqNo(n + 1));
         PartSample {
             entries: (0..keys).map(entry).collect(),
-            writes,
+            tiny: vec![Tiny {
+                start: start.to_string().into_bytes().into(),
+                writes,
+            }],
         }
     }
 
@@ -128,11 +161,11 @@ mod tests {
     #[test]
     fn each_part_has_the_writes_that_it_counted_in_all_of_the_sample_and_in_each_half() {
         let sample = Sample {
-            parts: vec![part('a', 10, 9000), part('b', 1000, 1000)],
+            parts: vec![part('a', 100, 9000), part('b', 1000, 1000)],
         };
-        let (older, newer) = sample.halves();
-        assert_eq!((older.len(), newer.len()), (505, 505));
-        for keys in [&older, &newer, &sample.all()] {
+        let (older, newer) = sample.halves(2);
+        assert_eq!((older.len(), newer.len()), (550, 550));
+        for keys in [&older, &newer, &sample.all(2)] {
             assert!((writes_of(keys, b'a') - 9000.0).abs() < 1e-6);
             assert!((writes_of(keys, b'b') - 1000.0).abs() < 1e-6);
             assert!(keys.is_sorted_by_key(|k| k.key));
@@ -140,7 +173,7 @@ mod tests {
         assert!(
             older
                 .iter()
-                .all(|k| k.key < &b"a0005"[..] || k.key[0] == b'b')
+                .all(|k| k.key < &b"a0050"[..] || k.key[0] == b'b')
         );
     }
 
@@ -153,15 +186,20 @@ mod tests {
         assert!(enough(1000, 8) && enough(32, 8));
         assert!(!enough(31, 8) && !enough(0, 8));
         assert!(enough(1000, 60) && !enough(100, 60));
-        // A part that hardly gets any writes may lack keys.
-        let parts = vec![part('a', 0, 10), part('b', 1000, 990), part('c', 0, 0)];
-        assert!(Sample { parts }.is_enough(8));
+        // A part that gets no more than an even share may lack keys, and counts as it has counted.
+        let parts = vec![part('a', 0, 100), part('b', 1000, 900), part('c', 0, 0)];
+        let sample = Sample { parts };
+        assert!(sample.is_enough(8));
+        let (older, newer) = sample.halves(8);
+        for keys in [older, newer, sample.all(8)] {
+            assert!((writes_of(&keys, b'a') - 100.0).abs() < 1e-6);
+        }
         assert!(!Sample::default().is_enough(1));
         let one = |keys, writes| Sample {
             parts: vec![part('a', keys, writes)],
         };
         assert!(!one(62, 0).is_enough(1) && one(64, 0).is_enough(1));
-        let counted = one(64, 0).all().iter().map(|k| k.writes).sum::<f64>();
+        let counted = one(64, 0).all(1).iter().map(|k| k.writes).sum::<f64>();
         assert!(
             (counted - 1.0).abs() < 1e-9,
             "what counts nothing counts once"
