@@ -39,7 +39,7 @@ use crate::waits::WaitedFor;
 
 mod parts;
 
-pub(crate) use parts::{LiveMemtable, PartView, ReadView, lowest_stamp};
+pub(crate) use parts::{LiveMemtable, PartView, ReadView, lowest_stamp, recorded};
 
 /// Range deletes in one memtable beyond which it is sealed: they are kept in
 /// a list that is copied for each new one.

@@ -137,6 +137,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     engine.build_spaces()?;
     engine.load_heat();
     engine.begin_with_parts();
+    engine.begin_counting();
     let replayed = engine.replay_log()?;
     engine.lend_to_replayed();
     if !engine.options.read_only {

@@ -13,7 +13,7 @@ use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions};
 use thermocline_policy::plan::ranges::{self, Gain};
 use thermocline_policy::plan::sample::{PartSample, Sample};
 
-use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
+use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space, recorded};
 use crate::error::{Error, Result};
 use crate::job::{Attempt, COMMIT_WAIT, Done};
 use crate::memory::TinyCounts;
@@ -158,6 +158,15 @@ fn is_kept(part: &PartView, new: &NewPart) -> bool {
 }
 
 impl Engine {
+    /// What the manifest has of writes says what shares parts get, and not that any were
+    /// written since the last look.
+    pub(crate) fn begin_counting(&self) {
+        let mut scheduler = self.scheduler.lock();
+        for (&id, space) in self.spaces.load().iter() {
+            scheduler.counted.entry(id).or_default().base = total(&space.view.load());
+        }
+    }
+
     /// What was counted of writes to keyspaces whose cuts may move now; and how many keyspaces
     /// were written to enough since the store was opened to share the parts that there may be.
     pub(crate) fn count_writes(
@@ -185,9 +194,15 @@ impl Engine {
                 continue;
             }
             let look = look_writes.saturating_mul(view.takers() as u64);
-            if all >= LOOKS_KEPT.saturating_mul(look) {
+            let mut kept = all;
+            while kept >= LOOKS_KEPT.saturating_mul(look) {
                 let tiny = view.parts.iter().filter_map(|p| p.tiny.as_ref());
-                counted.forgotten += tiny.map(|t| t.halve()).sum::<u64>();
+                let gone: u64 = tiny.map(|t| t.halve()).sum();
+                counted.forgotten += gone;
+                kept = match gone {
+                    0 => break,
+                    gone => kept.saturating_sub(gone),
+                };
             }
             let parts: Vec<PartWrites> = view
                 .parts
@@ -369,14 +384,7 @@ impl Engine {
             keyspace: space.id,
             cuts: cuts.clone(),
         });
-        for (part, at) in parts.iter().zip(0..) {
-            edit.changes.push(Change::SetTiny {
-                keyspace: space.id,
-                part: at,
-                duplicates: part.twins.len() as u32,
-                tiny: part.tiny.as_ref().map_or_else(Vec::new, |t| t.tiny()),
-            });
-        }
+        edit.changes.extend(recorded(space.id, &parts));
         let moving: Vec<Arc<LiveMemtable>> = (0..view.parts.len())
             .filter(|&old| !stays(old))
             .flat_map(|old| view.parts[old].memtables().cloned())
