@@ -39,7 +39,7 @@ use crate::waits::WaitedFor;
 
 mod parts;
 
-pub(crate) use parts::{LiveMemtable, PartView, ReadView, lowest_stamp};
+pub(crate) use parts::{LiveMemtable, PartView, ReadView, lowest_stamp, recorded};
 
 /// Range deletes in one memtable beyond which it is sealed: they are kept in
 /// a list that is copied for each new one.
@@ -208,24 +208,24 @@ impl Engine {
     }
 
     pub(crate) fn new_memtable(&self, prefix: Prefix) -> Arc<LiveMemtable> {
-        self.new_memtable_among(self.sharing_parts(None), prefix)
+        self.new_memtable_among(self.sharing_takers(None), prefix)
     }
 
-    /// A memtable where so many parts share the write buffer.
-    pub(crate) fn new_memtable_among(&self, parts: u64, prefix: Prefix) -> Arc<LiveMemtable> {
-        LiveMemtable::new(&self.options, parts, prefix, &self.arenas)
+    /// A memtable where so many that take writes share the write buffer.
+    pub(crate) fn new_memtable_among(&self, takers: u64, prefix: Prefix) -> Arc<LiveMemtable> {
+        LiveMemtable::new(&self.options, takers, prefix, &self.arenas)
     }
 
-    /// How many parts memtables are sized for; see [`Options::sharing_parts`]. With a keyspace as
-    /// it will be.
-    pub(crate) fn sharing_parts(&self, will: Option<(KeyspaceId, usize)>) -> u64 {
+    /// How many that take writes memtables are sized for; see [`Options::sharing_takers`]. With a
+    /// keyspace as it will be.
+    pub(crate) fn sharing_takers(&self, will: Option<(KeyspaceId, usize)>) -> u64 {
         let spaces = self.spaces.load();
         let others = spaces
             .values()
             .filter(|s| will.is_none_or(|(id, _)| id != s.id));
-        let parts = others.map(|s| s.view.load().parts.len());
+        let takers = others.map(|s| s.view.load().takers());
         self.options
-            .sharing_parts(parts.chain(will.map(|(_, parts)| parts)))
+            .sharing_takers(takers.chain(will.map(|(_, takers)| takers)))
     }
 
     /// When and how cuts move, where so many keyspaces share the parts.
@@ -239,8 +239,7 @@ impl Engine {
         RangeOptions { slots, ..ranges }
     }
 
-    /// A keyspace in memory with empty memtables, in a store where so many parts share
-    /// the write buffer.
+    /// A keyspace in memory with empty memtables, in a store where so many share the write buffer.
     pub(crate) fn new_space(
         &self,
         keyspace: &thermocline_model::Keyspace,
@@ -465,7 +464,8 @@ impl Engine {
                     ReadView::new(cuts, parts, Arc::clone(&tree))
                 }),
                 None => {
-                    let sharing = self.sharing_parts(Some((*id, keyspace.parts.len())));
+                    let takers = self.options.takers_of(keyspace);
+                    let sharing = self.sharing_takers(Some((*id, takers)));
                     let space = self.new_space(keyspace, tree, sharing);
                     spaces.insert(*id, space);
                 }

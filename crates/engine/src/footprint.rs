@@ -117,7 +117,8 @@ impl Options {
     }
 
     /// The most memory that the engine holds with these options and `parts` parts
-    /// in all keyspaces together, by kind:
+    /// in all keyspaces together, each duplicate of a part ([`Options::duplicates_max`]) counting as one
+    /// more, by kind:
     ///
     /// - memtables: `write_buffer_bytes`, and what the block cache lends and then has less
     ///   ([`Options::write_buffer_grows`]; what is lent now is in
@@ -141,7 +142,9 @@ impl Options {
     ///   tier has `direct_io`.
     ///
     /// A recovery may find more in the log than memtables may have, where the options gave
-    /// them more before, or the block cache lent more: until it is flushed.
+    /// them more before, or the block cache lent more, or folds had left less of it in memory
+    /// ([`Options::fold_keys_max`]; the log has all of it until the part that needs its oldest segment is flushed):
+    /// until it is flushed.
     ///
     /// Larger keys and values add what a handful of them take. See the module
     /// for what is left out: memory that the caller holds on to.

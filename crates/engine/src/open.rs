@@ -138,6 +138,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     engine.load_heat();
     engine.recall_moves();
     engine.begin_with_parts();
+    engine.begin_counting();
     let replayed = engine.replay_log()?;
     engine.lend_to_replayed();
     if !engine.options.read_only {
@@ -437,8 +438,9 @@ impl Engine {
     fn build_spaces(&self) -> Result<()> {
         let versions = &mut *self.versions.lock();
         let mut spaces = Spaces::new();
-        let parts = versions.current.keyspaces.values().map(|k| k.parts.len());
-        let sharing = self.options.sharing_parts(parts);
+        let keyspaces = versions.current.keyspaces.values();
+        let takers = keyspaces.map(|k| self.options.takers_of(k));
+        let sharing = self.options.sharing_takers(takers);
         for (&id, keyspace) in &versions.current.keyspaces {
             let tree = Tree::build(keyspace, &self.home, &mut versions.tables)?;
             spaces.insert(id, self.new_space(keyspace, Arc::new(tree), sharing));

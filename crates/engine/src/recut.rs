@@ -115,7 +115,7 @@ impl Engine {
         if cuts.parts() < 2 {
             return;
         }
-        let sharing = self.sharing_parts(Some((space.id, cuts.parts())));
+        let sharing = self.sharing_takers(Some((space.id, cuts.parts())));
         let mut parts = self.divide(part, &cuts, sharing);
         let edit = Edit::of(Change::SetCuts {
             keyspace: space.id,
@@ -144,7 +144,7 @@ impl Engine {
     }
 
     /// The memtables of `old`, divided by `cuts`: each into one for every part, so
-    /// that their order is still the order of recency. `sharing`: as [`Engine::sharing_parts`] will be.
+    /// that their order is still the order of recency. `sharing`: as [`Engine::sharing_takers`] will be.
     fn divide(&self, old: &PartView, cuts: &Cuts, sharing: u64) -> Vec<PartView> {
         let prefix = likely_prefix(&old.active);
         let new = || self.new_memtable_among(sharing, prefix.clone());

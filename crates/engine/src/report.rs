@@ -121,13 +121,13 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         });
     }
 
-    let (mut memtables, mut memtable_bytes, mut parts) = (0, 0, 0);
+    let (mut memtables, mut memtable_bytes, mut takers) = (0, 0, 0);
     for space in engine.spaces.load().values() {
         for memtable in space.view.load().parts.iter().flat_map(|p| p.memtables()) {
             memtables += 1;
             memtable_bytes += memtable.size_share() as u64;
         }
-        parts += space.view.load().parts.len() as u64;
+        takers += space.view.load().takers() as u64;
     }
     let log = {
         let commit = engine.commit.lock();
@@ -149,7 +149,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         keyspaces,
         memory: MemoryStats {
             used: engine.memory_used(),
-            max: engine.memory_max(parts),
+            max: engine.memory_max(takers),
         },
         memtable_bytes,
         memtables,

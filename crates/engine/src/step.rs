@@ -629,9 +629,9 @@ impl Engine {
         }
     }
 
-    /// The most memory that may be held now, by kind.
-    pub(crate) fn memory_max(&self, parts: u64) -> MemoryBytes {
-        let (max, lent) = (self.options.memory_max(parts), self.lent_bytes());
+    /// The most memory that may be held now, by kind, where so many memtables take writes.
+    pub(crate) fn memory_max(&self, takers: u64) -> MemoryBytes {
+        let (max, lent) = (self.options.memory_max(takers), self.lent_bytes());
         MemoryBytes {
             memtables: max.memtables + lent,
             block_cache: max.block_cache.saturating_sub(lent),

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use thermocline_model::edit::{Change, Edit};
 use thermocline_model::key::SeqNo;
 use thermocline_model::version::{KeyspaceId, Version};
+use thermocline_policy::plan::parts::have_moved;
 
-use crate::engine::{Engine, LiveMemtable};
+use crate::engine::{Engine, LiveMemtable, recorded};
 use crate::error::{ErrorKind, Result};
 use crate::sync::atomic::Ordering;
 
@@ -134,14 +135,35 @@ impl Engine {
         let version = Arc::clone(&self.versions.lock().current);
         // A write that is still on its way is not waited for.
         let seq = last.min(self.published.upto());
-        if seq <= version.log_base.max(version.log_reach) {
+        let mut edit = Edit::default();
+        if seq > version.log_base.max(version.log_reach) {
+            edit.changes.push(Change::SetLogReach { seq });
+        }
+        if self.counters.writes.get() > 0 {
+            edit.changes.extend(self.counted_writes(&version));
+        }
+        if edit.changes.is_empty() {
             return Ok(());
         }
-        let edit = Edit::of(Change::SetLogReach { seq });
         match self.commit_edit(edit, Vec::new(), &mut |_, _| {}) {
             Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// What the manifest keeps of the writes to parts, of keyspaces whose cuts have moved.
+    fn counted_writes(&self, version: &Version) -> Vec<Change> {
+        let spaces = self.spaces.load();
+        let moved = spaces.iter().filter(|(id, space)| {
+            let keyspace = version.keyspaces.get(id);
+            let counted = space.view.load().parts.iter().all(|p| p.tiny.is_some());
+            counted && keyspace.is_some_and(|k| have_moved(k))
+        });
+        let changes = moved.map(|(&id, space)| {
+            let view = space.view.load();
+            recorded(id, &view.parts).collect::<Vec<_>>()
+        });
+        changes.flatten().collect()
     }
 
     /// Deletes log segments that the version in force does not need.

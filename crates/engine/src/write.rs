@@ -367,14 +367,21 @@ fn insert(lookup: &Indexing, routes: &[Route], payload: &[u8], first: SeqNo) {
                 operation.kind,
                 operation.key,
                 operation.value,
-                &|part| Some(route.view.parts[part].taker(route.turn)),
+                &|part| {
+                    let part = &route.view.parts[part];
+                    if let Some(tiny) = &part.tiny {
+                        tiny.count(operation.key);
+                    }
+                    Some(part.taker(route.turn))
+                },
             );
         }
         seq = seq.next();
     }
 }
 
-/// Puts one operation into the memtables that `taker` names by part of `view`.
+/// Puts one operation into the memtables that `taker` names by part of `view`. It counts nothing: what recovery
+/// replays was counted when it was written, and the manifest has that.
 pub(crate) fn apply<'a>(
     lookup: &Indexing,
     view: &'a ReadView,
@@ -388,9 +395,6 @@ pub(crate) fn apply<'a>(
         let Some(taker) = taker(part) else {
             continue;
         };
-        if let Some(tiny) = &view.parts[part].tiny {
-            tiny.count(key);
-        }
         let table = &taker.table;
         // The index first: what a reader may see must be in it.
         let stamp = taker.stamp.load(Ordering::Acquire);

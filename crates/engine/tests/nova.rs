@@ -204,56 +204,186 @@ fn many_writers_lose_nothing_while_cuts_move_under_them() {
     assert!(contents(&Db::open(options).unwrap()) == expected);
 }
 
-/// The paper's load imbalance (section 8.2.1), of the engine itself.
+/// Numbers from 0 on, small ones the popular: Zipf's law, exponent 0.99.
+struct Zipf(Vec<f64>);
+
+impl Zipf {
+    fn below(count: u32) -> Zipf {
+        let sums = (1..=count).scan(0.0, |sum, rank| {
+            *sum += f64::from(rank).powf(-0.99);
+            Some(*sum)
+        });
+        Zipf(sums.collect())
+    }
+
+    fn roll(&self, dice: &mut Dice) -> u64 {
+        let at = dice.below(1 << 30) as f64 / f64::from(1 << 30) * self.0[self.0.len() - 1];
+        self.0.partition_point(|s| *s <= at) as u64
+    }
+}
+
+/// The paper's load imbalance (section 8.2.1) of a store as it is, and how many memtables that is of.
+fn imbalance(db: &Db) -> (f64, usize) {
+    let parts = &db.stats().keyspaces[0].part_list;
+    let shares = parts.iter().flat_map(|part| {
+        let copies = 1 + part.duplicates as usize;
+        std::iter::repeat_n(part.write_share.unwrap() / copies as f64, copies)
+    });
+    let shares: Vec<f64> = shares.collect();
+    let imbalance = thermocline_policy::plan::ranges::imbalance(&shares);
+    (imbalance, shares.len())
+}
+
+/// A store that got so many writes to keys that are all alike, and then so many that are skewed.
+fn imbalance_after(recut_writes: u64, uniform: u64, skewed: u64) -> (f64, usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let options = small(directory.path()).recut_writes(recut_writes);
+    let options = options.write_buffer_bytes(4096 * KIB);
+    let db = Db::open(options.memtable_bytes(256 * KIB)).unwrap();
+    let (mut dice, zipf) = (Dice(5), Zipf::below(20_000));
+    for round in 0..uniform + skewed {
+        let n = match round < uniform {
+            true => dice.below(20_000),
+            false => zipf.roll(&mut dice),
+        };
+        db.put(&key(n), &[0; 60]).unwrap();
+        if round % 64 == 0 {
+            db.step().unwrap();
+        }
+    }
+    let found = imbalance(&db);
+    println!("{uniform} uniform, {skewed} zipfian: {found:?}");
+    assert!(found.1 > 4);
+    found
+}
+
+/// Shares of writes that differ by so much are as good as even.
+const EVEN: f64 = 0.02 / 8.0;
+
 #[test]
 fn skewed_writes_are_shared_out_about_as_evenly_as_uniform_ones() {
-    let imbalance = |skew: bool| {
-        let directory = tempfile::tempdir().unwrap();
-        let options = small(directory.path()).recut_writes(500);
-        let db = Db::open(
-            options
-                .write_buffer_bytes(4096 * KIB)
-                .memtable_bytes(256 * KIB),
-        )
-        .unwrap();
-        let mut dice = Dice(5);
-        let sums: Vec<f64> = (1..=20_000)
-            .scan(0.0, |sum, rank| {
-                *sum += f64::from(rank).powf(-0.99);
-                Some(*sum)
-            })
-            .collect();
-        for round in 0..120_000 {
-            let n = match skew {
-                false => dice.below(20_000),
-                true => {
-                    let at = dice.below(1 << 30) as f64 / f64::from(1 << 30) * sums[sums.len() - 1];
-                    sums.partition_point(|s| *s <= at) as u64
-                }
-            };
-            db.put(&key(n), &[0; 60]).unwrap();
-            if round % 64 == 0 {
+    let uniform = imbalance_after(500, 120_000, 0);
+    let skewed = imbalance_after(500, 0, 120_000);
+    assert!(
+        skewed.0 <= 6.0 * uniform.0.max(EVEN),
+        "{uniform:?} {skewed:?}"
+    );
+}
+
+/// After a load the sample had hardly any writes of the hot part in its older half, as that was flushed sooner
+/// than the others: seven times new cuts were held to be no better, and the wait doubled each time.
+#[test]
+fn skewed_writes_after_a_load_are_shared_out_as_evenly_as_in_a_fresh_store() {
+    let uniform = imbalance_after(1000, 100_000, 0);
+    let skewed = imbalance_after(1000, 100_000, 400_000);
+    assert!(
+        skewed.0 <= 6.0 * uniform.0.max(EVEN),
+        "{uniform:?} {skewed:?}"
+    );
+}
+
+/// The memtables of a duplicated part were as large as that of a single one, eight at a time. So what was sealed and
+/// what followed it took more than the write buffer, and each fold was a flush.
+#[test]
+fn one_hot_key_is_folded_and_never_flushed_once_its_part_is_duplicated() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::at(directory.path())
+        .preset("nova")
+        .write_buffer_bytes(8192 * KIB)
+        .write_buffer_grows(false);
+    let max = options.memory_max(8).memtables;
+    let db = Db::open(options).unwrap();
+    let mut flushes = None;
+    for n in 0..300_000_u64 {
+        db.put(b"key", &[n as u8; 100]).unwrap();
+        if n % 500 != 0 {
+            continue;
+        }
+        let stats = db.stats();
+        let used = stats.memory.used.memtables;
+        assert!(used <= max, "{used} of {max}");
+        if stats.keyspaces[0].part_list[0].duplicates > 0 && stats.folds > 0 {
+            flushes.get_or_insert(stats.flushes);
+        }
+    }
+    let stats = db.stats();
+    assert_eq!(stats.keyspaces[0].part_list[0].duplicates, 7);
+    let words: Vec<_> = db.events(4096).into_iter().map(|e| e.what).collect();
+    assert_eq!(flushes, Some(stats.flushes), "{words:?}");
+    assert!(stats.folds > 5, "{words:?}");
+}
+
+/// Room was asked for after the memtables were made, each as large as that of a single part: so many
+/// duplicates never found any, and where they did they took more than the options say.
+#[test]
+fn a_key_is_duplicated_as_often_as_may_be_within_the_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::at(directory.path())
+        .preset("nova")
+        .partitions(64)
+        .duplicates_max(63)
+        .write_buffer_bytes(64 << 20)
+        .write_buffer_grows(false);
+    let max = options.memory_max(64).memtables;
+    assert_eq!(max, 64 << 20);
+    let db = Db::open(options).unwrap();
+    for n in 0..100_000_u64 {
+        db.put(b"key", &[n as u8; 300]).unwrap();
+        if n % 500 == 0 {
+            let used = db.stats().memory.used.memtables;
+            assert!(used <= max, "{used} of {max}");
+        }
+    }
+    assert_eq!(db.stats().keyspaces[0].part_list[0].duplicates, 63);
+    let events = db.events(4096);
+    let found = events.iter().find(|e| e.what.contains("no room"));
+    assert!(found.is_none(), "{found:?}");
+}
+
+/// Recovery counted what it replayed, though the counters that each part had written with its last flush held most of it
+/// already, and were halved in between for others: of eight parts with an eighth of the writes each, four had a
+/// fifth afterwards and four a twentieth, and cuts were made anew for that.
+#[test]
+fn the_shares_of_the_writes_are_the_same_after_a_crash() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = || {
+        let options = small(directory.path()).recut_writes(1000);
+        options.write_buffer_bytes(4096 * KIB)
+    };
+    let db = Db::open(options()).unwrap();
+    let mut dice = Dice(6);
+    let write = |db: &Db, dice: &mut Dice, count: u64| {
+        for n in 0..count {
+            db.put(&key(dice.below(20_000)), &[0; 60]).unwrap();
+            if n % 64 == 0 {
                 db.step().unwrap();
             }
         }
-        let parts = &db.stats().keyspaces[0].part_list;
-        let shares = parts.iter().flat_map(|part| {
-            let copies = 1 + part.duplicates as usize;
-            std::iter::repeat_n(part.write_share.unwrap() / copies as f64, copies)
-        });
-        let shares: Vec<f64> = shares.collect();
-        assert!(shares.len() > 4);
-        (
-            thermocline_policy::plan::ranges::imbalance(&shares),
-            shares.len(),
-        )
     };
-    let (uniform, skewed) = (imbalance(false), imbalance(true));
-    println!("uniform {uniform:?}, zipfian {skewed:?}");
-    assert!(
-        skewed.0 <= 6.0 * uniform.0.max(0.02 / 8.0),
-        "{uniform:?} {skewed:?}"
-    );
+    let shares = |db: &Db| -> Vec<f64> {
+        let parts = &db.stats().keyspaces[0].part_list;
+        parts.iter().map(|p| p.write_share.unwrap()).collect()
+    };
+    write(&db, &mut dice, 150_000);
+    let before = shares(&db);
+    assert_eq!(before.len(), 8);
+    let close = |after: &[f64], by: f64| {
+        let mut pairs = before.iter().zip(after);
+        pairs.all(|(before, after)| (before - after).abs() <= by)
+    };
+    let killed = tempfile::tempdir().unwrap();
+    copy(directory.path(), killed.path());
+    let mut after_crash = small(killed.path()).recut_writes(1000);
+    after_crash = after_crash.write_buffer_bytes(4096 * KIB);
+    let crashed = Db::open(after_crash).unwrap();
+    assert!(crashed.stats().recovery.entries > 1000);
+    let after = shares(&crashed);
+    assert!(close(&after, 0.02), "{before:?} {after:?}");
+    write(&crashed, &mut dice, 50_000);
+    assert_eq!(recuts(&crashed, "major") + recuts(&crashed, "minor"), 0);
+    db.close().unwrap();
+    let after = shares(&Db::open(options()).unwrap());
+    assert!(close(&after, 0.001), "{before:?} {after:?}");
 }
 
 #[test]
@@ -280,9 +410,8 @@ fn cuts_counters_and_duplicates_survive_a_restart() {
         assert_eq!(before.start, after.start);
         assert_eq!(before.duplicates, after.duplicates);
         assert_eq!(before.tiny_ranges, after.tiny_ranges);
-        // What was in memory only is counted again as it is recovered.
         assert!(
-            (before.write_share.unwrap() - after.write_share.unwrap()).abs() < 0.2,
+            (before.write_share.unwrap() - after.write_share.unwrap()).abs() < 0.02,
             "{before:?} {after:?}"
         );
     }

@@ -126,7 +126,8 @@ pub struct Tiny {
     /// Its first key; it ends where the next one begins. Empty for the first of a
     /// keyspace.
     pub start: Box<[u8]>,
-    /// Writes counted; halved now and then, so that old ones weigh less.
+    /// Writes counted; halved now and then, so that old ones weigh less. In a version they are shares, on a
+    /// scale that all parts of a keyspace have in common.
     pub writes: u64,
 }
 

@@ -15,7 +15,8 @@ use thermocline_model::view::{KeyspaceWrites, PartLoad, PartWrites, RangeOptions
 use thermocline_model::{SeqNo, check_edit, check_version};
 use thermocline_policy::Planner;
 use thermocline_policy::plan::MoveCuts;
-use thermocline_policy::plan::ranges::{gains, imbalance, rebuild, shares};
+use thermocline_policy::plan::ranges::{Gain, gains, imbalance, rebuild, shares, slots_of_all};
+use thermocline_policy::plan::sample::{PartSample, Sample, Weighed};
 
 const K: KeyspaceId = KeyspaceId::DEFAULT;
 
@@ -59,10 +60,19 @@ impl Zipf {
     }
 }
 
-fn sorted(keys: &[Vec<u8>]) -> Vec<&[u8]> {
+/// `keys` ascending, one for each write.
+fn sorted(keys: &[Vec<u8>]) -> Vec<Weighed<'_>> {
     let mut keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     keys.sort_unstable();
-    keys
+    let weighed = keys.into_iter().map(|key| Weighed { key, writes: 1.0 });
+    weighed.collect()
+}
+
+/// An entry in memory.
+struct Entry {
+    key: Vec<u8>,
+    seq: SeqNo,
+    part: usize,
 }
 
 /// A keyspace whose writes are counted, and that is cut as the planner says.
@@ -72,9 +82,10 @@ struct Store {
     options: RangeOptions,
     since: u64,
     in_vain: u32,
-    /// What memtables hold, oldest first; a fifth of it is flushed when it is full.
-    memory: Vec<Vec<u8>>,
+    /// What memtables hold. When it is full the part with the most is flushed.
+    memory: Vec<Entry>,
     memory_max: usize,
+    written: u64,
     minors: u32,
     majors: u32,
     vain: u32,
@@ -92,6 +103,7 @@ impl Store {
             in_vain: 0,
             memory: Vec::new(),
             memory_max,
+            written: 0,
             minors: 0,
             majors: 0,
             vain: 0,
@@ -126,9 +138,17 @@ impl Store {
         let at = tiny.partition_point(|t| *t.start <= *key) - 1;
         tiny[at].writes += 1;
         self.since += 1;
-        self.memory.push(key.to_vec());
+        self.written += 1;
+        self.memory.push(Entry {
+            key: key.to_vec(),
+            seq: SeqNo(self.written),
+            part,
+        });
         if self.memory.len() > self.memory_max {
-            self.memory.drain(..self.memory_max / 5);
+            let mut held = vec![0; self.parts.len()];
+            self.memory.iter().for_each(|entry| held[entry.part] += 1);
+            let fullest = (0..held.len()).max_by_key(|&part| held[part]).unwrap();
+            self.memory.retain(|entry| entry.part != fullest);
         }
         if self.since.is_multiple_of(64) {
             self.plan();
@@ -148,8 +168,35 @@ impl Store {
         }
     }
 
+    fn sample(&self) -> Sample {
+        let part = |part: &NewPart| PartSample {
+            entries: Vec::new(),
+            tiny: part.tiny.clone(),
+        };
+        let mut sample = Sample {
+            parts: self.parts.iter().map(part).collect(),
+        };
+        for entry in &self.memory {
+            let entries = &mut sample.parts[entry.part].entries;
+            entries.push((entry.key.as_slice().into(), entry.seq));
+        }
+        sample.parts.iter_mut().for_each(|part| part.entries.sort());
+        sample
+    }
+
+    /// As the engine does it, so that old writes weigh less.
+    fn forget(&mut self) {
+        let slots: u64 = self.parts.iter().map(|p| 1 + u64::from(p.duplicates)).sum();
+        let tiny = || self.parts.iter().flat_map(|p| &p.tiny);
+        if tiny().map(|t| t.writes).sum::<u64>() >= 4 * slots * self.options.writes {
+            let tiny = self.parts.iter_mut().flat_map(|p| &mut p.tiny);
+            tiny.for_each(|t| t.writes -= t.writes / 2);
+        }
+    }
+
     fn plan(&mut self) {
         self.load();
+        self.forget();
         self.world.writes.insert(K, self.writes());
         let Some(Job::Recut(job)) = MoveCuts.plan(&self.world.view()) else {
             return;
@@ -160,22 +207,29 @@ impl Store {
     fn carry_out(&mut self, job: &Recut) {
         self.since = 0;
         let parts = if job.parts.is_empty() {
-            let half = self.memory.len() / 2;
-            let (older, newer) = (sorted(&self.memory[..half]), sorted(&self.memory[half..]));
-            let (_, _, worth) = gains(&self.parts, &older, &newer, &self.options);
-            if !worth {
-                self.vain += 1;
-                self.in_vain += 1;
-                return;
+            let sample = self.sample();
+            match gains(&self.parts, &sample, &self.options) {
+                Some(gain) if gain.is_worth_it() => {}
+                found => {
+                    self.vain += 1;
+                    self.in_vain = match found {
+                        Some(_) => self.in_vain + 1,
+                        None => self.in_vain.max(1),
+                    };
+                    return;
+                }
             }
             self.majors += 1;
-            rebuild(&sorted(&self.memory), &self.options)
+            rebuild(&sample.all(slots_of_all(&self.parts)), &self.options)
         } else {
             self.minors += 1;
             job.parts.clone()
         };
         self.in_vain = 0;
         self.parts = parts;
+        for entry in &mut self.memory {
+            entry.part = self.parts.partition_point(|p| *p.start() <= *entry.key) - 1;
+        }
         let edit = Edit::of(Change::SetCuts {
             keyspace: K,
             cuts: self.cuts(),
@@ -281,10 +335,37 @@ fn keys_in_order_one_key_and_one_prefix_do_no_harm() {
     let keys: Vec<Vec<u8>> = (0..10_000).map(|_| prefixed()).collect();
     let within = RangeOptions {
         prefix_bytes: 100,
-        duplicates_max: 0,
         ..options(16)
     };
     assert_eq!(rebuild(&sorted(&keys), &within).len(), 1);
+}
+
+/// Keys with one prefix were taken for one hot key where cuts may only fall between prefixes, and their
+/// part was duplicated seven times.
+#[test]
+fn a_prefix_that_many_keys_have_is_no_hot_key() {
+    let prefixes = RangeOptions {
+        prefix_bytes: 2,
+        ..options(8)
+    };
+    let duplicates = |keys: &[Vec<u8>]| -> Vec<u32> {
+        let parts = rebuild(&sorted(keys), &prefixes);
+        parts.iter().map(|p| p.duplicates).collect()
+    };
+    let many: Vec<Vec<u8>> = (0..40_000u32)
+        .map(|n| format!("aa{n:08}").into_bytes())
+        .collect();
+    assert_eq!(duplicates(&many), [0]);
+    let one = vec![b"aa-and-more".to_vec(); 40_000];
+    assert_eq!(duplicates(&one), [7]);
+    // Hot prefixes among others have parts of their own, and none is written to twice.
+    let mut mixed = many;
+    mixed.extend((0..40_000u32).map(|n| format!("{:02}{n:08}", n % 90 + 10).into_bytes()));
+    let found = duplicates(&mixed);
+    assert!(
+        found.len() > 2 && found.iter().all(|&d| d == 0),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -305,6 +386,56 @@ fn the_cuts_follow_writes_that_move_elsewhere() {
         store.minors,
         store.majors
     );
+}
+
+/// What was written was flushed, so there was nothing to sample: of no keys the new cuts were held to be
+/// better, as nothing is no more than four fifths of nothing, and all cuts and counters were thrown away for one part.
+#[test]
+fn a_sample_that_is_empty_or_small_changes_no_cuts() {
+    let mut dice = Dice(17);
+    let mut key = || format!("{:010}", dice.roll() % 1_000_000).into_bytes();
+    let (_, store) = run(8, &mut key, 200_000, 1);
+    assert_eq!(store.parts.len(), 8);
+    let found = |count: u64| -> Option<Gain> {
+        // All that was counted is in the first part.
+        let entry = |n: u64| {
+            let key = format!("{:010}", n * 7919 % count);
+            (key.into_bytes().into(), SeqNo(n + 1))
+        };
+        let mut parts = vec![PartSample::default(); 8];
+        parts[0] = PartSample {
+            entries: (0..count).map(entry).collect(),
+            tiny: vec![thermocline_model::Tiny {
+                start: Box::default(),
+                writes: 1000,
+            }],
+        };
+        parts[0].entries.sort();
+        gains(&store.parts, &Sample { parts }, &store.options)
+    };
+    for count in [0, 1, 20, 63] {
+        assert!(found(count).is_none(), "{count} keys");
+    }
+    let gain = found(10_000).unwrap();
+    assert!(gain.is_worth_it() && gain.before == 1.0, "{gain:?}");
+}
+
+/// The hot part was flushed so often that of the older half of the sample hardly anything was its own: cuts
+/// made of that were no better than those there were, look after look, and the wait doubled each time.
+#[test]
+fn a_steady_skew_that_follows_other_writes_is_shared_out() {
+    let zipf = Zipf::new(20_000, 0.99);
+    let (mut dice, mut written) = (Dice(23), 0);
+    let next = || {
+        written += 1;
+        match written <= 100_000 {
+            true => format!("{:010}", dice.roll() % 20_000).into_bytes(),
+            false => zipf.key(&mut dice),
+        }
+    };
+    let (imbalance, store) = run(8, next, 400_000, 200_000);
+    assert!(imbalance < 0.2 / 8.0, "{imbalance}");
+    assert!(store.vain <= 1, "{} looks in vain", store.vain);
 }
 
 /// A store with these tiny ranges, and counts in them.

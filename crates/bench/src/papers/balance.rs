@@ -105,7 +105,8 @@ fn watch(db: &Db, [warmup, measured]: [f64; 2]) -> Seen {
 fn shares(parts: &[PartStats]) -> Vec<f64> {
     let of = |part: &PartStats| {
         let memtables = part.duplicates as usize + 1;
-        std::iter::repeat_n(part.write_share / memtables as f64, memtables)
+        let share = part.write_share.unwrap_or(0.0);
+        std::iter::repeat_n(share / memtables as f64, memtables)
     };
     parts.iter().flat_map(of).collect()
 }
@@ -195,7 +196,7 @@ mod tests {
             runs: 0,
             tables: 0,
             bytes: 0,
-            write_share,
+            write_share: Some(write_share),
             duplicates,
             tiny_ranges: 1,
         }

@@ -3,7 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use thermocline_model::cuts::Cuts;
+use thermocline_model::edit::Change;
 use thermocline_model::key::Prefix;
+use thermocline_model::version::{KeyspaceId, Tiny};
 use thermocline_model::view::FewKeys;
 
 use super::RANGE_DELETES_MAX;
@@ -54,12 +56,12 @@ impl std::fmt::Debug for LiveMemtable {
 impl LiveMemtable {
     pub(super) fn new(
         options: &Options,
-        parts: u64,
+        takers: u64,
         prefix: Prefix,
         pool: &Arc<ArenaPool>,
     ) -> Arc<LiveMemtable> {
         LiveMemtable::around(Memtable::new(MemtableOptions {
-            capacity_bytes: options.memtable_capacity(parts),
+            capacity_bytes: options.memtable_capacity(takers),
             prefix,
             filter: options.memtable_filters,
             pool: Arc::clone(pool),
@@ -79,6 +81,14 @@ impl LiveMemtable {
             holders: AtomicUsize::new(1),
             older: AtomicBool::new(false),
         })
+    }
+
+    /// Memory that an empty one takes where so many share the write buffer, in bytes.
+    pub(crate) fn empty_bytes(options: &Options, takers: u64) -> u64 {
+        // One whose pages nobody has written before.
+        let none = ArenaPool::new(0);
+        let empty = LiveMemtable::new(options, takers, Prefix::default(), &none);
+        empty.table.resident_bytes() as u64
     }
 
     /// A memtable for what survives of others, about `bytes` bytes.
@@ -140,6 +150,35 @@ impl LiveMemtable {
 pub(crate) fn lowest_stamp(memtables: &[Arc<LiveMemtable>]) -> u64 {
     let stamps = memtables.iter().map(|m| m.stamp.load(Ordering::Acquire));
     stamps.min().unwrap_or(0)
+}
+
+/// What the manifest has the writes to all parts of a keyspace sum up to.
+const RECORDED_WRITES: u64 = 1 << 20;
+
+/// What the manifest is told of `parts`: their duplicates, and their shares of the writes. Shares, since parts are
+/// recorded one by one as they are flushed, and all counters are halved now and then in between.
+pub(crate) fn recorded(
+    keyspace: KeyspaceId,
+    parts: &[PartView],
+) -> impl Iterator<Item = Change> + '_ {
+    let counters = parts.iter().filter_map(|part| part.tiny.as_ref());
+    let all: u64 = counters.map(|tiny| tiny.total()).sum();
+    let share = move |tiny: Tiny| {
+        let writes = u128::from(tiny.writes) * u128::from(RECORDED_WRITES) / u128::from(all.max(1));
+        Tiny {
+            writes: writes as u64,
+            ..tiny
+        }
+    };
+    parts.iter().zip(0..).map(move |(part, at)| {
+        let tiny = part.tiny.as_ref().map_or_else(Vec::new, |t| t.tiny());
+        Change::SetTiny {
+            keyspace,
+            part: at,
+            duplicates: part.twins.len() as u32,
+            tiny: tiny.into_iter().map(share).collect(),
+        }
+    })
 }
 
 /// The memtables of a part as reads see them.
@@ -229,6 +268,11 @@ impl ReadView {
             parts,
             tree,
         }
+    }
+
+    /// How many memtables take writes.
+    pub(crate) fn takers(&self) -> usize {
+        self.parts.iter().map(|part| part.takers().count()).sum()
     }
 
     /// See the field; empty where there are none.

@@ -17,7 +17,7 @@ use thermocline_policy::plan::parts::have_moved;
 use super::output::{Host, Outputs, Target, Written, spilling};
 use super::survive::Survivors;
 use super::{COMMIT_WAIT, Done};
-use crate::engine::{Engine, LiveMemtable, Space, lowest_stamp};
+use crate::engine::{Engine, LiveMemtable, Space, lowest_stamp, recorded};
 use crate::error::Result;
 use crate::memory::FilterBuilder;
 use crate::merge::MergeCursor;
@@ -205,18 +205,9 @@ impl Engine {
             .keyspaces
             .get(&job.keyspace)
             .is_some_and(|k| have_moved(k));
-        if let Some(tiny) = view
-            .parts
-            .get(job.part as usize)
-            .and_then(|p| p.tiny.as_ref())
-            .filter(|_| moved)
-        {
-            edit.changes.push(Change::SetTiny {
-                keyspace: job.keyspace,
-                part: job.part,
-                duplicates: view.parts[job.part as usize].twins.len() as u32,
-                tiny: tiny.tiny(),
-            });
+        if moved && view.parts.iter().all(|part| part.tiny.is_some()) {
+            let of_part = recorded(job.keyspace, &view.parts).nth(job.part as usize);
+            edit.changes.extend(of_part);
         }
         let filter = Arc::new(filter.finish());
         let opened = self.open_flushed(&tables, Some(filter), lowest_stamp(sealed))?;

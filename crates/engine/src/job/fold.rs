@@ -12,7 +12,7 @@
 //! ([`Engine::log_need`]), and whoever raises it persists the log up to what folds logged.
 //! A crash before that leaves the entries where they were, a second time if the frame is
 //! there as well, which no read can tell from once. Cut short, or refused by the log, it
-//! has changed nothing, and the memtables are flushed instead.
+//! has changed nothing, and the memtables are flushed instead, which the event says.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::flush::Leaving;
 use super::survive::Survivors;
-use super::{COMMIT_WAIT, Done};
+use super::{Attempt, COMMIT_WAIT, Done};
 use crate::batch::{Operations, WriteBatch};
 use crate::engine::{Engine, LiveMemtable, Owed, PartView, ReadView, Space, lowest_stamp};
 use crate::error::{ErrorKind, Result};
@@ -55,42 +55,45 @@ impl Engine {
             }
             self.fold(job, &space, &sealed, &mut leaving)?
         };
-        match folded {
-            Some(done) => {
+        let why = match folded {
+            Ok(done) => {
                 self.raise_log_floor()?;
-                Ok(done)
+                return Ok(done);
             }
-            None => self.run_flush(&Flush {
-                keyspace: job.keyspace,
-                part: job.part,
-                active: false,
-                reason: job.reason.clone(),
-            }),
-        }
+            Err(why) => why,
+        };
+        let flush = Flush {
+            keyspace: job.keyspace,
+            part: job.part,
+            active: false,
+            reason: job.reason.clone(),
+        };
+        let done = self.run_flush(&flush)?;
+        let what = format!("{}, flushed and not folded: {why}", done.what);
+        Ok(Done { what, ..done })
     }
 
-    /// Folds `sealed`; `None` when they must be flushed instead, because too much
-    /// survives, the write path is held, or the log does not take it.
+    /// Folds `sealed`, if they need not be flushed instead.
     fn fold(
         &self,
         job: &Fold,
         space: &Space,
         sealed: &[Arc<LiveMemtable>],
         leaving: &mut Leaving<'_>,
-    ) -> Result<Option<Done>> {
+    ) -> Attempt<Done> {
         // What is older than the cuts has entries of other parts.
         if sealed.iter().any(|m| m.older.load(Ordering::Acquire)) {
-            return Ok(None);
+            return Ok(Err("the cuts have moved since"));
         }
         let bytes_in: usize = sealed.iter().map(|m| m.table.size_bytes()).sum();
         let bytes_max = (bytes_in / 2).min(LIVE_BYTES_MAX as usize);
         let Some(batch) = self.survivors_of(job, sealed, bytes_max) else {
-            return Ok(None);
+            return Ok(Err("too much of it is still read, or nothing"));
         };
         // The memtable to be counts before it is there, so that writers leave it room.
         leaving.count_bytes(2 * batch.size_bytes());
         if self.memtable_resident_bytes() > self.write_buffer_bytes() {
-            return Ok(None);
+            return Ok(Err("memory had no room for what is left"));
         }
         let folded = LiveMemtable::folded(&self.options, batch.size_bytes(), prefix_of(&sealed[0]));
         for operation in Operations::new(batch.encoded()).flatten() {
@@ -119,13 +122,13 @@ impl Engine {
         }
         // The index knows each of its keys by one of these.
         folded.stamp.store(lowest_stamp(sealed), Ordering::Release);
-        if !self.swap_folded(job, space, sealed, &folded, &batch, leaving)? {
-            return Ok(None);
+        if let Err(why) = self.swap_folded(job, space, sealed, &folded, &batch, leaving)? {
+            return Ok(Err(why));
         }
         self.counters.folds.add(1);
         self.counters.folded_bytes.add(bytes_in as u64);
         self.counters.restated_bytes.add(batch.size_bytes() as u64);
-        Ok(Some(Done {
+        Ok(Ok(Done {
             what: format!(
                 "{} memtables of L0.{} into one of {} entries",
                 sealed.len(),
@@ -176,8 +179,7 @@ impl Engine {
         (!batch.is_empty()).then_some(batch)
     }
 
-    /// Logs `batch` and puts `folded`, which holds it, in the place of `sealed`. False
-    /// if nothing has changed.
+    /// Logs `batch` and puts `folded`, which holds it, in the place of `sealed`, if it can be done.
     fn swap_folded(
         &self,
         job: &Fold,
@@ -186,12 +188,12 @@ impl Engine {
         folded: &Arc<LiveMemtable>,
         batch: &WriteBatch,
         leaving: &mut Leaving<'_>,
-    ) -> Result<bool> {
+    ) -> Attempt<()> {
         let payload = batch.encoded();
         let checksum = crc32c::crc32c(payload);
         let count = batch.len() as u32;
         let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
-            return Ok(false);
+            return Ok(Err("the write path was held"));
         };
         self.check_poisoned()?;
         // Who holds the write path may have cut the keyspace anew or dropped it.
@@ -205,15 +207,15 @@ impl Engine {
             })
         };
         if !part.is_some_and(oldest) || space.dropped.load(Ordering::Acquire) {
-            return Ok(false);
+            return Ok(Err("the keyspace was cut or dropped"));
         }
         let first = commit.next_seq;
         let last = SeqNo(first.0 + u64::from(count) - 1);
         if last >= SeqNo::MAX {
-            return Ok(false);
+            return Ok(Err("sequence numbers are used up"));
         }
         let Some(log) = commit.log.as_mut() else {
-            return Ok(false);
+            return Ok(Err("the log is closed"));
         };
         let owed = Owed(self);
         if let Err(e) = log.append(first, count, payload, checksum) {
@@ -224,7 +226,7 @@ impl Engine {
             }
             // A log without room is shortened by a flush.
             self.counters.background_error(&e);
-            return Ok(false);
+            return Ok(Err("the log did not take it"));
         }
         let segment = log.segment();
         self.log_bytes.store(log.size_bytes(), Ordering::Relaxed);
@@ -253,7 +255,7 @@ impl Engine {
         if !is_visible {
             self.check_poisoned()?;
         }
-        Ok(true)
+        Ok(Ok(()))
     }
 
     /// Lets go of the log segments that no memtable needs any more, if there are any.

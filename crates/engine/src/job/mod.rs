@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::error::Result;
 use crate::events::PlacedTable;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +19,9 @@ mod survive;
 
 /// How long a job waits for the write path, which somebody may hold who waits for the job.
 pub(crate) const COMMIT_WAIT: Duration = Duration::from_millis(20);
+
+/// What was done, or why it could not be done just now and nothing has changed: words for an event.
+pub(crate) type Attempt<T> = Result<std::result::Result<T, &'static str>>;
 
 /// How far a merge is, as others may ask while it runs.
 #[derive(Debug, Default)]

@@ -67,8 +67,6 @@ impl Engine {
                 active: self.new_memtable(Prefix::default()),
                 twins: Vec::new(),
                 sealed: Vec::new(),
-                // Counted once already.
-                tiny: None,
                 ..part.clone()
             };
             let parts = view.parts.iter().map(part).collect();

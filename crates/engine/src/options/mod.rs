@@ -434,9 +434,9 @@ impl Options {
         self.table_bytes.unwrap_or(auto.clamp(MIB, 32 * MIB))
     }
 
-    /// Bytes of a memtable where so many parts share the write buffer.
-    pub(crate) fn memtable_capacity(&self, parts: u64) -> usize {
-        let auto = plan::parts::memtable_bytes(self.write_buffer_bytes, parts);
+    /// Bytes of a memtable where so many that take writes share the write buffer.
+    pub(crate) fn memtable_capacity(&self, takers: u64) -> usize {
+        let auto = plan::parts::memtable_bytes(self.write_buffer_bytes, takers);
         self.memtable_bytes.unwrap_or(auto) as usize
     }
 

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use thermocline_model::tier::TierId;
+use thermocline_model::version::Keyspace;
 use thermocline_model::view::TierPins;
 use thermocline_policy::plan::parts;
 use thermocline_policy::{PresetEntry, presets};
@@ -57,9 +58,10 @@ impl Options {
         self
     }
 
-    /// Cuts that the preset `ohdb` makes fall only between keys that differ in so many
+    /// Cuts that a preset makes (`ohdb`, `nova`, `leveled`) fall only between keys that differ in so many
     /// first bytes; a shorter key counts as it is. Where all keys begin with the same
-    /// so many bytes no cuts are made. From 0 (in any byte) to 1024, default 0.
+    /// so many bytes no cuts are made, and however much is written to them their part is not duplicated
+    /// ([`Options::duplicates_max`]) unless it is one key. From 0 (in any byte) to 1024, default 0.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -356,7 +358,8 @@ impl Options {
         self.entry().is_some_and(|p| p.makes_cuts)
     }
 
-    /// Parts of the default keyspace, as far as the options tell.
+    /// Parts of the default keyspace, as far as the options tell; duplicates are among them, as
+    /// they are made of parts that there may be.
     pub(crate) fn parts_expected(&self) -> u64 {
         let keeps_whole = self.moving_cuts == Some(false) && !self.cuts_by_first_memtable();
         match self.given_parts() {
@@ -365,15 +368,26 @@ impl Options {
         }
     }
 
-    /// How many parts memtables are sized for, where keyspaces have so many: all of them, but no
-    /// more than the options let expect, or a single keyspace has.
-    pub(crate) fn sharing_parts(&self, parts: impl Iterator<Item = usize>) -> u64 {
+    /// How many that take writes memtables are sized for, where keyspaces have so many: all of them, but
+    /// no more than the options let expect, or a single keyspace has.
+    pub(crate) fn sharing_takers(&self, takers: impl Iterator<Item = usize>) -> u64 {
         let (mut all, mut most) = (0, self.parts_expected());
-        for parts in parts {
-            all += parts as u64;
-            most = most.max(parts as u64);
+        for takers in takers {
+            all += takers as u64;
+            most = most.max(takers as u64);
         }
         all.min(most)
+    }
+
+    /// How many memtables take the writes of `keyspace` when it is opened: one for each part, and one
+    /// for each duplicate where there may be some.
+    pub(crate) fn takers_of(&self, keyspace: &Keyspace) -> usize {
+        let parts = keyspace.parts.len();
+        let duplicates = keyspace.parts.iter().map(|p| p.duplicates as usize);
+        match self.moves_cuts_of(keyspace) {
+            true => parts + duplicates.sum::<usize>(),
+            false => parts,
+        }
     }
 
     /// The tier of that name; the error names the option and the tiers there are.
@@ -435,7 +449,7 @@ mod tests {
             options.write_buffer_bytes(64 * MIB).background_threads(2)
         };
         let sharing = |options: &Options, parts: &[usize]| {
-            let parts = options.sharing_parts(parts.iter().copied());
+            let parts = options.sharing_takers(parts.iter().copied());
             (parts, options.memtable_capacity(parts) as u64)
         };
         let leveled = options("leveled");

@@ -7,14 +7,15 @@ use std::sync::atomic::Ordering;
 use thermocline_model::cuts::Cuts;
 use thermocline_model::edit::{Change, Edit};
 use thermocline_model::job::{NewPart, Recut};
-use thermocline_model::key::Prefix;
+use thermocline_model::key::{Prefix, SeqNo};
 use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions};
-use thermocline_policy::plan::ranges;
+use thermocline_policy::plan::ranges::{self, Gain};
+use thermocline_policy::plan::sample::{PartSample, Sample};
 
-use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
+use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space, recorded};
 use crate::error::{Error, Result};
-use crate::job::{COMMIT_WAIT, Done};
+use crate::job::{Attempt, COMMIT_WAIT, Done};
 use crate::memory::TinyCounts;
 use crate::merge::{MergeCursor, Source};
 use crate::step::Scheduler;
@@ -31,43 +32,45 @@ const LOOKS_KEPT: u64 = 4;
 /// the store is closed.
 const SHARER_LOOKS: u64 = 16;
 
-/// Every so many-th entry of a keyspace's memtables, in order of keys.
-#[derive(Default)]
-struct Sample {
-    entries: Vec<(Box<[u8]>, u64)>,
+/// Every so many-th entry of a part's memtables, in order of keys.
+struct Sampler {
+    entries: Vec<(Box<[u8]>, SeqNo)>,
     bytes: usize,
     step: usize,
+    keys_max: usize,
+    bytes_max: usize,
 }
 
-impl Sample {
-    fn of(view: &ReadView) -> Result<Sample> {
-        let parts = view.parts.iter().enumerate();
-        let sources = parts.flat_map(|(at, part)| {
-            let (low, high) = view.cuts.interval(at);
-            part.memtables().map(move |m| m.source(low, high))
-        });
-        let mut merged = MergeCursor::new(sources.collect::<Vec<Source>>());
-        merged.seek_first()?;
-        let mut sample = Sample {
+impl Sampler {
+    /// One that takes `share` of what a sample may have.
+    fn new(share: f64) -> Sampler {
+        Sampler {
+            entries: Vec::new(),
+            bytes: 0,
             step: 1,
-            ..Sample::default()
-        };
+            keys_max: (SAMPLE_KEYS_MAX as f64 * share) as usize,
+            bytes_max: (SAMPLE_BYTES_MAX as f64 * share) as usize,
+        }
+    }
+
+    fn add_all(&mut self, mut merged: MergeCursor) -> Result<()> {
+        merged.seek_first()?;
         let mut at = 0;
         while merged.valid() {
-            if at % sample.step == 0 {
-                sample.add(merged.key(), merged.seq().0);
+            if at % self.step == 0 {
+                self.add(merged.key(), merged.seq());
             }
             at += 1;
             merged.next()?;
         }
-        Ok(sample)
+        Ok(())
     }
 
-    fn add(&mut self, key: &[u8], seq: u64) {
+    fn add(&mut self, key: &[u8], seq: SeqNo) {
         self.bytes += key.len();
         self.entries.push((key.into(), seq));
         while self.entries.len() > 1
-            && (self.entries.len() > SAMPLE_KEYS_MAX || self.bytes > SAMPLE_BYTES_MAX)
+            && (self.entries.len() > self.keys_max || self.bytes > self.bytes_max)
         {
             let mut keep = false;
             self.entries.retain(|_| {
@@ -78,20 +81,55 @@ impl Sample {
             self.step *= 2;
         }
     }
+}
 
-    /// The keys written before the middle of it, and those after.
-    fn halves(&self) -> (Vec<&[u8]>, Vec<&[u8]>) {
-        let mut seqs: Vec<u64> = self.entries.iter().map(|(_, seq)| *seq).collect();
-        seqs.sort_unstable();
-        let middle = seqs.get(seqs.len() / 2).copied().unwrap_or(0);
-        let (mut older, mut newer) = (Vec::new(), Vec::new());
-        for (key, seq) in &self.entries {
-            match *seq < middle {
-                true => older.push(&**key),
-                false => newer.push(&**key),
-            }
-        }
-        (older, newer)
+/// What memory has of each part's writes. A part may have half of the sample for being one, and half of it for
+/// its writes. What a fold has left is no sample: of each key it has the last entry alone.
+fn sample_of(view: &ReadView) -> Result<Sample> {
+    let all = total(view).max(1) as f64;
+    let even = 1.0 / view.parts.len() as f64;
+    let parts = view.parts.iter().enumerate().map(|(at, part)| {
+        let (low, high) = view.cuts.interval(at);
+        let tiny = part.tiny.as_ref().map_or_else(Vec::new, |t| t.tiny());
+        let writes: u64 = tiny.iter().map(|tiny| tiny.writes).sum();
+        let memtables = part.memtables().filter(|m| !m.is_folded());
+        let sources: Vec<Source> = memtables.map(|m| m.source(low, high)).collect();
+        let mut sampler = Sampler::new(f64::midpoint(even, (writes as f64 / all).min(1.0)));
+        sampler.add_all(MergeCursor::new(sources))?;
+        Ok(PartSample {
+            entries: sampler.entries,
+            tiny,
+        })
+    });
+    Ok(Sample {
+        parts: parts.collect::<Result<_>>()?,
+    })
+}
+
+/// What came of a look at a keyspace's writes.
+#[derive(Clone, Copy)]
+enum Look {
+    /// The cuts have moved,
+    Moved,
+    /// were not worth moving,
+    InVain,
+    /// or that could not be told yet.
+    TooSoon,
+}
+
+const DROPPED: &str = "the keyspace was dropped";
+
+/// How many parts and duplicates there are.
+fn in_words(parts: &[NewPart]) -> String {
+    let counted = |count: usize, one: &str| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {one}s"),
+    };
+    let duplicates: usize = parts.iter().map(|p| p.duplicates as usize).sum();
+    let words = counted(parts.len(), "part");
+    match duplicates {
+        0 => words,
+        duplicates => format!("{words} with {}", counted(duplicates, "duplicate")),
     }
 }
 
@@ -120,6 +158,15 @@ fn is_kept(part: &PartView, new: &NewPart) -> bool {
 }
 
 impl Engine {
+    /// What the manifest has of writes says what shares parts get, and not that any were
+    /// written since the last look.
+    pub(crate) fn begin_counting(&self) {
+        let mut scheduler = self.scheduler.lock();
+        for (&id, space) in self.spaces.load().iter() {
+            scheduler.counted.entry(id).or_default().base = total(&space.view.load());
+        }
+    }
+
     /// What was counted of writes to keyspaces whose cuts may move now; and how many keyspaces
     /// were written to enough since the store was opened to share the parts that there may be.
     pub(crate) fn count_writes(
@@ -146,11 +193,16 @@ impl Engine {
             if busy || space.loads.load(Ordering::Acquire) > 0 {
                 continue;
             }
-            let slots: usize = view.parts.iter().map(|p| p.takers().count()).sum();
-            let look = look_writes.saturating_mul(slots as u64);
-            if all >= LOOKS_KEPT.saturating_mul(look) {
+            let look = look_writes.saturating_mul(view.takers() as u64);
+            let mut kept = all;
+            while kept >= LOOKS_KEPT.saturating_mul(look) {
                 let tiny = view.parts.iter().filter_map(|p| p.tiny.as_ref());
-                counted.forgotten += tiny.map(|t| t.halve()).sum::<u64>();
+                let gone: u64 = tiny.map(|t| t.halve()).sum();
+                counted.forgotten += gone;
+                kept = match gone {
+                    0 => break,
+                    gone => kept.saturating_sub(gone),
+                };
             }
             let parts: Vec<PartWrites> = view
                 .parts
@@ -184,15 +236,18 @@ impl Engine {
             return Ok(Done::nothing());
         };
         let done = self.recut(job, &space);
-        if !matches!(done, Ok(Some(_))) {
+        if !matches!(done, Ok(Ok(_))) {
             let mut scheduler = self.scheduler.lock();
             scheduler.counted.entry(space.id).or_default().held = true;
         }
-        done.map(|done| done.unwrap_or_else(Done::nothing))
+        Ok(done?.unwrap_or_else(|why| Done {
+            what: format!("left as it is for now: {why}"),
+            ..Done::default()
+        }))
     }
 
     /// Does the job, if it can be done just now.
-    fn recut(&self, job: &Recut, space: &Space) -> Result<Option<Done>> {
+    fn recut(&self, job: &Recut, space: &Space) -> Attempt<Done> {
         let (parts, found) = match job.parts.is_empty() {
             false => (job.parts.clone(), String::new()),
             true => {
@@ -202,75 +257,79 @@ impl Engine {
                     slots,
                     ..self.options.ranges()
                 };
-                let sample = Sample::of(&view)?;
-                let (older, newer) = sample.halves();
-                let (before, after, worth) =
-                    ranges::gains(&present(&view), &older, &newer, &options);
+                let sample = sample_of(&view)?;
+                let keys = sample.keys();
+                let present = present(&view);
+                let Some(gain) = ranges::gains(&present, &sample, &options) else {
+                    self.note_look(space, Look::TooSoon);
+                    return Ok(Ok(Done {
+                        what: format!("left as it is (memory has too little to tell, {keys} keys)"),
+                        ..Done::default()
+                    }));
+                };
+                let Gain { before, after } = gain;
                 let found = format!(
-                    " (the largest share {after:.4} instead of {before:.4}, of {} keys)",
-                    sample.entries.len()
+                    " (the largest share {after:.4} instead of {before:.4}, of {keys} keys)"
                 );
-                if !worth {
-                    self.note_writes(space, true);
-                    return Ok(Some(Done {
+                if !gain.is_worth_it() {
+                    self.note_look(space, Look::InVain);
+                    return Ok(Ok(Done {
                         what: format!("left as it is{found}"),
                         ..Done::default()
                     }));
                 }
-                let keys: Vec<&[u8]> = sample.entries.iter().map(|(key, _)| &**key).collect();
-                (ranges::rebuild(&keys, &options), found)
+                let all = sample.all(ranges::slots_of_all(&present));
+                (ranges::rebuild(&all, &options), found)
             }
         };
         // Who holds the mutex for long may be waiting for jobs to end.
         let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
-            return Ok(None);
+            return Ok(Err("the write path was held"));
         };
         self.check_poisoned()?;
         let changed = self.move_cuts(&mut commit, space, &parts)?;
         drop(commit);
         Ok(changed.map(|changed| {
-            self.note_writes(space, false);
-            let parts = parts.len();
+            self.note_look(space, Look::Moved);
             Done {
-                what: format!("cut into {parts} parts, {changed} of them new{found}"),
+                what: format!("cut into {}, {changed} new{found}", in_words(&parts)),
                 ..Done::default()
             }
         }))
     }
 
-    /// The cuts have moved, or were not worth moving: the next look is so many writes
-    /// away.
-    fn note_writes(&self, space: &Space, in_vain: bool) {
+    /// The next look is so many writes away.
+    fn note_look(&self, space: &Space, look: Look) {
         let mut scheduler = self.scheduler.lock();
         let all = total(&space.view.load());
         let counted = scheduler.counted.entry(space.id).or_default();
         counted.base = all + counted.forgotten;
-        counted.in_vain = match in_vain {
-            true => counted.in_vain.saturating_add(1),
-            false => 0,
+        counted.in_vain = match look {
+            Look::Moved => 0,
+            Look::InVain => counted.in_vain.saturating_add(1),
+            // One that was never cut waits for writes only after a look in vain.
+            Look::TooSoon => counted.in_vain.max(1),
         };
     }
 
-    /// Gives `space` the parts `new`; says how many of them were not there before, or none
-    /// where it cannot be done just now. Requires: the commit mutex, so that nobody is being
+    /// Gives `space` the parts `new`, if it can be done just now; says how many of them were not
+    /// there before. Requires: the commit mutex, so that nobody is being
     /// assigned to a memtable.
-    fn move_cuts(
-        &self,
-        _commit: &mut Commit,
-        space: &Space,
-        new: &[NewPart],
-    ) -> Result<Option<usize>> {
+    fn move_cuts(&self, _commit: &mut Commit, space: &Space, new: &[NewPart]) -> Attempt<usize> {
         let bounds = new.iter().skip(1).map(|part| part.start().into());
         let cuts = Cuts::new(bounds.collect()).map_err(Error::invalid)?;
         // No job begins meanwhile.
         let scheduler = self.scheduler.lock();
         let mut outputs = scheduler.busy_outputs.iter();
         let newest = |slot: &Slot| matches!(slot, Slot::Newest(_));
-        if outputs.any(|(id, slot, _)| *id == space.id && newest(slot))
-            || space.loads.load(Ordering::Acquire) > 0
-            || space.dropped.load(Ordering::Acquire)
-        {
-            return Ok(None);
+        if outputs.any(|(id, slot, _)| *id == space.id && newest(slot)) {
+            return Ok(Err("a merge writes to a newest level"));
+        }
+        if space.loads.load(Ordering::Acquire) > 0 {
+            return Ok(Err("a bulk load is under way"));
+        }
+        if space.dropped.load(Ordering::Acquire) {
+            return Ok(Err(DROPPED));
         }
         let view = space.view.load_full();
         let kept = |at: usize| {
@@ -288,15 +347,30 @@ impl Engine {
             let flushing = scheduler.flushing.contains(&(space.id, old as u32));
             let numbered_anew = kept.get(old) != Some(&Some(old));
             let older = part.sealed.iter().any(|m| m.older.load(Ordering::Acquire));
-            if flushing && numbered_anew || older && !stays(old) {
-                return Ok(None);
+            if flushing && numbered_anew {
+                return Ok(Err("a part was being flushed"));
+            }
+            if older && !stays(old) {
+                return Ok(Err(
+                    "memtables that are older than the cuts wait for a flush",
+                ));
             }
         }
         let changed = kept.iter().filter(|old| old.is_none()).count();
         if changed == 0 {
-            return Ok(None);
+            return Ok(Err("the parts are such already"));
         }
-        let sharing = self.sharing_parts(Some((space.id, new.len())));
+        let takers = |part: &NewPart| 1 + part.duplicates as usize;
+        let all: usize = new.iter().map(takers).sum();
+        let sharing = self.sharing_takers(Some((space.id, all)));
+        let fresh = new.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
+        let fresh: usize = fresh.map(|(part, _)| takers(part)).sum();
+        let added = fresh as u64 * LiveMemtable::empty_bytes(&self.options, sharing);
+        let takers_max = all.max(view.takers()) as u64;
+        let bytes_max = self.options.memory_max(takers_max).memtables + self.borrowable_bytes();
+        if self.memtable_resident_bytes() + added > bytes_max {
+            return Ok(Err("memory has no room until something is flushed"));
+        }
         let mut parts: Vec<PartView> = kept
             .iter()
             .zip(new)
@@ -306,30 +380,11 @@ impl Engine {
                 None => self.part_over(&view, cuts.interval(at), new, sharing),
             })
             .collect();
-        let takers = |part: &PartView| -> u64 {
-            let takers = part.takers();
-            takers.map(|m| m.table.resident_bytes() as u64).sum()
-        };
-        let fresh = parts.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
-        let added: u64 = fresh.map(|(part, _)| takers(part)).sum();
-        let parts_max = new.len().max(view.parts.len()) as u64;
-        let bytes_max = self.options.memory_max(parts_max).memtables + self.borrowable_bytes();
-        if self.memtable_resident_bytes() + added > bytes_max {
-            // Flushes will make room.
-            return Ok(None);
-        }
         let mut edit = Edit::of(Change::SetCuts {
             keyspace: space.id,
             cuts: cuts.clone(),
         });
-        for (part, at) in parts.iter().zip(0..) {
-            edit.changes.push(Change::SetTiny {
-                keyspace: space.id,
-                part: at,
-                duplicates: part.twins.len() as u32,
-                tiny: part.tiny.as_ref().map_or_else(Vec::new, |t| t.tiny()),
-            });
-        }
+        edit.changes.extend(recorded(space.id, &parts));
         let moving: Vec<Arc<LiveMemtable>> = (0..view.parts.len())
             .filter(|&old| !stays(old))
             .flat_map(|old| view.parts[old].memtables().cloned())
@@ -355,13 +410,13 @@ impl Engine {
             *old = parts;
         });
         if committed.is_err() && space.dropped.load(Ordering::Acquire) {
-            return Ok(None);
+            return Ok(Err(DROPPED));
         }
-        committed.map(|()| Some(changed))
+        committed.map(|()| Ok(changed))
     }
 
     /// A part with empty memtables over those of `view` that reach into its interval, where so many
-    /// parts share the write buffer.
+    /// share the write buffer.
     fn part_over(
         &self,
         view: &ReadView,

@@ -245,6 +245,12 @@ fn a_memtable_that_is_older_than_the_cuts_is_flushed_and_not_folded() {
     flush(&db, 1);
     fold(&db, 0);
     assert_eq!((db.stats().folds, db.stats().flushes), (0, 3));
+    let event = db.events(4096).into_iter().rfind(|e| e.job == "fold");
+    let what = event.unwrap().what;
+    assert!(
+        what.ends_with("not folded: the cuts have moved since"),
+        "{what}"
+    );
     recut(&db, &[("", 0)]);
     for _ in 0..2 {
         put(&db, "b", "2");
@@ -381,6 +387,26 @@ fn a_flush_that_ends_while_the_cuts_of_other_parts_move_is_not_undone() {
     assert_eq!(view(&db).parts.len(), 3);
     assert!(view(&db).parts[0].sealed.is_empty());
     assert_eq!(view(&db).parts[1].sealed.len(), 1);
+}
+
+/// A part was "1 parts", of duplicates the event had nothing, and what could not be done just now was
+/// "nothing left to do".
+#[test]
+fn the_event_of_a_recut_says_what_was_made_or_why_it_was_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(options(directory.path())).unwrap();
+    let last = || db.events(4096).pop().unwrap().what;
+    recut(&db, &[("", 7)]);
+    assert_eq!(last(), "cut into 1 part with 7 duplicates, 1 new");
+    recut(&db, &[("", 1), ("m", 0)]);
+    assert_eq!(last(), "cut into 2 parts with 1 duplicate, 2 new");
+    run(&db, Job::Recut(recut_job(&[("", 1), ("m", 0)])));
+    assert_eq!(last(), "left as it is for now: the parts are such already");
+    put(&db, "a", "1");
+    recut(&db, &[("", 0), ("m", 0)]);
+    run(&db, Job::Recut(recut_job(&[("", 0)])));
+    let why = "memtables that are older than the cuts wait for a flush";
+    assert_eq!(last(), format!("left as it is for now: {why}"));
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub mod ranges;
 mod replaced;
 pub mod reverse;
 pub mod room;
+pub mod sample;
 pub mod staging;
 pub mod targets;
 

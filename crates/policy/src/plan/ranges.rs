@@ -6,7 +6,8 @@
 //!
 //! - a *minor* reorganisation (4.3) gives tiny ranges of the hot part to its neighbours,
 //!   from its ends, as long as the neighbour has less afterwards than the hot part had
-//!   before. What that makes too hot goes on giving, in the same reorganisation;
+//!   before. What that makes too hot goes on giving, in the same reorganisation, and where it ends with
+//!   a part that is still too hot, all tiny ranges are shared out anew;
 //! - a *major* one (4.4) makes all parts anew, from keys sampled of the memtables
 //!   ([`rebuild`]), where that does not balance the load: a single tiny range is too hot, or one
 //!   key is.
@@ -17,7 +18,7 @@
 //! A key with more than one and a half even shares gets a part of its own, with as many memtables as
 //! it has even shares: the part is *duplicated*.
 //!
-//! Whether a major reorganisation is worth it can only be known from the sample: the
+//! Whether a major reorganisation is worth it can only be known from the sample ([`super::sample`]): the
 //! older half of it makes cuts, the newer half judges them ([`gains`]). Keys in ascending order
 //! fail there, as whatever cuts the past has, what comes goes to the last part. After each look in vain the next
 //! one waits twice as long.
@@ -30,9 +31,7 @@ use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions, View};
 
 use crate::Planner;
 use crate::plan::parts::have_moved;
-
-/// Keys of the sample that each memtable must have at least where cuts are made.
-const SLOT_KEYS_MIN: usize = 4;
+use crate::plan::sample::{SLOT_KEYS_MIN, Sample, Weighed};
 
 /// Even shares that a key must have to get a part of its own.
 const DUPLICATE_SHARES: f64 = 1.5;
@@ -259,7 +258,8 @@ fn joined(mut tiny: Vec<Tiny>, most: usize) -> Vec<Tiny> {
     tiny
 }
 
-/// Tiny ranges of hot parts given to their neighbours, as far as that helps. Parts that
+/// Tiny ranges of hot parts given to their neighbours, as far as that helps. Where some stay hot all the same,
+/// as no neighbour of theirs takes any more, all are shared out anew. Parts that
 /// are duplicated keep what they have and get nothing.
 fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
     let starts: Vec<Box<[u8]>> = parts
@@ -270,12 +270,48 @@ fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
         .iter()
         .flat_map(|p| p.writes.iter().copied())
         .collect();
+    let slots: usize = parts.iter().map(slots_of).sum();
+    let limit = counts.iter().sum::<u64>() as f64 / slots as f64 * (1.0 + options.excess);
+    let hottest = |bounds: &[usize]| {
+        let loads = bounds.windows(2).zip(parts).map(|(bounds, part)| {
+            let writes: u64 = counts[bounds[0]..bounds[1]].iter().sum();
+            writes as f64 / slots_of(part) as f64
+        });
+        loads.fold(0.0, f64::max)
+    };
+    let mut bounds = given_to_neighbours(parts, &counts, limit);
+    if hottest(&bounds) > limit {
+        let even = shared_out(parts, &counts);
+        if hottest(&even) < hottest(&bounds) {
+            bounds = even;
+        }
+    }
+    let given = |(at, part): (usize, &PartWrites)| {
+        let (from, to) = (bounds[at], bounds[at + 1]);
+        Given {
+            first: from,
+            writes: PartWrites {
+                duplicates: part.duplicates,
+                starts: Arc::from(&starts[from..to]),
+                writes: counts[from..to].to_vec(),
+            },
+        }
+    };
+    parts.iter().enumerate().map(given).collect()
+}
+
+/// Where the tiny ranges of each part begin among all, and after the last one where they end.
+fn bounds_of(parts: &[PartWrites]) -> Vec<usize> {
     let mut bounds = vec![0];
     for part in parts {
         bounds.push(bounds[bounds.len() - 1] + part.writes.len());
     }
-    let slots: usize = parts.iter().map(slots_of).sum();
-    let limit = counts.iter().sum::<u64>() as f64 / slots as f64 * (1.0 + options.excess);
+    bounds
+}
+
+/// The bounds of `parts` once those with more writes than `limit` have given what neighbours take.
+fn given_to_neighbours(parts: &[PartWrites], counts: &[u64], limit: f64) -> Vec<usize> {
+    let mut bounds = bounds_of(parts);
     let fixed = |part: usize| parts[part].duplicates > 0;
     let mut loads: Vec<u64> = parts.iter().map(|p| p.writes.iter().sum()).collect();
     // Every step makes the sum of the squares of the loads smaller, so it ends; the
@@ -308,81 +344,104 @@ fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
         loads[part] -= moved;
         loads[other] += moved;
     }
-    let given = |(at, part): (usize, &PartWrites)| {
-        let (from, to) = (bounds[at], bounds[at + 1]);
-        Given {
-            first: from,
-            writes: PartWrites {
-                duplicates: part.duplicates,
-                starts: Arc::from(&starts[from..to]),
-                writes: counts[from..to].to_vec(),
-            },
-        }
-    };
-    parts.iter().enumerate().map(given).collect()
+    bounds
 }
 
-/// Keys of a sample that count as one, with how many there are.
+/// The bounds of `parts` if all tiny ranges between two duplicated ones are shared out as evenly as they
+/// can be.
+fn shared_out(parts: &[PartWrites], counts: &[u64]) -> Vec<usize> {
+    let mut bounds = bounds_of(parts);
+    let mut first = 0;
+    for neighbours in parts.split(|part| part.duplicates > 0) {
+        let end = bounds[first + neighbours.len()];
+        let mut left: u64 = counts[bounds[first]..end].iter().sum();
+        for (part, others) in (first..).zip((1..neighbours.len()).rev()) {
+            // Each of the others has one at least.
+            let able = &counts[bounds[part]..end - others];
+            let writes = able.iter().map(|&writes| writes as f64);
+            let len = nearest(writes, left as f64 / (others + 1) as f64);
+            bounds[part + 1] = bounds[part] + len;
+            left -= able[..len].iter().sum::<u64>();
+        }
+        first += neighbours.len() + 1;
+    }
+    bounds
+}
+
+/// Keys of a sample between which no cut falls, with the writes that they stand for.
 struct Group<'a> {
     key: &'a [u8],
-    count: u64,
+    writes: f64,
+    /// Whether all of them are the same key.
+    is_one_key: bool,
 }
 
-fn groups<'a>(keys: &[&'a [u8]], prefix_bytes: usize) -> Vec<Group<'a>> {
+fn groups<'a>(keys: &[Weighed<'a>], prefix_bytes: usize) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
-    for key in keys {
+    let mut before: &[u8] = &[];
+    for &Weighed { key: whole, writes } in keys {
         let key = match prefix_bytes {
-            0 => key,
-            bytes => &key[..bytes.min(key.len())],
+            0 => whole,
+            bytes => &whole[..bytes.min(whole.len())],
         };
         match groups.last_mut() {
-            Some(last) if last.key == key => last.count += 1,
-            _ => groups.push(Group { key, count: 1 }),
+            Some(last) if last.key == key => {
+                last.writes += writes;
+                last.is_one_key &= before == whole;
+            }
+            _ => groups.push(Group {
+                key,
+                writes,
+                is_one_key: true,
+            }),
         }
+        before = whole;
     }
     groups
 }
 
-/// How many of the groups from the first on come nearest to `share`, at least one.
-fn nearest(groups: &[Group<'_>], share: f64) -> usize {
-    let mut taken = 0;
-    for (at, group) in groups.iter().enumerate() {
-        if at > 0 && taken as f64 + group.count as f64 / 2.0 > share {
+/// How many of those with so many `writes` come nearest to `share`, from the first on, at least one.
+fn nearest(writes: impl ExactSizeIterator<Item = f64>, share: f64) -> usize {
+    let len = writes.len();
+    let mut taken = 0.0;
+    for (at, writes) in writes.enumerate() {
+        if at > 0 && taken + writes / 2.0 > share {
             return at;
         }
-        taken += group.count;
+        taken += writes;
     }
-    groups.len()
+    len
 }
 
-/// Parts that share out the writes that `keys` stand for evenly: keys ascending, one for
-/// each write. Of no keys it makes one part.
+/// Parts that share out the writes that `keys`, ascending, stand for evenly. Of no keys it makes
+/// one part.
 #[must_use]
-pub fn rebuild(keys: &[&[u8]], options: &RangeOptions) -> Vec<NewPart> {
+pub fn rebuild(keys: &[Weighed<'_>], options: &RangeOptions) -> Vec<NewPart> {
     let groups = groups(keys, options.prefix_bytes);
-    let mut left = keys.len() as u64;
+    let mut left: f64 = keys.iter().map(|k| k.writes).sum();
     let mut slots = options.slots.min(keys.len() / SLOT_KEYS_MIN).max(1);
     let mut parts: Vec<NewPart> = Vec::new();
     let mut rest = &groups[..];
     while !rest.is_empty() {
-        let even = left as f64 / slots as f64;
-        let is_hot = |group: &Group<'_>| group.count as f64 >= DUPLICATE_SHARES * even;
+        let even = left / slots as f64;
+        let is_hot =
+            |group: &Group<'_>| group.is_one_key && group.writes >= DUPLICATE_SHARES * even;
         let (len, copies) = if slots == 1 {
             (rest.len(), 1)
         } else if is_hot(&rest[0]) {
-            let copies = (rest[0].count as f64 / even).round() as usize;
+            let copies = (rest[0].writes / even).round() as usize;
             let others = usize::from(rest.len() > 1);
             let most = (slots - others).min(1 + options.duplicates_max as usize);
             (1, copies.clamp(1, most.max(1)))
         } else {
             let cool = rest.iter().position(is_hot).unwrap_or(rest.len());
             // What lies in front of a hot key and is little goes with the part before it.
-            (nearest(&rest[..cool], even), 1)
+            (nearest(rest[..cool].iter().map(|g| g.writes), even), 1)
         };
         let (taken, others) = rest.split_at(len);
-        let count: u64 = taken.iter().map(|g| g.count).sum();
+        let writes: f64 = taken.iter().map(|g| g.writes).sum();
         let tiny = divided(taken, options.tiny_max);
-        let little = copies == 1 && (count as f64) < even / 4.0;
+        let little = copies == 1 && writes < even / 4.0;
         match parts.last_mut() {
             Some(before) if little && before.duplicates == 0 => {
                 before.tiny.extend(tiny);
@@ -397,7 +456,7 @@ pub fn rebuild(keys: &[&[u8]], options: &RangeOptions) -> Vec<NewPart> {
                 slots = slots.saturating_sub(copies).max(1);
             }
         }
-        left -= count;
+        left -= writes;
         rest = others;
     }
     if parts.is_empty() {
@@ -418,18 +477,18 @@ pub fn rebuild(keys: &[&[u8]], options: &RangeOptions) -> Vec<NewPart> {
 
 /// Tiny ranges with about as many writes each.
 fn divided(mut groups: &[Group<'_>], most: usize) -> Vec<Tiny> {
-    let mut left: u64 = groups.iter().map(|g| g.count).sum();
+    let mut left: f64 = groups.iter().map(|g| g.writes).sum();
     let mut pieces = most.clamp(1, groups.len().max(1));
     let mut tiny = Vec::with_capacity(pieces);
     while let Some(first) = groups.first() {
         let len = match pieces {
             1 => groups.len(),
-            pieces => nearest(groups, left as f64 / pieces as f64),
+            pieces => nearest(groups.iter().map(|g| g.writes), left / pieces as f64),
         };
-        let writes = groups[..len].iter().map(|g| g.count).sum();
+        let writes: f64 = groups[..len].iter().map(|g| g.writes).sum();
         tiny.push(Tiny {
             start: first.key.into(),
-            writes,
+            writes: writes.round() as u64,
         });
         left -= writes;
         pieces = (pieces - 1).max(1);
@@ -438,21 +497,22 @@ fn divided(mut groups: &[Group<'_>], most: usize) -> Vec<Tiny> {
     tiny
 }
 
-/// The share of `keys` that each memtable of `parts` gets, part by part.
+/// The share of what `keys` stand for that each memtable of `parts` gets, part by part.
 #[must_use]
-pub fn shares(parts: &[NewPart], keys: &[&[u8]]) -> Vec<f64> {
-    let mut counts = vec![0u64; parts.len()];
+pub fn shares(parts: &[NewPart], keys: &[Weighed<'_>]) -> Vec<f64> {
+    let mut writes = vec![0.0; parts.len()];
+    let mut all = 0.0;
     for key in keys {
-        let part = parts.partition_point(|p| p.start() <= *key);
-        counts[part.saturating_sub(1)] += 1;
+        let part = parts.partition_point(|p| p.start() <= key.key);
+        writes[part.saturating_sub(1)] += key.writes;
+        all += key.writes;
     }
-    let all = keys.len().max(1) as f64;
-    let slots = |p: &NewPart| f64::from(1 + p.duplicates);
-    let parts = parts.iter().zip(counts);
+    let parts = parts.iter().zip(writes);
     parts
-        .flat_map(|(part, count)| {
+        .flat_map(|(part, writes)| {
             let copies = 1 + part.duplicates as usize;
-            std::iter::repeat_n(count as f64 / all / slots(part), copies)
+            let share = writes / f64::max(all, f64::MIN_POSITIVE) / copies as f64;
+            std::iter::repeat_n(share, copies)
         })
         .collect()
 }
@@ -466,16 +526,40 @@ pub fn imbalance(shares: &[f64]) -> f64 {
     (squares / count).sqrt()
 }
 
-/// The largest share before and after, of what was written lately, if `older` keys
-/// make the cuts and `newer` ones judge them; and whether that is worth it.
+/// What new cuts would be worth.
+#[derive(Clone, Copy, Debug)]
+pub struct Gain {
+    /// The largest share of the writes that a memtable gets with the present cuts.
+    pub before: f64,
+    /// The same with new ones.
+    pub after: f64,
+}
+
+impl Gain {
+    /// Whether that is worth cutting anew for.
+    #[must_use]
+    pub fn is_worth_it(&self) -> bool {
+        self.after <= GAIN_SHARE * self.before
+    }
+}
+
+/// What it gains if the older half of `sample` makes the cuts, as the newer half has it; none
+/// where the sample is too small to say.
 #[must_use]
-pub fn gains(
-    present: &[NewPart],
-    older: &[&[u8]],
-    newer: &[&[u8]],
-    options: &RangeOptions,
-) -> (f64, f64, bool) {
-    let before = max(&shares(present, newer));
-    let after = max(&shares(&rebuild(older, options), newer));
-    (before, after, after <= GAIN_SHARE * before)
+pub fn gains(present: &[NewPart], sample: &Sample, options: &RangeOptions) -> Option<Gain> {
+    let slots = slots_of_all(present);
+    if !sample.is_enough(slots) {
+        return None;
+    }
+    let (older, newer) = sample.halves(slots);
+    Some(Gain {
+        before: max(&shares(present, &newer)),
+        after: max(&shares(&rebuild(&older, options), &newer)),
+    })
+}
+
+/// The memtables that take writes of `parts`.
+#[must_use]
+pub fn slots_of_all(parts: &[NewPart]) -> usize {
+    parts.iter().map(|p| 1 + p.duplicates as usize).sum()
 }
