@@ -24,18 +24,18 @@ const PREFIX_BYTES_MAX: usize = 1024;
 
 impl Options {
     /// Most parts that keyspaces made without cuts are divided into: each with the presets `ohdb`
-    /// and `nova`, those that are written to together with `leveled`. With `ohdb` evenly by the
+    /// and `nova`, those that are written to together with `leveled` and `mutant`. With `ohdb` evenly by the
     /// keys of the first memtable, once that is full; with the others so that all get as many
     /// writes. Fewer where keys are few, and none where writes gain nothing by it, as keys in
     /// order. 1 leaves them whole. From 1 to 1024.
     ///
-    /// Default: 10, or as many as given cuts make if these are more. With `leveled` one
+    /// Default: 10, or as many as given cuts make if these are more. With `leveled` and `mutant` one
     /// for each 1.5 MiB of `write_buffer_bytes`, but no more than 10, or four for each of
     /// `background_threads` if that is more, and so few that memtables of a given
     /// `memtable_bytes` fill no more than half of the write buffer.
     ///
-    /// `leveled` makes them only once writers have waited for a quarter of a second, of late, for
-    /// merges that wait for processors, and takes them back once they have waited for one
+    /// Those two make them only once writers have waited for a quarter of a second, of late, for
+    /// merges that wait for processors, and take them back once these have waited for one
     /// for merges that wait for devices, unless [`Options::moving_cuts`] says otherwise.
     ///
     /// ```

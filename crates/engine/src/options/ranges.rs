@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 
 impl Options {
     /// Whether cuts move with the writes, so that all parts get about as many. With presets
-    /// that make cuts (`leveled`, `nova`, `ohdb`). Default: with `nova` they do, with `ohdb` they
-    /// do not, and with `leveled` those do that writers gain by ([`Options::partitions`]), and
-    /// not those that were given. With `leveled`, `true` is as with `nova`, and `false` makes no
+    /// that make cuts (`leveled`, `mutant`, `nova`, `ohdb`). Default: with `nova` they do, with `ohdb` they
+    /// do not, and with `leveled` and `mutant` those do that writers gain by ([`Options::partitions`]), and
+    /// not those that were given. With these two, `true` is as with `nova`, and `false` makes no
     /// cuts and leaves those that there are.
     ///
     /// ```
@@ -123,8 +123,8 @@ impl Options {
     }
 
     /// Whether merges end their tables at the cuts, so that neighbouring parts share none below
-    /// and are merged side by side. Default: with `nova` they do, with `leveled` at those
-    /// that it made.
+    /// and are merged side by side. Default: with `nova` they do, with `leveled` and `mutant` at those
+    /// that they made.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

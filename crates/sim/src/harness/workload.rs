@@ -648,7 +648,12 @@ fn act(history: &mut History, db: &Db, act: &Act, disk: &Disk) {
         Act::Open(_) | Act::Close => Ok(()),
     };
     for event in db.events(20).iter().filter(|e| e.error.is_none()) {
-        let done = format!("{} {}", event.job, event.reason.rule);
+        // One that found nothing to do is none.
+        let kept = match event.what.starts_with("left as it is") {
+            true => "no ",
+            false => "",
+        };
+        let done = format!("{kept}{} {}", event.job, event.reason.rule);
         history.done.insert(done);
     }
     let names = disk.names(Path::new("/fast/store"));
