@@ -138,6 +138,10 @@ pub(crate) fn ask(
         wanted,
     };
     let text = toml::to_string(&request).map_err(|e| Error::invalid(e.to_string()))?;
+    if text.len() > REQUEST_BYTES_MAX {
+        let expected = format!("at most {REQUEST_BYTES_MAX}");
+        return Err(Error::invalid("request in bytes").expected(expected, text.len()));
+    }
     swap_file(environment, directory, REQUEST_FILE, text.as_bytes())?;
     let clock = &environment.clock;
     let begun_us = clock.now_micros();

@@ -122,7 +122,8 @@ impl Engine {
     }
 
     /// Makes the log durable and has the manifest say how far it reaches, at a clean
-    /// close: the log's own seal may go wrong with what it seals.
+    /// close: the log's own seal may go wrong with what it seals. With it goes what was counted of
+    /// the writes to parts.
     ///
     /// # Errors
     /// As of the log and the manifest; without room for it, it is left out.

@@ -155,7 +155,7 @@ fn parts_go_where_options_or_the_preset_allow_fewer() {
         ("one part", |o| o.partitions(1), 1),
         ("three parts", |o| o.partitions(3), 3),
         ("little memory", |o| o.write_buffer_bytes(2 * MIB), 1),
-        ("mutant", |o| o.preset("mutant"), 1),
+        ("mutant", |o| o.preset("mutant"), 6),
         ("logstore", |o| o.preset("logstore"), 1),
         ("cuts that stay", |o| o.moving_cuts(false), 6),
     ];

@@ -64,7 +64,11 @@ impl Zipf {
 fn sorted(keys: &[Vec<u8>]) -> Vec<Weighed<'_>> {
     let mut keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     keys.sort_unstable();
-    let weighed = keys.into_iter().map(|key| Weighed { key, writes: 1.0 });
+    let weighed = keys.into_iter().map(|key| Weighed {
+        key,
+        writes: 1.0,
+        is_range: false,
+    });
     weighed.collect()
 }
 

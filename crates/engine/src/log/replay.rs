@@ -137,7 +137,7 @@ pub(crate) struct Reading<'a> {
     /// Segments that count as not there.
     pub without: &'a [u64],
     /// Whether another process may be writing to it meanwhile. What it has added since a segment was
-    /// read is then left out, and is no damage.
+    /// read is then left out, and is no damage; a segment that it deletes meanwhile is an `Io` error.
     pub is_live: bool,
 }
 
@@ -330,6 +330,15 @@ struct Gap {
     link: usize,
     segment: u64,
     offset: u64,
+    /// The number that a frame there would begin with.
+    expected: u64,
+    damage: Damage,
+}
+
+/// Where what is sound of a segment ends short of its limit.
+struct SegmentEnd {
+    offset: usize,
+    expected: u64,
     damage: Damage,
 }
 
@@ -360,6 +369,7 @@ impl Replay<'_> {
                         link: index,
                         segment,
                         offset: 0,
+                        expected: self.sound_up_to().0 + 1,
                         damage,
                     }));
                 }
@@ -368,6 +378,7 @@ impl Replay<'_> {
                         link: index,
                         segment,
                         offset: 0,
+                        expected: self.sound_up_to().0 + 1,
                         damage: missing(segment),
                     }));
                 }
@@ -380,12 +391,13 @@ impl Replay<'_> {
                 Some(Link::Sound(next)) => Some(next.previous_last_seq),
                 _ => None,
             };
-            if let Some((offset, damage)) = self.walk_segment(&header, limit)? {
+            if let Some(end) = self.walk_segment(&header, limit)? {
                 return Ok(Some(Gap {
                     link: index,
                     segment: header.segment,
-                    offset: offset as u64,
-                    damage,
+                    offset: end.offset as u64,
+                    expected: end.expected,
+                    damage: end.damage,
                 }));
             }
         }
@@ -399,7 +411,7 @@ impl Replay<'_> {
         &mut self,
         header: &SegmentHeader,
         limit: Option<u64>,
-    ) -> Result<Option<(usize, Damage)>> {
+    ) -> Result<Option<SegmentEnd>> {
         let id = header.segment;
         read_whole(
             self.file_system,
@@ -424,7 +436,13 @@ impl Replay<'_> {
             }
             let frame = match found {
                 Ok(frame) => frame,
-                Err(damage) => return Ok(Some((offset, damage))),
+                Err(damage) => {
+                    return Ok(Some(SegmentEnd {
+                        offset,
+                        expected,
+                        damage,
+                    }));
+                }
             };
             let payload =
                 &self.bytes[offset + FRAME_HEADER_BYTES..][..frame.payload_bytes as usize];
@@ -501,7 +519,7 @@ impl Replay<'_> {
                 self.report.dropped.push(segment.id);
             }
         }
-        if durable_seq > sound_up_to.0 && self.is_live && self.goes_on(gap)? {
+        if durable_seq > sound_up_to.0 && self.is_live && self.goes_on(gap, chain)? {
             return Ok(());
         }
         self.mark_durable(durable_seq);
@@ -519,12 +537,20 @@ impl Replay<'_> {
     }
 
     /// Whether what was a gap is none any more. What is said to be durable lies behind it, so the
-    /// writer has filled it by now, if nothing is wrong.
-    fn goes_on(&mut self, gap: &Gap) -> Result<bool> {
+    /// writer has filled it by now, if nothing is wrong, or has gone on in a segment that had no header yet.
+    fn goes_on(&mut self, gap: &Gap, chain: &Chain) -> Result<bool> {
         self.read_again(gap.segment)?;
         let seed = frame_seed(self.store_id, gap.segment);
-        let expected = self.sound_up_to().0 + 1;
-        Ok(follow(&self.bytes, seed, gap.offset as usize, expected, None).is_ok())
+        if follow(&self.bytes, seed, gap.offset as usize, gap.expected, None).is_ok() {
+            return Ok(true);
+        }
+        let Some(Link::Damaged(next, _)) = chain.links.get(gap.link + 1) else {
+            return Ok(false);
+        };
+        self.read_again(*next)?;
+        let path = segment_path(self.directory, *next);
+        let head = SegmentHeader::decode(&self.bytes, &path, Some(self.store_id), *next)?;
+        Ok(head.is_ok_and(|head| head.previous_last_seq == self.sound_up_to().0))
     }
 
     fn mark_durable(&mut self, durable_seq: u64) {

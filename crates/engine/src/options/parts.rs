@@ -458,13 +458,13 @@ mod tests {
         assert!(ten.0 == 10 && ten.1 < 3 * MIB, "{ten:?}");
         // Many keyspaces are as many parts, where there may be some.
         assert_eq!(sharing(&leveled, &[1; 1000]), ten);
-        assert_eq!(sharing(&options("mutant"), &[1; 1000]), (1, 8 * MIB));
+        assert_eq!(sharing(&options("logstore"), &[1; 1000]), (1, 8 * MIB));
         // What other options have left counts as long as it is there.
-        assert_eq!(sharing(&options("mutant"), &[10, 1]), ten);
+        assert_eq!(sharing(&options("logstore"), &[10, 1]), ten);
         assert_eq!(sharing(&leveled.clone().partitions(1), &[10]), ten);
         // Whatever there is, the promise holds.
         for parts in [&[1][..], &[10], &[1, 10], &[1; 30], &[20, 20], &[7; 7]] {
-            for options in [&leveled, &options("mutant"), &options("nova")] {
+            for options in [&leveled, &options("logstore"), &options("nova")] {
                 let all = parts.iter().sum::<usize>() as u64;
                 let (_, capacity) = sharing(options, parts);
                 let taking = all * (capacity + capacity / 8 + (256 << 10));
@@ -485,6 +485,6 @@ mod tests {
         assert_eq!(parts(large.clone().partitions(10)), 1);
         assert_eq!(parts(large.moving_cuts(true).partitions(10)), 10);
         assert_eq!(parts(options.clone().preset("nova").partitions(1000)), 1000);
-        assert_eq!(parts(options.preset("mutant").partitions(1000)), 1);
+        assert_eq!(parts(options.preset("logstore").partitions(1000)), 1);
     }
 }

@@ -262,9 +262,9 @@ mod tests {
         assert_eq!(says(options("leveled").partitions(1)), (last, last));
         assert_eq!(says(options("nova")), (all, all));
         assert_eq!(says(options("ohdb")), (none, none));
-        assert_eq!(says(options("mutant")), (last, none));
+        assert_eq!(says(options("mutant")), ([true, false, true], last));
         assert_eq!(says(options("logstore")), (last, none));
-        let ends = options("mutant").merges_end_at_cuts(true);
+        let ends = options("logstore").merges_end_at_cuts(true);
         assert_eq!(says(ends), (last, all));
     }
 }

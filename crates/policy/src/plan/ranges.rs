@@ -282,7 +282,8 @@ fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
     let mut bounds = given_to_neighbours(parts, &counts, limit);
     if hottest(&bounds) > limit {
         let even = shared_out(parts, &counts);
-        if hottest(&even) < hottest(&bounds) {
+        // That moves nearly all parts, so it is not done for a little.
+        if hottest(&even) <= limit.max(GAIN_SHARE * hottest(&bounds)) {
             bounds = even;
         }
     }
@@ -379,7 +380,12 @@ struct Group<'a> {
 fn groups<'a>(keys: &[Weighed<'a>], prefix_bytes: usize) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     let mut before: &[u8] = &[];
-    for &Weighed { key: whole, writes } in keys {
+    for &Weighed {
+        key: whole,
+        writes,
+        is_range,
+    } in keys
+    {
         let key = match prefix_bytes {
             0 => whole,
             bytes => &whole[..bytes.min(whole.len())],
@@ -387,12 +393,12 @@ fn groups<'a>(keys: &[Weighed<'a>], prefix_bytes: usize) -> Vec<Group<'a>> {
         match groups.last_mut() {
             Some(last) if last.key == key => {
                 last.writes += writes;
-                last.is_one_key &= before == whole;
+                last.is_one_key &= before == whole && !is_range;
             }
             _ => groups.push(Group {
                 key,
                 writes,
-                is_one_key: true,
+                is_one_key: !is_range,
             }),
         }
         before = whole;

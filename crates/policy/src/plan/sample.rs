@@ -23,6 +23,8 @@ pub struct Weighed<'a> {
     pub key: &'a [u8],
     /// How many writes.
     pub writes: f64,
+    /// Whether it is not one key but where a tiny range begins, all of whose keys it stands for.
+    pub is_range: bool,
 }
 
 /// What is sampled of the writes to a part.
@@ -43,13 +45,18 @@ impl PartSample {
             let weighed = tiny.map(|tiny| Weighed {
                 key: &tiny.start,
                 writes: tiny.writes as f64,
+                is_range: true,
             });
             return weighed.collect();
         }
         let entries = self.entries.iter().filter(|(_, seq)| wanted(*seq));
         let keys: Vec<&[u8]> = entries.map(|(key, _)| &**key).collect();
         let writes = self.counted() / keys.len().max(1) as f64;
-        let weighed = keys.into_iter().map(|key| Weighed { key, writes });
+        let weighed = keys.into_iter().map(|key| Weighed {
+            key,
+            writes,
+            is_range: false,
+        });
         weighed.collect()
     }
 

@@ -40,6 +40,7 @@ use std::sync::Arc;
 use thermocline_model::job::{Job, Merge, Reason};
 use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierId;
+use thermocline_model::version::Level;
 use thermocline_model::view::View;
 
 use crate::Planner;
@@ -267,8 +268,8 @@ fn space(
         false => OVERLAPPING_SHARE_MAX,
     };
     let enough = over as f64 >= all as f64 * overlapping_max;
-    let last_bytes = share.total_bytes.saturating_sub(share.fast_bytes);
-    let dear = much && leaving::is_dear(all, last_bytes);
+    let last = levels.keyspace.levels.get(levels.last);
+    let dear = much && leaving::is_dear(all, last.map_or(0, Level::size_bytes));
     if !wide && !enough && !dear {
         return None;
     }
@@ -291,6 +292,9 @@ fn space(
     let is_all = ids(&tables) == ids(&closure(levels, overlapping));
     let both = || deeper(view, levels, &tables, *wanted, reason.clone());
     let both = is_all.then(both).flatten();
+    if !wide && !enough {
+        return both;
+    }
     both.or_else(|| Some(staging(view, levels, &tables, reason)))
 }
 
