@@ -14,7 +14,7 @@
 //!   a quarter of it is to go: it has taken in that much since it was last in order, and what
 //!   was overwritten falls away without a byte going to the slow tier. Where keys are written
 //!   with skew that makes several times as much room in a second as a merge to a slow tier;
-//! - instead of that merge, and whatever overlaps, if much is to go, that is dear ([`super::leaving`]), and the fast
+//! - instead of that merge, and whatever overlaps, if much is to go, that is dear (`plan/leaving.rs`), and the fast
 //!   device takes no longer than the slow one may then: what came last goes down with the rest, so that
 //!   fewer bytes are rewritten for each;
 //! - when what overlaps has cost as much as the merge costs: the older entries that it has replaced
