@@ -20,11 +20,26 @@ impl Engine {
     /// Flushes every memtable, of one keyspace or of all.
     pub(crate) fn flush_all(&self, only: Option<KeyspaceId>) -> Result<()> {
         self.check_writable()?;
-        self.seal_all(only);
+        let is_all = self.seal_all(only);
         for space in self.spaces.load().values() {
             if only.is_none_or(|id| id == space.id) {
                 self.flush_sealed(space, Engine::run)?;
             }
+        }
+        if !is_all {
+            // Writers could take the room again and again that was made for these.
+            let mut commit = self.commit.lock();
+            self.flush_still(&mut commit, only)?;
+            drop(commit);
+            self.trim_log();
+        }
+        Ok(())
+    }
+
+    /// Flushes all that is sealed, of all keyspaces.
+    pub(crate) fn flush_listed(&self) -> Result<()> {
+        for space in self.spaces.load().values() {
+            self.flush_sealed(space, Engine::run)?;
         }
         Ok(())
     }
@@ -40,7 +55,15 @@ impl Engine {
         }
         for space in self.spaces.load().values() {
             if only.is_none_or(|id| id == space.id) {
-                self.seal(commit, space, |_| true);
+                while !self.seal(commit, space, |_, _| true) {
+                    // Others may have all the room. With none sealed there is enough for any part.
+                    for space in self.spaces.load().values() {
+                        self.flush_sealed(space, Engine::run_untrimmed)?;
+                    }
+                    if space.dropped.load(Ordering::Acquire) {
+                        break;
+                    }
+                }
                 self.flush_sealed(space, Engine::run_untrimmed)?;
             }
         }

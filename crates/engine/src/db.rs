@@ -286,7 +286,7 @@ impl Db {
     ///
     /// # Errors
     /// [`ErrorKind::AlreadyExists`]; [`ErrorKind::InvalidArgument`] for a bad
-    /// name or bad cuts; those of writing the manifest.
+    /// name or bad cuts, and without room for its parts ([`Options::active_memtables_total_max`]); those of writing the manifest.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(Error::invalid("keyspace name").expected(
@@ -307,6 +307,11 @@ impl Db {
             ));
         }
         let id = KeyspaceId(engine.versions.lock().current.next_keyspace);
+        let room = engine.active_room(id);
+        if cuts.parts() > room {
+            let what = "keyspace: parts that option active_memtables_total_max leaves room for";
+            return Err(Error::invalid(what).expected(format!("at most {room}"), cuts.parts()));
+        }
         // It is durable at once; what was written before it must be too (I9).
         engine.persist_log(engine.visible())?;
         let add = Change::AddKeyspace {

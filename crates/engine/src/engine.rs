@@ -236,15 +236,34 @@ impl Engine {
             (true, false) => 1,
             (false, _) => ranges.slots,
         };
+        // Each keyspace has one in any case.
+        let spared = self.options.active_memtables_total_max.map(|most| {
+            let spare = most.saturating_sub(self.spaces.load().len());
+            1 + spare / sharers.max(1)
+        });
+        let slots = slots.min(spared.unwrap_or(slots));
         RangeOptions { slots, ..ranges }
     }
 
-    /// A keyspace in memory with empty memtables, in a store where so many share the write buffer.
+    /// How many memtables of a keyspace may take writes, beside those of all others.
+    pub(crate) fn active_room(&self, id: KeyspaceId) -> usize {
+        let Some(most) = self.options.active_memtables_total_max else {
+            return usize::MAX;
+        };
+        let spaces = self.spaces.load();
+        let others = spaces.values().filter(|space| space.id != id);
+        let takers = others.map(|space| space.view.load().takers());
+        most.saturating_sub(takers.sum())
+    }
+
+    /// A keyspace in memory with empty memtables, in a store where so many share the write buffer; with its
+    /// duplicates if there is room for `duplicates`.
     pub(crate) fn new_space(
         &self,
         keyspace: &thermocline_model::Keyspace,
         tree: Arc<Tree>,
         sharing: u64,
+        duplicates: bool,
     ) -> Arc<Space> {
         let memtable = || self.new_memtable_among(sharing, Prefix::default());
         let first = || {
@@ -256,8 +275,10 @@ impl Engine {
         let moves = self.options.moves_cuts_of(keyspace);
         let part = |(at, part): (usize, &Part)| PartView {
             active: first(),
-            twins: match moves {
-                true => (0..part.duplicates).map(|_| memtable()).collect(),
+            twins: match moves && duplicates {
+                true => (0..self.options.twins_of(part))
+                    .map(|_| memtable())
+                    .collect(),
                 false => Vec::new(),
             },
             sealed: Vec::new(),
@@ -466,7 +487,7 @@ impl Engine {
                 None => {
                     let takers = self.options.takers_of(keyspace);
                     let sharing = self.sharing_takers(Some((*id, takers)));
-                    let space = self.new_space(keyspace, tree, sharing);
+                    let space = self.new_space(keyspace, tree, sharing, true);
                     spaces.insert(*id, space);
                 }
             }

@@ -141,10 +141,11 @@ impl Options {
     /// - everything else: 4 MiB, and 8 MiB of huge pages that large reads land in, where a
     ///   tier has `direct_io`.
     ///
-    /// A recovery may find more in the log than memtables may have, where the options gave
-    /// them more before, or the block cache lent more, or folds had left less of it in memory
-    /// ([`Options::fold_keys_max`]; the log has all of it until the part that needs its oldest segment is flushed):
-    /// until it is flushed.
+    /// It holds once a store is open for writing. While it opens, the log is read to its end before anything is flushed: what
+    /// has no room is compacted to the latest version of each key, of which memory may hold twice what the log
+    /// has, and what is still too much after that is flushed before [`Db::open`](crate::Db::open) returns. Only where no tier takes it, it stays until
+    /// one does, and writers wait. A store that is open for reading only holds all that the log has of
+    /// latest versions, if these take more.
     ///
     /// Larger keys and values add what a handful of them take. See the module
     /// for what is left out: memory that the caller holds on to.

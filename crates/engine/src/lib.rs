@@ -53,6 +53,7 @@ mod recut;
 mod repair;
 mod report;
 mod scan;
+mod seal;
 mod slice;
 mod snapshot;
 mod stats;

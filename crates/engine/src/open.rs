@@ -13,6 +13,7 @@
 //! it was, and opens when what was wrong is put right.
 
 mod look;
+mod replayed;
 mod restated;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,9 +25,9 @@ use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, Version};
 use thermocline_policy::cost::device::Devices;
 
-use crate::batch::{Operation, Operations};
+use crate::batch::Operation;
 use crate::cache::BlockCache;
-use crate::engine::{Commit, Engine, LiveMemtable, PartView, Spaces, TierInUse, Versions};
+use crate::engine::{Commit, Engine, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::lend::Lent;
@@ -51,7 +52,6 @@ use crate::waits::WaitedFor;
 
 use look::{Found, look};
 pub(crate) use look::{check_log_tier, tier_problems};
-use restated::Restated;
 
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
@@ -148,6 +148,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         engine.start_log(&replayed)?;
         engine.sweep_orphans()?;
         engine.update_full();
+        engine.flush_replayed()?;
     }
     Ok(engine)
 }
@@ -439,11 +440,14 @@ impl Engine {
         let versions = &mut *self.versions.lock();
         let mut spaces = Spaces::new();
         let keyspaces = versions.current.keyspaces.values();
+        self.options
+            .check_active(keyspaces.clone().map(|k| k.parts.len()).sum())?;
         let takers = keyspaces.map(|k| self.options.takers_of(k));
-        let sharing = self.options.sharing_takers(takers);
+        let sharing = self.options.sharing_takers(takers.clone());
+        let fits = self.options.check_active(takers.sum()).is_ok();
         for (&id, keyspace) in &versions.current.keyspaces {
             let tree = Tree::build(keyspace, &self.home, &mut versions.tables)?;
-            spaces.insert(id, self.new_space(keyspace, Arc::new(tree), sharing));
+            spaces.insert(id, self.new_space(keyspace, Arc::new(tree), sharing, fits));
         }
         self.spaces.store(Arc::new(spaces));
         Ok(())
@@ -458,72 +462,6 @@ impl Engine {
         versions.manifest = Some(manifest);
         versions.current = Arc::new(version);
         Ok(())
-    }
-
-    /// Replays the log into memtables. Changes nothing on the devices.
-    fn replay_log(&mut self) -> Result<ReplayReport> {
-        let directory = self.log_directory();
-        let version = Arc::clone(&self.versions.lock().current);
-        let store_id = self.store_id;
-        let mut last = version.last_seq;
-        let mut entries = 0;
-        let mut restated = Restated::default();
-        let report = log::replay_as(
-            log::Reading {
-                without: &[],
-                // Who may write has the lock of every tier.
-                is_live: self.options.read_only,
-            },
-            &self.environment,
-            &directory,
-            store_id,
-            version.log_floor,
-            version.log_base,
-            &mut |frame| {
-                let bad = |what: &str| {
-                    Error::corruption(what.to_string())
-                        .at(&log::segment_path(&directory, frame.segment))
-                        .offset(frame.offset)
-                };
-                let mut seq = frame.first_seq;
-                for operation in Operations::new(frame.payload) {
-                    let operation = operation.map_err(bad)?;
-                    // A keyspace that is not there was dropped.
-                    if let Some(space) = self.space(operation.keyspace)
-                        && let Some(keyspace) = version.keyspaces.get(&operation.keyspace)
-                    {
-                        if operation.restated.is_some() {
-                            let at = (seq, frame.segment);
-                            self.restate(&mut restated, &space, keyspace, &operation, at)
-                                .map_err(bad)?;
-                        } else {
-                            self.replay_into(&space, keyspace, seq, &operation, frame.segment);
-                        }
-                        entries += 1;
-                    }
-                    seq = seq.next();
-                }
-                if seq.0 != frame.first_seq.0 + u64::from(frame.count) {
-                    return Err(bad("log record").expected(
-                        format!("{} operations", frame.count),
-                        seq.0 - frame.first_seq.0,
-                    ));
-                }
-                last = last.max(SeqNo(seq.0 - 1));
-                Ok(())
-            },
-        )?;
-        restated.take_place(self);
-        report
-            .check_reach(version.log_reach)
-            .map_err(|e| e.at(&directory))?;
-        self.recovery.records = report.frames;
-        self.recovery.entries = entries;
-        self.recovery.bytes = report.bytes;
-        self.recovery.torn_bytes = report.torn.as_ref().map_or(0, |t| t.bytes_dropped);
-        self.published.begin_at(last);
-        self.commit.get_mut().next_seq = last.next();
-        Ok(report)
     }
 
     /// Cuts off the log's torn tail and gets it ready for appends.
@@ -556,29 +494,6 @@ impl Engine {
         commit.log = Some(log);
         self.seal_all(None);
         Ok(())
-    }
-
-    fn replay_into(
-        &self,
-        space: &Arc<crate::engine::Space>,
-        keyspace: &Keyspace,
-        seq: SeqNo,
-        operation: &Operation<'_>,
-        segment: u64,
-    ) {
-        let mut view = space.view.load_full();
-        if view.parts.iter().any(PartView::is_full) {
-            self.seal(&mut self.commit.lock(), space, PartView::is_full);
-            view = space.view.load_full();
-        }
-        each_not_flushed(keyspace, operation, seq, |part, key, value| {
-            let memtable: &LiveMemtable = view.parts[part].taker(0);
-            memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
-            memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
-            memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
-            let taker = |at| (at == part).then_some(memtable);
-            crate::write::apply(&self.lookup, &view, seq, operation.kind, key, value, &taker);
-        });
     }
 
     /// Deletes objects, manifests and temporary files that nothing names: what

@@ -26,7 +26,7 @@ use thermocline_model::edit::{Change, Edit};
 use thermocline_model::job::Reason;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
+use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space, lowest_stamp};
 use crate::events::Event;
 use crate::merge::{MergeCursor, Source};
 use crate::write::likely_prefix;
@@ -70,7 +70,7 @@ impl Engine {
     /// Requires: the commit mutex, so that no write gets numbers meanwhile.
     pub(crate) fn recut_if_due(&self, _commit: &mut Commit, space: &Space) {
         let options = &self.options;
-        let parts_max = options.parts_max();
+        let parts_max = options.parts_max().min(self.active_room(space.id));
         if parts_max < 2 || !options.cuts_by_first_memtable() {
             return;
         }
@@ -116,7 +116,10 @@ impl Engine {
             return;
         }
         let sharing = self.sharing_takers(Some((space.id, cuts.parts())));
-        let mut parts = self.divide(part, &cuts, sharing);
+        let mut parts = self.divide(part, &cuts, sharing, true);
+        if !self.may_list(space, &parts) {
+            parts = self.divide(part, &cuts, sharing, false);
+        }
         let edit = Edit::of(Change::SetCuts {
             keyspace: space.id,
             cuts: cuts.clone(),
@@ -144,8 +147,9 @@ impl Engine {
     }
 
     /// The memtables of `old`, divided by `cuts`: each into one for every part, so
-    /// that their order is still the order of recency. `sharing`: as [`Engine::sharing_takers`] will be.
-    fn divide(&self, old: &PartView, cuts: &Cuts, sharing: u64) -> Vec<PartView> {
+    /// that their order is still the order of recency. With `apart` false, all into the one that takes writes, where
+    /// numbers order them. `sharing`: as [`Engine::sharing_takers`] will be.
+    fn divide(&self, old: &PartView, cuts: &Cuts, sharing: u64, apart: bool) -> Vec<PartView> {
         let prefix = likely_prefix(&old.active);
         let new = || self.new_memtable_among(sharing, prefix.clone());
         let mut parts: Vec<PartView> = (0..cuts.parts())
@@ -159,10 +163,17 @@ impl Engine {
             })
             .collect();
         let active: Vec<_> = parts.iter().map(|p| Arc::clone(&p.active)).collect();
-        copy(&old.active, &active, cuts);
+        if !apart {
+            let all: Vec<_> = old.memtables().cloned().collect();
+            let stamp = lowest_stamp(&all);
+            all.iter().for_each(|m| copy(m, &active, cuts, stamp));
+            return parts;
+        }
+        let stamp = |m: &LiveMemtable| m.stamp.load(Ordering::Acquire);
+        copy(&old.active, &active, cuts, stamp(&old.active));
         for sealed in &old.sealed {
             let copies: Vec<_> = parts.iter().map(|_| new()).collect();
-            copy(sealed, &copies, cuts);
+            copy(sealed, &copies, cuts, stamp(sealed));
             for (part, copy) in parts.iter_mut().zip(copies) {
                 if !copy.is_empty() {
                     part.sealed.push(copy);
@@ -173,8 +184,9 @@ impl Engine {
     }
 }
 
-/// Copies the entries of `from` into the memtables of the parts that they lie in.
-fn copy(from: &LiveMemtable, to: &[Arc<LiveMemtable>], cuts: &Cuts) {
+/// Copies the entries of `from` into the memtables of the parts that they lie in, which the lookup index knows
+/// by `stamp`.
+fn copy(from: &LiveMemtable, to: &[Arc<LiveMemtable>], cuts: &Cuts, stamp: u64) {
     let mut cursor = from.table.cursor();
     cursor.seek_first();
     while cursor.valid() {
@@ -197,15 +209,7 @@ fn copy(from: &LiveMemtable, to: &[Arc<LiveMemtable>], cuts: &Cuts) {
     }
     for memtable in to.iter().filter(|m| !m.table.is_empty()) {
         // Bounds as they were: what lies between them may be in another part.
-        let pairs = [
-            (&memtable.oldest_segment, &from.oldest_segment),
-            (&memtable.last_seq, &from.last_seq),
-            (&memtable.first_seq, &from.first_seq),
-            (&memtable.restated_upto, &from.restated_upto),
-            (&memtable.stamp, &from.stamp),
-        ];
-        for (to, from) in pairs {
-            to.store(from.load(Ordering::Acquire), Ordering::Release);
-        }
+        memtable.widen(from);
+        memtable.stamp.store(stamp, Ordering::Release);
     }
 }

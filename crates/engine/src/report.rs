@@ -153,6 +153,8 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         },
         memtable_bytes,
         memtables,
+        active_memtables: takers,
+        sealed_memtables: engine.sealed_memtables() as u64,
         cache_bytes: cache.used_bytes,
         cache_mapped_bytes: cache.mapped_bytes,
         cache_hits: cache.hits,

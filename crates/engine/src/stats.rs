@@ -168,6 +168,9 @@ pub struct Recovery {
     pub entries: u64,
     /// Log bytes read.
     pub bytes: u64,
+    /// Times that a part's memtables were compacted into one, as memory was short: the log has more than what
+    /// memtables had where folds left something out, or the options gave more memory before.
+    pub compactions: u64,
     /// Bytes of a torn tail that were dropped: writes that were never
     /// acknowledged at device durability, from after the last crash's gap.
     pub torn_bytes: u64,
@@ -201,6 +204,11 @@ pub struct Stats {
     pub memtable_bytes: u64,
     /// The number of memtables.
     pub memtables: u64,
+    /// Of these, those that take writes: at most [`crate::Options::active_memtables_total_max`].
+    pub active_memtables: u64,
+    /// Sealed ones, which wait for a flush; one that several parts have counts once. At most
+    /// [`crate::Options::sealed_memtables_total_max`].
+    pub sealed_memtables: u64,
     /// Bytes that the block cache takes.
     pub cache_bytes: u64,
     /// Of these, bytes that it has of the system itself, in a mapping of its own.
@@ -592,9 +600,10 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "memtables {} ({}), block cache {} ({} hits, {} misses), pinned metadata {}",
+            "memtables {} ({}), {} sealed, block cache {} ({} hits, {} misses), pinned metadata {}",
             self.memtables,
             human_bytes(self.memtable_bytes),
+            self.sealed_memtables,
             human_bytes(self.cache_bytes),
             self.cache_hits,
             self.cache_misses,

@@ -154,6 +154,7 @@ pub(crate) struct Scene {
     tiers: Vec<TierState>,
     heat: BTreeMap<TableId, TableHeat>,
     memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
+    sealed: usize,
     writes: BTreeMap<KeyspaceId, KeyspaceWrites>,
     flushed_bytes_per_s: f64,
     log_bytes: u64,
@@ -182,6 +183,7 @@ impl Scene {
             tiers: &self.tiers,
             heat: &self.heat,
             memtables: &self.memtables,
+            sealed: self.sealed,
             writes: &self.writes,
             busy,
             busy_outputs,
@@ -217,6 +219,7 @@ impl Engine {
                 memtables.insert(
                     (id, index),
                     PartLoad {
+                        takers: part.takers().count(),
                         active_bytes: part.takers().map(|m| m.table.size_bytes() as u64).sum(),
                         sealed: part.sealed.len(),
                         sealed_bytes: part.sealed.iter().map(|m| m.size_share() as u64).sum(),
@@ -250,6 +253,7 @@ impl Engine {
             tiers: self.tier_states(),
             heat,
             memtables,
+            sealed: self.sealed_memtables(),
             log_bytes: self.log_bytes.load(Ordering::Relaxed),
             shape: ShapeOptions {
                 ranges: self.ranges(sharers),

@@ -10,6 +10,7 @@
 //! `Ensures:` a batch is one record of the log, so it is whole or absent after
 //! a crash; it is published with one store, so readers see it whole or not.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,11 +23,13 @@ use crate::engine::{Commit, Engine, LiveMemtable, Owed, PartView, ReadView, Spac
 use crate::error::{Error, ErrorKind, Result};
 use crate::lookup::Indexing;
 use crate::options::Durability;
+use crate::seal::SealedRoom;
 use crate::stats::Stall;
+use crate::sync::MutexGuard;
 
 /// What an entry takes in a memtable beyond its bytes in the batch: header, node
 /// and what both are rounded up by, on average.
-const ENTRY_OVERHEAD_BYTES: u64 = 64;
+pub(crate) const ENTRY_OVERHEAD_BYTES: u64 = 64;
 
 /// How one write is acknowledged.
 ///
@@ -91,11 +94,7 @@ impl Engine {
         }
         let checksum = crc32c::crc32c(payload);
         self.admit(payload)?;
-        self.make_room(payload.len())?;
-
-        let mut commit = self.commit.lock();
-        self.check_writable()?;
-        let routes = self.routes(&mut commit, payload)?;
+        let (mut commit, routes) = self.enter(payload)?;
         let count = batch.len() as u32;
         let first = commit.next_seq;
         let last = SeqNo(first.0 + u64::from(count) - 1);
@@ -172,12 +171,38 @@ impl Engine {
             })
     }
 
+    /// The write path, once there is room for the batch, and where it goes.
+    fn enter(&self, payload: &[u8]) -> Result<(MutexGuard<'_, Commit>, Vec<Route>)> {
+        loop {
+            self.make_room(payload.len())?;
+            let mut commit = self.commit.lock();
+            self.check_writable()?;
+            if let Some(routes) = self.routes(&mut commit, payload)? {
+                return Ok((commit, routes));
+            }
+            drop(commit);
+            self.wait_to_seal(|room| self.lacks_room(room, payload))?;
+        }
+    }
+
+    /// Whether a memtable that the batch will reach is full and may not be sealed.
+    fn lacks_room(&self, room: &SealedRoom, payload: &[u8]) -> bool {
+        self.spaces.load().values().any(|space| {
+            let view = space.view.load();
+            Engine::is_stuck(
+                room,
+                &view,
+                parts_reached(&view, payload, space.id).into_iter(),
+            )
+        })
+    }
+
     /// The views of the keyspaces that the batch names, with room in every
-    /// memtable it will reach.
-    fn routes(&self, commit: &mut Commit, payload: &[u8]) -> Result<Vec<Route>> {
+    /// memtable it will reach; `None` where one is full and there are too many sealed ones.
+    fn routes(&self, commit: &mut Commit, payload: &[u8]) -> Result<Option<Vec<Route>>> {
         let mut routes: Vec<Route> = Vec::with_capacity(1);
         let spaces = self.spaces.load();
-        let mut sealed = false;
+        let (mut sealed, mut is_stuck) = (false, false);
         for operation in Operations::new(payload) {
             let operation = operation.map_err(Error::invalid)?;
             let id = operation.keyspace;
@@ -191,7 +216,14 @@ impl Engine {
             let full = space.view.load().parts.iter().any(PartView::is_full);
             if full {
                 self.recut_if_due(commit, space);
-                self.seal(commit, space, PartView::is_full);
+                // Where room is short, it is for those who need it.
+                let reached = self.options.bounds_sealed().then(|| {
+                    let view = space.view.load();
+                    parts_reached(&view, payload, id)
+                });
+                is_stuck |= !self.seal(commit, space, |at, part| {
+                    part.is_full() && reached.as_ref().is_none_or(|r| r.contains(&at))
+                });
                 sealed = true;
             }
             routes.push(Route {
@@ -204,53 +236,7 @@ impl Engine {
             self.update_brake();
             self.wake();
         }
-        Ok(routes)
-    }
-
-    /// Replaces the active memtables that `which` picks by empty ones.
-    /// Requires: the commit mutex, so that nobody is being assigned to them.
-    pub(crate) fn seal(
-        &self,
-        _commit: &mut Commit,
-        space: &Space,
-        which: impl Fn(&PartView) -> bool,
-    ) {
-        space.update(|view| {
-            let parts = view.parts.iter().enumerate().map(|(at, part)| {
-                if !which(part) || part.takers_are_empty() {
-                    return part.clone();
-                }
-                // All that take writes together: a flush takes what is sealed, and
-                // says that nothing older is in memory.
-                let takers = part.takers().filter(|m| !m.is_empty());
-                let sealed = takers.chain(&part.sealed).cloned().collect();
-                let new = |old: &Arc<LiveMemtable>| self.new_memtable(likely_prefix(old));
-                let active = new(&part.active);
-                let stamp = self.lookup.stamp(part, view.tree.newest(at));
-                active.stamp.store(stamp, Ordering::Release);
-                PartView {
-                    active,
-                    twins: part.twins.iter().map(new).collect(),
-                    sealed,
-                    ..part.clone()
-                }
-            });
-            ReadView::new(
-                Arc::clone(&view.cuts),
-                parts.collect(),
-                Arc::clone(&view.tree),
-            )
-        });
-    }
-
-    /// Seals every memtable of the store, or of one keyspace, that has entries.
-    pub(crate) fn seal_all(&self, only: Option<KeyspaceId>) {
-        let mut commit = self.commit.lock();
-        for space in self.spaces.load().values() {
-            if only.is_none_or(|id| id == space.id) {
-                self.seal(&mut commit, space, |_| true);
-            }
-        }
+        Ok((!is_stuck).then_some(routes))
     }
 
     /// Slows the writer down, or makes it wait, as the background falls behind.
@@ -353,6 +339,14 @@ fn parts_of(
         last -= 1;
     }
     first..=last
+}
+
+/// All parts of a keyspace, as `view` has it, that the batch concerns.
+fn parts_reached(view: &ReadView, payload: &[u8], keyspace: KeyspaceId) -> BTreeSet<usize> {
+    let operations = Operations::new(payload).flatten();
+    let here = operations.filter(|operation| operation.keyspace == keyspace);
+    here.flat_map(|o| parts_of(view, o.kind, o.key, o.value))
+        .collect()
 }
 
 /// Puts the batch's entries into the memtables.

@@ -54,7 +54,9 @@ impl From<(usize, usize)> for FewKeys {
 /// The memtables of one part.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct PartLoad {
-    /// Bytes in the memtable that takes writes.
+    /// Memtables that take writes, with entries or without: they are sealed together.
+    pub takers: usize,
+    /// Bytes in these.
     pub active_bytes: u64,
     /// Sealed memtables that wait for a flush.
     pub sealed: usize,
@@ -162,6 +164,10 @@ pub struct ShapeOptions {
     /// Memtables with fewer keys than this are folded into one instead of being
     /// flushed; 0 for never.
     pub fold_keys_max: usize,
+    /// Most sealed memtables of a part, `usize::MAX` where only memory bounds them.
+    pub sealed_max: usize,
+    /// The same of all parts together, where one that several parts have counts once.
+    pub sealed_total_max: usize,
     /// Of a tier's capacity, the share that placement fills, from 0 to 1.
     pub tier_fill_share: f64,
     /// How levels are shared out between fast and slow tiers, where they are.
@@ -292,6 +298,8 @@ pub struct View<'a> {
     pub heat: &'a BTreeMap<TableId, TableHeat>,
     /// The memtables of each part.
     pub memtables: &'a BTreeMap<(KeyspaceId, u32), PartLoad>,
+    /// Sealed memtables of all parts; one that several parts have counts once.
+    pub sealed: usize,
     /// What is known of the writes to keyspaces whose cuts may move now.
     pub writes: &'a BTreeMap<KeyspaceId, KeyspaceWrites>,
     /// Tables that a running job reads or replaces: no new job may name them.

@@ -343,6 +343,72 @@ fn the_part_with_most_sealed_bytes_is_flushed_first() {
     );
 }
 
+#[test]
+fn a_part_whose_next_memtables_would_be_too_many_is_flushed_before_others() {
+    let listed = |sealed, takers| PartLoad {
+        takers,
+        sealed,
+        sealed_bytes: M,
+        ..PartLoad::default()
+    };
+    let mut world = loads(&[sealed(5 * M), listed(2, 1), listed(1, 2)]);
+    assert_eq!(decide(&world), "memtable-full: flush 0");
+    world.shape.sealed_max = 3;
+    assert_eq!(decide(&world), "memtable-full: flush 0", "all have room");
+    world.shape.sealed_max = 2;
+    // Of those without room the one with most: two beside one, one beside two.
+    let reason = |world: &World| match world.plan(&mut leveled()) {
+        Some(Job::Flush(flush)) => (flush.part, flush.reason.to_string()),
+        other => panic!("{other:?}"),
+    };
+    let (part, why) = reason(&world);
+    assert_eq!(part, 1);
+    assert!(
+        why.starts_with("sealed-full (sealed 2, sealed_memtables_max 2"),
+        "{why}"
+    );
+    world.memtables.get_mut(&(KEYSPACE, 1)).unwrap().flushing = true;
+    assert_eq!(reason(&world).0, 2);
+    // Of all four, with room for one more, the next two of part 2 have none.
+    world.shape.sealed_max = usize::MAX;
+    world.shape.sealed_total_max = 6;
+    assert_eq!(decide(&world), "memtable-full: flush 0");
+    world.shape.sealed_total_max = 5;
+    let (part, why) = reason(&world);
+    assert_eq!(part, 0, "part 1 is being flushed");
+    let numbers = "sealed-full (sealed 1, of_all 4, sealed_memtables_total_max 5";
+    assert!(why.starts_with(numbers), "{why}");
+}
+
+/// A flush without sealed memtables seals first, so it would find nothing, again and again.
+#[test]
+fn no_part_is_flushed_that_has_nothing_sealed_and_no_room_to_seal() {
+    let active = PartLoad {
+        takers: 1,
+        active_bytes: 6 * M,
+        oldest_segment: Some(1),
+        ..PartLoad::default()
+    };
+    let flushing = PartLoad {
+        flushing: true,
+        ..sealed(4 * M)
+    };
+    let mut world = loads(&[active, flushing]);
+    world
+        .memtables
+        .get_mut(&(KEYSPACE, 0))
+        .unwrap()
+        .active_bytes = 9 * M;
+    world.log_segments = (1, 9);
+    assert_eq!(decide(&world), "memory-full: flush 0");
+    world.shape.sealed_total_max = 1;
+    assert_eq!(decide(&world), "rest");
+    world.log_bytes = 65 * M;
+    assert_eq!(decide(&world), "rest");
+    world.shape.sealed_total_max = 2;
+    assert_eq!(decide(&world), "log-full: flush 0");
+}
+
 /// Found on emulated devices: where writes wait for reads of a slow device, only a
 /// quarter of the write buffer was ever used.
 #[test]

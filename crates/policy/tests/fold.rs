@@ -104,3 +104,21 @@ fn the_memtable_that_takes_writes_counts_where_it_goes_along() {
     assert!(matches!(planned(alone(None)), Some(Job::Flush(_))));
     assert!(matches!(planned(alone(few(5, 500))), Some(Job::Fold(fold)) if fold.active));
 }
+
+/// A fold leaves one memtable, so with room for one it is never worth its log.
+#[test]
+fn memtables_are_flushed_where_what_a_fold_leaves_would_have_no_room_beside_the_next_ones() {
+    let planned = |most: usize, of_all: usize| {
+        let mut world = World::of("L0.0:", &[LARGE]);
+        let load = PartLoad { takers: 1, ..hot() };
+        world.memtables.insert((KEYSPACE, 0), load);
+        world.shape.sealed_max = most;
+        world.shape.sealed_total_max = of_all;
+        FlushSealed::default().plan(&world.view())
+    };
+    let no_limit = usize::MAX;
+    assert!(matches!(planned(2, no_limit), Some(Job::Fold(_))));
+    assert!(matches!(planned(no_limit, 2), Some(Job::Fold(_))));
+    assert!(matches!(planned(1, no_limit), Some(Job::Flush(_))));
+    assert!(matches!(planned(no_limit, 1), Some(Job::Flush(_))));
+}

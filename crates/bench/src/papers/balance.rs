@@ -192,6 +192,7 @@ mod tests {
         PartStats {
             start: String::new(),
             memtables: 1,
+            sealed_memtables: 0,
             memtable_bytes: 0,
             runs: 0,
             tables: 0,

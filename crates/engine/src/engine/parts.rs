@@ -103,6 +103,18 @@ impl LiveMemtable {
         LiveMemtable::around(table)
     }
 
+    /// Notes that it holds what `other` does, or some of it: the log must be there for both.
+    pub(crate) fn widen(&self, other: &LiveMemtable) {
+        let order = Ordering::AcqRel;
+        let of = |bound: &AtomicU64| bound.load(Ordering::Acquire);
+        self.oldest_segment
+            .fetch_min(of(&other.oldest_segment), order);
+        self.first_seq.fetch_min(of(&other.first_seq), order);
+        self.last_seq.fetch_max(of(&other.last_seq), order);
+        self.restated_upto
+            .fetch_max(of(&other.restated_upto), order);
+    }
+
     /// Whether a fold made it.
     pub(crate) fn is_folded(&self) -> bool {
         self.restated_upto.load(Ordering::Acquire) > 0

@@ -111,7 +111,7 @@ impl Engine {
                     .parts
                     .get(part)
                     .map(|p| Arc::clone(&p.active));
-                self.seal(&mut commit, space, |p| {
+                self.seal(&mut commit, space, |_, p| {
                     active.as_ref().is_some_and(|a| Arc::ptr_eq(a, &p.active))
                 });
                 drop(commit);

@@ -15,7 +15,7 @@ mod merge;
 pub(crate) mod output;
 mod relocate;
 mod stretches;
-mod survive;
+pub(crate) mod survive;
 
 /// How long a job waits for the write path, which somebody may hold who waits for the job.
 pub(crate) const COMMIT_WAIT: Duration = Duration::from_millis(20);

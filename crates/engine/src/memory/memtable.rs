@@ -100,6 +100,16 @@ impl Memtable {
         self.has_range_deletes.store(any, Ordering::Release);
     }
 
+    /// Inserts all range deletes of `added`, at the cost of those that are there once.
+    pub fn insert_range_deletes(&self, added: &Cover) {
+        let _turn = self.cover_writer.lock();
+        let cover = Cover::merge([&*self.cover.load_full(), added]);
+        self.cover_bytes.store(cover.bytes(), Ordering::Relaxed);
+        let any = !cover.is_empty();
+        self.cover.store(Arc::new(cover));
+        self.has_range_deletes.store(any, Ordering::Release);
+    }
+
     /// The newest put or delete of `key` with a number up to `snapshot`. Range
     /// deletes are not looked at: see [`Memtable::cover`].
     #[inline]

@@ -24,22 +24,28 @@ pub(super) struct Restated {
 }
 
 impl Restated {
-    /// Puts the memtables where reads and flushes look.
-    pub(super) fn take_place(self, engine: &Engine) {
-        for (id, mut restated) in self.views {
-            let Some(space) = engine.space(id) else {
-                continue;
-            };
-            space.update(|view| {
-                let mut parts = view.parts.clone();
-                for (part, old) in parts.iter_mut().zip(restated.parts.drain(..)) {
-                    if !old.active.is_empty() {
-                        part.sealed.push(old.active);
-                    }
-                }
-                ReadView::new(Arc::clone(&view.cuts), parts, Arc::clone(&view.tree))
-            });
-        }
+    /// Memory of them, in bytes.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        let parts = self.views.values().flat_map(|view| &view.parts);
+        parts
+            .map(|part| part.active.table.resident_bytes() as u64)
+            .sum()
+    }
+
+    /// The one of a part, if there are any of its keyspace.
+    pub(super) fn of(&mut self, id: KeyspaceId, part: usize) -> Option<&mut Arc<LiveMemtable>> {
+        let view = self.views.get_mut(&id)?;
+        view.parts.get_mut(part).map(|part| &mut part.active)
+    }
+
+    /// Those that have entries, and whose they are.
+    pub(super) fn take(self) -> impl Iterator<Item = (KeyspaceId, usize, Arc<LiveMemtable>)> {
+        let views = self.views.into_iter();
+        let all = views.flat_map(|(id, view)| {
+            let parts = view.parts.into_iter().enumerate();
+            parts.map(move |(at, part)| (id, at, part.active))
+        });
+        all.filter(|(.., memtable)| !memtable.is_empty())
     }
 }
 

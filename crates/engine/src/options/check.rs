@@ -169,6 +169,7 @@ impl Options {
         }
         self.check_parts()?;
         self.check_ranges()?;
+        self.check_memtables()?;
         if let Some(target) = self.cost_target_usd_per_gb_month {
             self.check_cost_target(target)?;
         }

@@ -6,6 +6,7 @@
 
 mod check;
 mod cost;
+mod memtables;
 mod parts;
 mod ranges;
 mod set;
@@ -153,6 +154,12 @@ pub struct Options {
     pub(crate) recut_writes: u64,
     pub(crate) duplicates_max: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) active_memtables_total_max: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sealed_memtables_max: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sealed_memtables_total_max: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) merges_end_at_cuts: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fold_keys_max: Option<usize>,
@@ -221,6 +228,9 @@ impl Default for Options {
             recut_major_excess: 0.6,
             recut_writes: 1000,
             duplicates_max: 7,
+            active_memtables_total_max: None,
+            sealed_memtables_max: None,
+            sealed_memtables_total_max: None,
             merges_end_at_cuts: None,
             fold_keys_max: None,
             flush_drops_versions: true,
@@ -469,6 +479,8 @@ impl Options {
             usual_flush_bytes: flush_bytes_of(self.write_buffer_bytes),
             log_bytes_max: self.log_bytes_max,
             fold_keys_max: self.folds_below(),
+            sealed_max: self.sealed_memtables_max.unwrap_or(usize::MAX),
+            sealed_total_max: self.sealed_memtables_total_max.unwrap_or(usize::MAX),
             tier_fill_share: self.tier_fill_share,
             staging: StagingOptions {
                 fast_share: self.fast_share,

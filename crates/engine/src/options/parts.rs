@@ -326,7 +326,7 @@ impl Options {
         presets().iter().find(|p| p.name == self.preset)
     }
 
-    fn given_parts(&self) -> usize {
+    pub(super) fn given_parts(&self) -> usize {
         1 + self.cuts.len() + self.cuts_bytes.len()
     }
 
@@ -345,12 +345,13 @@ impl Options {
             }),
             _ => PARTS,
         };
-        match (self.makes_cuts(), self.partitions) {
+        let parts = match (self.makes_cuts(), self.partitions) {
             (false, _) => 1,
             (true, Some(parts)) if self.adapts_parts() => parts.min(auto()),
             (true, Some(parts)) => parts,
             (true, None) => auto().max(self.given_parts()),
-        }
+        };
+        parts.min(self.active_memtables_total_max.unwrap_or(parts))
     }
 
     /// Whether the preset cuts keyspaces that were made without cuts.
@@ -383,7 +384,7 @@ impl Options {
     /// for each duplicate where there may be some.
     pub(crate) fn takers_of(&self, keyspace: &Keyspace) -> usize {
         let parts = keyspace.parts.len();
-        let duplicates = keyspace.parts.iter().map(|p| p.duplicates as usize);
+        let duplicates = keyspace.parts.iter().map(|p| self.twins_of(p) as usize);
         match self.moves_cuts_of(keyspace) {
             true => parts + duplicates.sum::<usize>(),
             false => parts,

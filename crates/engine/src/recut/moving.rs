@@ -118,6 +118,7 @@ enum Look {
 }
 
 const DROPPED: &str = "the keyspace was dropped";
+const TOO_MANY_SEALED: &str = "too many memtables would be sealed";
 
 /// How many parts and duplicates there are.
 fn in_words(parts: &[NewPart]) -> String {
@@ -287,8 +288,19 @@ impl Engine {
             return Ok(Err("the write path was held"));
         };
         self.check_poisoned()?;
-        let changed = self.move_cuts(&mut commit, space, &parts)?;
+        let mut changed = self.move_cuts(&mut commit, space, &parts)?;
         drop(commit);
+        if changed == Err(TOO_MANY_SEALED) {
+            // Writers fill memtables all the time, and with few allowed there might never be room for
+            // all that are concerned. So they are flushed, most of it while writers go on, and the rest
+            // while they wait: then there is nothing to seal.
+            self.flush_all(Some(space.id))?;
+            let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
+                return Ok(Err("the write path was held"));
+            };
+            self.flush_still(&mut commit, Some(space.id))?;
+            changed = self.move_cuts(&mut commit, space, &parts)?;
+        }
         Ok(changed.map(|changed| {
             self.note_look(space, Look::Moved);
             Done {
@@ -362,6 +374,9 @@ impl Engine {
         }
         let takers = |part: &NewPart| 1 + part.duplicates as usize;
         let all: usize = new.iter().map(takers).sum();
+        if all > view.takers() && all > self.active_room(space.id) {
+            return Ok(Err("other keyspaces have all the parts that may be"));
+        }
         let sharing = self.sharing_takers(Some((space.id, all)));
         let fresh = new.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
         let fresh: usize = fresh.map(|(part, _)| takers(part)).sum();
@@ -380,6 +395,9 @@ impl Engine {
                 None => self.part_over(&view, cuts.interval(at), new, sharing),
             })
             .collect();
+        if !self.may_list(space, &parts) {
+            return Ok(Err(TOO_MANY_SEALED));
+        }
         let mut edit = Edit::of(Change::SetCuts {
             keyspace: space.id,
             cuts: cuts.clone(),

@@ -35,7 +35,9 @@ pub struct PartStats {
     pub start: String,
     /// Memtables, the one that takes writes included.
     pub memtables: u64,
-    /// Their bytes.
+    /// Of these, sealed ones: at most [`crate::Options::sealed_memtables_max`].
+    pub sealed_memtables: u64,
+    /// Bytes of all of them.
     pub memtable_bytes: u64,
     /// Runs in its newest level.
     pub runs: u64,
@@ -83,6 +85,7 @@ impl PartStats {
                     .0
                     .map_or_else(String::new, |cut| cut.escape_ascii().to_string()),
                 memtables: memory.memtables().count() as u64,
+                sealed_memtables: memory.sealed.len() as u64,
                 memtable_bytes: memory.memtables().map(|m| m.size_share() as u64).sum(),
                 runs: part.newest.runs.len() as u64,
                 tables: part.newest.table_count() as u64,
@@ -111,12 +114,13 @@ pub(super) fn display(parts: &[PartStats], f: &mut fmt::Formatter<'_>) -> fmt::R
     }
     writeln!(
         f,
-        "{:<7} {:>4} {:>7} {:>10} {:>9} {:>11} {:>10} {:>5} {:>10}  begins at",
+        "{:<7} {:>4} {:>7} {:>10} {:>9} {:>6} {:>11} {:>10} {:>5} {:>10}  begins at",
         "part",
         "runs",
         "tables",
         "bytes",
         "memtables",
+        "sealed",
         "in memory",
         "duplicates",
         "tiny",
@@ -128,12 +132,13 @@ pub(super) fn display(parts: &[PartStats], f: &mut fmt::Formatter<'_>) -> fmt::R
             .map_or("-".to_string(), |share| format!("{:.1}%", share * 100.0));
         writeln!(
             f,
-            "{:<7} {:>4} {:>7} {:>10} {:>9} {:>11} {:>10} {:>5} {:>10}  {}",
+            "{:<7} {:>4} {:>7} {:>10} {:>9} {:>6} {:>11} {:>10} {:>5} {:>10}  {}",
             at,
             part.runs,
             part.tables,
             human_bytes(part.bytes),
             part.memtables,
+            part.sealed_memtables,
             human_bytes(part.memtable_bytes),
             part.duplicates,
             part.tiny_ranges,
@@ -155,6 +160,7 @@ mod tests {
         PartStats {
             start: start.to_string(),
             memtables: 1,
+            sealed_memtables: 0,
             memtable_bytes: 0,
             runs: 0,
             tables: 0,

@@ -16,11 +16,11 @@
 mod model;
 
 #[cfg(shuttle)]
-pub(crate) use model::{ArcSwap, Condvar, Mutex, atomic, spin_loop, yield_now};
+pub(crate) use model::{ArcSwap, Condvar, Mutex, MutexGuard, atomic, spin_loop, yield_now};
 
 #[cfg(not(shuttle))]
 pub(crate) use {
     arc_swap::ArcSwap,
-    parking_lot::{Condvar, Mutex},
+    parking_lot::{Condvar, Mutex, MutexGuard},
     std::{hint::spin_loop, sync::atomic, thread::yield_now},
 };

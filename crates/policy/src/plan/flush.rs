@@ -13,6 +13,9 @@
 //! memory the part that holds most is flushed, sealed or not; the memtable that takes
 //! writes along with the sealed ones, if it has much of what the part holds.
 //!
+//! Where options bound the number of sealed memtables, of a part or of all, a part is flushed once
+//! the next ones would find no room: then writers are about to wait for it.
+//!
 //! Before all of these come memtables of an older generation: when cuts move, those that
 //! were there stay in memory until every part that they reach into was flushed.
 //!
@@ -144,6 +147,7 @@ impl Planner for FlushSealed {
         let slow = !view.idle && self.planned_us > 0 && took_us >= SLOW_WRITERS_US;
         let sealed = if slow { None } else { sealed(view) };
         let flush = older(view)
+            .or_else(|| crowded(view))
             .or(sealed)
             .or_else(|| oldest_segment(view))
             .or_else(|| largest(view));
@@ -176,6 +180,49 @@ fn older(view: &View<'_>) -> Option<Flush> {
         active: false,
         reason: Reason::new("older-generation").with("sealed_bytes", load.sealed_bytes as f64),
     })
+}
+
+/// The most memtables that are sealed together.
+fn takers_most(view: &View<'_>) -> usize {
+    let takers = view.memtables.values().map(|load| load.takers);
+    takers.max().unwrap_or(0).max(1)
+}
+
+/// Whether a part with so many sealed memtables, of so many in all, has no room for its next ones.
+pub(super) fn is_crowded(view: &View<'_>, load: &PartLoad, sealed: usize, all: usize) -> bool {
+    let shape = view.shape;
+    sealed.saturating_add(load.takers) > shape.sealed_max
+        || all.saturating_add(takers_most(view)) > shape.sealed_total_max
+}
+
+/// The part whose sealed memtables leave no room for its next ones, or the one with most of all where those of all
+/// parts do.
+fn crowded(view: &View<'_>) -> Option<Flush> {
+    let waiting = view
+        .memtables
+        .iter()
+        .filter(|(_, load)| !load.flushing && load.sealed > 0);
+    let full = waiting.filter(|(_, load)| is_crowded(view, load, load.sealed, view.sealed));
+    let (&(keyspace, part), load) = full.rev().max_by_key(|(_, load)| load.sealed)?;
+    let by_part = load.sealed.saturating_add(load.takers) > view.shape.sealed_max;
+    let reason = Reason::new("sealed-full").with("sealed", load.sealed as f64);
+    Some(Flush {
+        keyspace,
+        part,
+        active: false,
+        reason: match by_part {
+            true => reason.with("sealed_memtables_max", view.shape.sealed_max as f64),
+            false => reason.with("of_all", view.sealed as f64).with(
+                "sealed_memtables_total_max",
+                view.shape.sealed_total_max as f64,
+            ),
+        },
+    })
+}
+
+/// Whether a flush of this part finds sealed memtables, or room to seal what takes writes.
+fn has_some(view: &View<'_>, load: &PartLoad) -> bool {
+    load.sealed > 0 || view.sealed.saturating_add(load.takers) <= view.shape.sealed_total_max
 }
 
 fn sealed(view: &View<'_>) -> Option<Flush> {
@@ -224,7 +271,8 @@ fn largest(view: &View<'_>) -> Option<Flush> {
     let filled = view
         .memtables
         .iter()
-        .filter(|(_, load)| !load.flushing && load.oldest_segment.is_some());
+        .filter(|(_, load)| !load.flushing && load.oldest_segment.is_some())
+        .filter(|(_, load)| has_some(view, load));
     let (&(keyspace, part), load) = filled.rev().max_by_key(|(_, load)| held(load))?;
     Some(Flush {
         keyspace,
@@ -248,7 +296,7 @@ fn oldest_segment(view: &View<'_>) -> Option<Flush> {
         pinning.min_by_key(|(segment, part, _)| (*segment, *part))?;
     // A flush under way will free the segment; and the current one stays
     // whatever is flushed.
-    if load.flushing || segment >= view.log_segments.1 {
+    if load.flushing || segment >= view.log_segments.1 || !has_some(view, load) {
         return None;
     }
     Some(Flush {

@@ -11,12 +11,17 @@
 //! is at most half of what is there. And it must be small, as it stays in memory and is
 //! logged in one piece.
 //!
+//! Where options bound the number of sealed memtables it must leave room for the next ones: a fold
+//! leaves one.
+//!
 //! The paper folds what has fewer than 100 keys and flushes the rest of a part's
 //! memtables. Here it is all of them or none: recency is position (I1), and a memtable
 //! that stays must not be older than one that becomes a table above which it would lie.
 
 use thermocline_model::job::{Flush, Fold, Reason};
 use thermocline_model::view::{FewKeys, PartLoad, View};
+
+use super::flush::is_crowded;
 
 /// The most that may survive a fold, in bytes.
 pub const LIVE_BYTES_MAX: u64 = 1 << 20;
@@ -35,6 +40,10 @@ pub fn instead_of(view: &View<'_>, flush: &Flush) -> Option<Fold> {
     let fresh = load.sealed - load.folded.min(load.sealed) + usize::from(with_active);
     // What is older than the cuts has entries of other parts.
     if load.older || fresh == 0 || few.live_bytes > (bytes / 2).min(LIVE_BYTES_MAX) {
+        return None;
+    }
+    let others = view.sealed.saturating_sub(load.sealed);
+    if is_crowded(view, load, 1, others.saturating_add(1)) {
         return None;
     }
     let mut reason = Reason::new("few-keys")

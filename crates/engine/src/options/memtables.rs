@@ -1,0 +1,230 @@
+//! Setting how many memtables there may be; see [`super::set`].
+//!
+//! What takes writes: one memtable for each part, and one for each of its duplicates
+//! ([`Options::duplicates_max`]), so that the parts bound them. What is sealed waits for a flush, and
+//! memory bounds it; these options bound its number too.
+
+use thermocline_model::version::Part;
+
+use super::Options;
+use super::check::within;
+use crate::error::{Error, Result};
+
+/// Most that may be asked for: as good as no limit.
+const MEMTABLES_MAX: usize = 1_000_000;
+
+impl Options {
+    /// Most memtables that take writes in all keyspaces together: one for each part, and one for each
+    /// duplicate of a part. Where cuts move, no more parts and duplicates are made; a keyspace for which there is
+    /// no room is not created, and a store that has more parts already is not opened. From 1 to 1,000,000,
+    /// and no fewer than given cuts make. Default: no limit but the number of keyspaces times
+    /// [`Options::partitions`], or times the parts that given cuts make.
+    ///
+    /// ```
+    /// # use thermocline::{Db, KeyspaceOptions, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).active_memtables_total_max(2);
+    /// let db = Db::open(options.clone())?;
+    /// db.create_keyspace("second", KeyspaceOptions::default())?;
+    /// let error = db.create_keyspace("third", KeyspaceOptions::default()).unwrap_err();
+    /// assert!(error.to_string().contains("active_memtables_total_max"));
+    /// # drop(db);
+    /// let error = Db::open(options.active_memtables_total_max(1)).unwrap_err();
+    /// assert!(error.to_string().contains("expected at least 2, the parts of the store, found 1"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn active_memtables_total_max(mut self, most: usize) -> Options {
+        self.active_memtables_total_max = Some(most);
+        self
+    }
+
+    /// Most sealed memtables of a part: those that are full and wait for a flush. Never exceeded, whatever
+    /// seals: a writer who would have to waits, [`Db::flush`](crate::Db::flush) flushes first what is
+    /// sealed already, and before cuts are moved memtables are flushed that would be too many
+    /// afterwards. Where cuts have moved, one that reaches into several parts counts in each. A part is flushed
+    /// as soon as its next memtables would find no room. From 1 to 1,000,000, and no fewer than a part has memtables
+    /// that take writes, as these are sealed together ([`Options::duplicates_max`] and one). Default: no limit but
+    /// [`Options::write_buffer_bytes`]. Set it where reads must not look in more memtables than so many, at the price of smaller
+    /// runs and of waiting.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).write_buffer_bytes(1 << 20).memtable_bytes(64 << 10);
+    /// let db = Db::open(options.sealed_memtables_max(1))?;
+    /// for n in 0..10_000u32 {
+    ///     db.put(&n.to_be_bytes(), &[0; 100])?;
+    ///     assert!(n % 100 > 0 || db.stats().sealed_memtables <= 1);
+    /// }
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let duplicated = Options::at(directory.path()).preset("nova").sealed_memtables_max(4);
+    /// let error = Db::open(duplicated).unwrap_err();
+    /// assert!(error.to_string().contains("expected at least 8, as a part may have so many"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn sealed_memtables_max(mut self, most: usize) -> Options {
+        self.sealed_memtables_max = Some(most);
+        self
+    }
+
+    /// Most sealed memtables of all keyspaces and parts together, where one that several parts have counts
+    /// once; else as [`Options::sealed_memtables_max`]. Default: no limit but [`Options::write_buffer_bytes`].
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).cuts(vec![b"m".to_vec()]);
+    /// let db = Db::open(options.clone().sealed_memtables_total_max(1))?;
+    /// db.put(b"a", b"")?;
+    /// db.put(b"z", b"")?;
+    /// db.flush()?; // One after the other.
+    /// assert_eq!((db.stats().flushes, db.stats().sealed_memtables), (2, 0));
+    /// # drop(db);
+    /// let error = Db::open(options.sealed_memtables_total_max(0)).unwrap_err();
+    /// assert!(error.to_string().contains("sealed_memtables_total_max: expected 1 to 1000000, found 0"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn sealed_memtables_total_max(mut self, most: usize) -> Options {
+        self.sealed_memtables_total_max = Some(most);
+        self
+    }
+
+    /// The least that [`Options::sealed_memtables_max`] and [`Options::sealed_memtables_total_max`] may be with these options: as many as
+    /// a part may have memtables that take writes, at least 1.
+    ///
+    /// ```
+    /// # use thermocline::Options;
+    /// let nova = Options::at("/x").preset("nova");
+    /// assert_eq!(nova.clone().sealed_memtables_least(), 8);
+    /// assert_eq!(nova.duplicates_max(0).sealed_memtables_least(), 1);
+    /// ```
+    #[must_use]
+    pub fn sealed_memtables_least(&self) -> usize {
+        let duplicates = self.ranges().duplicates_max as usize;
+        match self.moves_cuts() {
+            true => (1 + duplicates).min(self.parts_max()).max(1),
+            false => 1,
+        }
+    }
+
+    /// Whether the number of sealed memtables is bounded, of a part or of all.
+    pub(crate) fn bounds_sealed(&self) -> bool {
+        self.sealed_memtables_max.is_some() || self.sealed_memtables_total_max.is_some()
+    }
+
+    /// How many memtables take writes beside the first of `part` when it is opened: as many as it is duplicated
+    /// times, if all of them can be sealed together.
+    pub(crate) fn twins_of(&self, part: &Part) -> u32 {
+        let limits = [self.sealed_memtables_max, self.sealed_memtables_total_max];
+        let most = limits.into_iter().flatten().min();
+        let most = most.and_then(|most| u32::try_from(most).ok());
+        part.duplicates
+            .min(most.map_or(u32::MAX, |most| most.saturating_sub(1)))
+    }
+
+    /// Refuses what cannot work of these options.
+    pub(super) fn check_memtables(&self) -> Result<()> {
+        let least = self.sealed_memtables_least();
+        for (name, most) in [
+            ("sealed_memtables_max", self.sealed_memtables_max),
+            (
+                "sealed_memtables_total_max",
+                self.sealed_memtables_total_max,
+            ),
+        ] {
+            let Some(most) = most else { continue };
+            within(name, most, 1, MEMTABLES_MAX)?;
+            if most < least {
+                return Err(Error::invalid(format!("option {name}")).expected(
+                    format!(
+                        "at least {least}, as a part may have so many memtables that take writes \
+                         (duplicates_max) and all are sealed together"
+                    ),
+                    most,
+                ));
+            }
+        }
+        let Some(most) = self.active_memtables_total_max else {
+            return Ok(());
+        };
+        let name = "active_memtables_total_max";
+        within(name, most, 1, MEMTABLES_MAX)?;
+        let given = self.given_parts();
+        if most < given {
+            return Err(Error::invalid(format!("option {name}"))
+                .expected(format!("at least {given}, the parts by option cuts"), most));
+        }
+        Ok(())
+    }
+
+    /// Refuses so many parts in all keyspaces.
+    pub(crate) fn check_active(&self, parts: usize) -> Result<()> {
+        match self.active_memtables_total_max {
+            Some(most) if most < parts => {
+                let expected = format!("at least {parts}, the parts of the store");
+                Err(Error::invalid("option active_memtables_total_max").expected(expected, most))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_a_part_alone_would_exceed_is_refused_by_name() {
+        let nova = Options::at("/x").preset("nova");
+        let says = |options: &Options| options.check().err().map(|e| e.to_string());
+        let sealed = |options: &Options, most| says(&options.clone().sealed_memtables_max(most));
+        assert!(sealed(&nova, 7).unwrap().contains("duplicates_max"));
+        assert_eq!(sealed(&nova, 8), None);
+        assert_eq!(sealed(&nova.clone().duplicates_max(0), 1), None);
+        assert_eq!(sealed(&nova.clone().partitions(2), 2), None);
+        assert_eq!(sealed(&nova.clone().moving_cuts(false), 1), None);
+        // `leveled` duplicates nothing by itself.
+        assert_eq!(sealed(&Options::at("/x"), 1), None);
+        let all = nova.clone().sealed_memtables_total_max(7);
+        let error = says(&all).unwrap();
+        assert!(
+            error.contains("option sealed_memtables_total_max: expected at least 8"),
+            "{error}"
+        );
+        let cuts = vec![b"b".to_vec(), b"c".to_vec()];
+        let given = nova.cuts(cuts).active_memtables_total_max(2);
+        let error = says(&given).unwrap();
+        assert!(
+            error.contains("at least 3, the parts by option cuts, found 2"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn limits_survive_toml_and_none_are_not_written() {
+        let options = Options::at("/x")
+            .active_memtables_total_max(40)
+            .sealed_memtables_max(3)
+            .sealed_memtables_total_max(9);
+        let text = options.to_toml();
+        assert!(text.contains("sealed_memtables_max = 3") && text.contains("_total_max = 9"));
+        assert_eq!(Options::from_toml(&text).unwrap(), options);
+        assert!(!Options::at("/x").to_toml().contains("memtables_"));
+    }
+
+    #[test]
+    fn a_part_has_only_so_many_duplicates_as_can_be_sealed_together() {
+        let part = Part {
+            duplicates: 5,
+            ..Part::default()
+        };
+        let twins = |options: Options| options.twins_of(&part);
+        assert_eq!(twins(Options::at("/x")), 5);
+        assert_eq!(twins(Options::at("/x").sealed_memtables_max(3)), 2);
+        let both = Options::at("/x").sealed_memtables_max(9);
+        assert_eq!(twins(both.sealed_memtables_total_max(1)), 0);
+    }
+}

@@ -1,0 +1,195 @@
+//! Sealing memtables, as many as the options allow to be sealed at a time.
+//!
+//! A memtable is sealed when it is full, or when it is to be flushed. Those of a part that take writes
+//! are sealed together. Sealed ones may be bounded in number, of a part and of all
+//! ([`Options::sealed_memtables_max`](crate::Options::sealed_memtables_max)): lists get longer only here and where cuts
+//! move, with the write path held, and all else makes them shorter. So whoever holds it and finds room
+//! has it, and the bounds hold at any moment. Who finds none: a writer waits until flushes have made some;
+//! a flush on demand flushes what is sealed, then the rest while writers wait (`compact.rs`); a job flushes what is
+//! there; cuts are moved once the memtables concerned are in tables (`recut/moving.rs`).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thermocline_model::version::KeyspaceId;
+
+use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
+use crate::error::Result;
+use crate::stats::Stall;
+use crate::write::likely_prefix;
+
+/// How many more memtables may be sealed.
+pub(crate) struct SealedRoom {
+    /// Of a part at most.
+    part_max: usize,
+    /// Of all, beside those that are.
+    left: usize,
+}
+
+impl SealedRoom {
+    /// Whether a part with so many sealed ones may have `more`.
+    fn has(&self, sealed: usize, more: usize) -> bool {
+        sealed.saturating_add(more) <= self.part_max && more <= self.left
+    }
+
+    /// As [`SealedRoom::has`], and takes it.
+    pub(crate) fn take(&mut self, sealed: usize, more: usize) -> bool {
+        let has = self.has(sealed, more);
+        if has {
+            self.left -= more;
+        }
+        has
+    }
+}
+
+/// Those of `part` that take writes and have some.
+fn written(part: &PartView) -> impl Iterator<Item = &Arc<LiveMemtable>> {
+    part.takers().filter(|m| !m.is_empty())
+}
+
+impl Engine {
+    /// Sealed memtables of all parts; one that several have counts once.
+    pub(crate) fn sealed_memtables(&self) -> usize {
+        self.sealed_but(|_| false)
+    }
+
+    /// The same without those of some keyspaces.
+    fn sealed_but(&self, without: impl Fn(KeyspaceId) -> bool) -> usize {
+        let mut seen = HashSet::new();
+        for space in self.spaces.load().values() {
+            if !without(space.id) {
+                let view = space.view.load();
+                let sealed = view.parts.iter().flat_map(|part| &part.sealed);
+                seen.extend(sealed.map(Arc::as_ptr));
+            }
+        }
+        seen.len()
+    }
+
+    /// The room there is.
+    pub(crate) fn sealed_room(&self) -> SealedRoom {
+        let total = self.options.sealed_memtables_total_max;
+        SealedRoom {
+            part_max: self.options.sealed_memtables_max.unwrap_or(usize::MAX),
+            left: total.map_or(usize::MAX, |most| {
+                most.saturating_sub(self.sealed_memtables())
+            }),
+        }
+    }
+
+    /// Whether `space` may have these lists of sealed memtables in place of its own.
+    pub(crate) fn may_list(&self, space: &Space, lists: &[PartView]) -> bool {
+        let longest = lists.iter().map(|part| part.sealed.len()).max();
+        let most = self.options.sealed_memtables_max;
+        if most.is_some_and(|most| longest.unwrap_or(0) > most) {
+            return false;
+        }
+        self.options.sealed_memtables_total_max.is_none_or(|most| {
+            let sealed = lists.iter().flat_map(|part| &part.sealed);
+            let here: HashSet<_> = sealed.map(Arc::as_ptr).collect();
+            here.len() + self.sealed_but(|id| id == space.id) <= most
+        })
+    }
+
+    /// Replaces the memtables that take writes, of the parts that `which` picks, by empty ones; says whether
+    /// there was room for all of them. Requires: the commit mutex, so that nobody is being assigned to
+    /// them.
+    pub(crate) fn seal(
+        &self,
+        _commit: &mut Commit,
+        space: &Space,
+        which: impl Fn(usize, &PartView) -> bool,
+    ) -> bool {
+        let mut room = self.sealed_room();
+        let mut is_all = true;
+        space.update(|view| {
+            let parts = view.parts.iter().enumerate().map(|(at, part)| {
+                if !which(at, part) || part.takers_are_empty() {
+                    return part.clone();
+                }
+                if !room.take(part.sealed.len(), written(part).count()) {
+                    is_all = false;
+                    return part.clone();
+                }
+                // All that take writes together: a flush takes what is sealed, and
+                // says that nothing older is in memory.
+                let sealed = written(part).chain(&part.sealed).cloned().collect();
+                let new = |old: &Arc<LiveMemtable>| self.new_memtable(likely_prefix(old));
+                let active = new(&part.active);
+                let stamp = self.lookup.stamp(part, view.tree.newest(at));
+                active.stamp.store(stamp, Ordering::Release);
+                PartView {
+                    active,
+                    twins: part.twins.iter().map(new).collect(),
+                    sealed,
+                    ..part.clone()
+                }
+            });
+            ReadView::new(
+                Arc::clone(&view.cuts),
+                parts.collect(),
+                Arc::clone(&view.tree),
+            )
+        });
+        is_all
+    }
+
+    /// Seals every memtable of the store, or of one keyspace, that has entries; says whether there was room
+    /// for all of them.
+    pub(crate) fn seal_all(&self, only: Option<KeyspaceId>) -> bool {
+        let mut commit = self.commit.lock();
+        let mut is_all = true;
+        for space in self.spaces.load().values() {
+            if only.is_none_or(|id| id == space.id) {
+                is_all &= self.seal(&mut commit, space, |_, _| true);
+            }
+        }
+        is_all
+    }
+
+    /// Whether `part` is full and may be sealed.
+    pub(crate) fn may_seal(&self, part: &PartView) -> bool {
+        part.is_full() && self.has_room_for(part)
+    }
+
+    /// Whether what takes the writes of `part` may be sealed.
+    pub(crate) fn has_room_for(&self, part: &PartView) -> bool {
+        !self.options.bounds_sealed()
+            || self
+                .sealed_room()
+                .has(part.sealed.len(), written(part).count())
+    }
+
+    /// Waits until memtables may be sealed that a writer found full; `is_stuck` says whether they still may not.
+    #[cold]
+    pub(crate) fn wait_to_seal(&self, is_stuck: impl Fn(&SealedRoom) -> bool) -> Result<()> {
+        let clock = &self.environment.clock;
+        let started = clock.now_micros();
+        let mut stall = Stall::of(&self.counters, &**clock);
+        self.counters.slowdowns.add(1);
+        while is_stuck(&self.sealed_room()) {
+            stall.look();
+            self.check_writable()?;
+            if self.options.background_threads > 0 {
+                self.wait_for_room()?;
+            } else if !self.step()? {
+                // Nobody else will make room, and no planner does just now.
+                self.flush_listed()?;
+            }
+        }
+        let waited = clock.now_micros().saturating_sub(started);
+        self.counters.stall_micros.add(waited);
+        Ok(())
+    }
+
+    /// Whether some of these parts of `space` are full and may not be sealed.
+    pub(crate) fn is_stuck(
+        room: &SealedRoom,
+        view: &ReadView,
+        parts: impl Iterator<Item = usize>,
+    ) -> bool {
+        let mut parts = parts.filter_map(|at| view.parts.get(at));
+        parts.any(|part| part.is_full() && !room.has(part.sealed.len(), written(part).count()))
+    }
+}
