@@ -151,15 +151,33 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
         cents.push(price);
     }
     let keeps_cost = presets().iter().any(|p| p.name == preset && p.keeps_cost);
-    if keeps_cost {
+    let makes_cuts = presets().iter().any(|p| p.name == preset && p.makes_cuts);
+    let options = if keeps_cost {
         priced(dice, options, &cents)
     } else if preset.starts_with("logstore") {
         staged(dice, options)
-    } else if presets().iter().any(|p| p.name == preset && p.makes_cuts) {
+    } else if makes_cuts {
         let options = parted(dice, options);
         moving(dice, options)
     } else {
         options
+    };
+    limited(options, runs_merge, segment)
+}
+
+/// Limits on the number of sealed memtables: the least that a part may need, or a few more. Not
+/// drawn, so that seeds mean what they did.
+fn limited(options: Options, runs_merge: usize, segment: u64) -> Options {
+    let least = options.sealed_memtables_least();
+    let options = match runs_merge {
+        2 => options.sealed_memtables_max(least),
+        4 => options.sealed_memtables_max(least + 2),
+        _ => options,
+    };
+    match segment / KIB {
+        32 => options.sealed_memtables_total_max(least),
+        256 => options.sealed_memtables_total_max(least + 5),
+        _ => options,
     }
 }
 

@@ -319,6 +319,9 @@ impl Recorded<'_> {
         let options = self.workload.options(self.history.room_at(calls));
         let db = Db::open_in(options, &disk.environment())
             .unwrap_or_else(|e| panic!("{context}: refused to open: {e}"));
+        let memory = db.stats().memory;
+        let (used, max) = (memory.used.memtables, memory.max.memtables);
+        assert!(used <= max, "{context}: memtables {used} of {max} bytes");
         let found = contents(&db).unwrap_or_else(|e| panic!("{context}: reading: {e}"));
         let (first, last) = self.history.allowed_at(calls, down);
         let wanted = hash(&found);
@@ -380,18 +383,26 @@ impl Recorded<'_> {
 }
 
 /// A crash of either kind at every call of every workload, and another at one
-/// in so many calls of each recovery, in turn a different one. Prints and
-/// returns the number of sites.
+/// in so many calls of each recovery, in turn a different one. After each, memory is within what the
+/// options say. Prints and returns the number of sites.
 ///
 /// # Panics
 /// When the store breaks a promise; the message names workload and call.
 pub fn every_call_crashes(down: Down) -> usize {
+    let again = stride("THERMOCLINE_RECOVERY_STRIDE", 23);
+    every_call_crashes_of(&Workload::all(0), down, again)
+}
+
+/// The same of some workloads; `again`: one in so many calls of each recovery.
+///
+/// # Panics
+/// As [`every_call_crashes`].
+pub fn every_call_crashes_of(workloads: &[Workload], down: Down, again: u64) -> usize {
     let stride = stride("THERMOCLINE_FAULT_STRIDE", 1);
-    let again = self::stride("THERMOCLINE_RECOVERY_STRIDE", 23);
     let mut tally = Tally::default();
     let mut sites = 0;
-    for workload in Workload::all(0) {
-        let recorded = Recorded::new(&workload);
+    for workload in workloads {
+        let recorded = Recorded::new(workload);
         for site in (0..recorded.crashed.len()).step_by(stride as usize) {
             let first = site as u64 % again;
             recorded.crash(site, down, Some((first, again)), &mut tally);

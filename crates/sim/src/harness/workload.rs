@@ -20,6 +20,7 @@ use crate::disk::{Disk, Down};
 
 mod cuts;
 mod folds;
+mod shrunk;
 
 /// How much of a store fits its fast tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +90,8 @@ enum Shape {
     Moving,
     /// As `Levels`, but memtables with few keys are folded.
     Folded,
+    /// As `Levels`, but a room is memory.
+    Shrunk,
 }
 
 /// A store made beforehand, and what is done to it.
@@ -161,7 +164,7 @@ impl Setting {
 }
 
 impl Workload {
-    /// All of them; `seed` draws keys and values.
+    /// All of them but the large one ([`Workload::shrunk`]); `seed` draws keys and values.
     #[must_use]
     pub fn all(seed: u64) -> Vec<Workload> {
         vec![
@@ -429,6 +432,7 @@ fn options(room: Room, setting: Setting) -> Options {
     let options = plain_options(room, setting.mapped);
     match setting.shape {
         Shape::Levels => options,
+        Shape::Shrunk => shrunk::options(room, options),
         Shape::Folded => options.fold_keys_max(50).lookup_index(LookupIndex::On),
         Shape::Priced => {
             let tier = |name: &str, price| {
