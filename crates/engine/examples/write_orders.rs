@@ -1,8 +1,8 @@
 //! What parts by default cost and gain by the order of keys: so many puts of 100 bytes,
 //! ascending, all to one key, uniform, or skewed with hot keys side by side.
 //!
-//! `write_orders ORDER PARTS [PUTS] [THREADS] [MiB]`: PARTS is `auto` or a number, THREADS
-//! those of the background, MiB the write buffer. Without threads the same is done every time, for
+//! `write_orders ORDER PARTS [PUTS] [THREADS] [MiB] [PRESET]`: PARTS is `auto` or a number, THREADS
+//! those of the background, MiB the write buffer; the preset is `leveled`. Without threads the same is done every time, for
 //! `valgrind --tool=callgrind --toggle-collect='*put_all*'` to count the instructions of.
 
 use std::time::Instant;
@@ -54,7 +54,8 @@ fn main() -> Result<()> {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let options = Options::at(directory.path())
         .background_threads(given(3).unwrap_or(2) as usize)
-        .write_buffer_bytes(given(4).unwrap_or(64) << 20);
+        .write_buffer_bytes(given(4).unwrap_or(64) << 20)
+        .preset(arguments.get(5).map_or("leveled", |preset| preset));
     let options = match given(1) {
         Some(1) => options.moving_cuts(false),
         Some(parts) => options.moving_cuts(true).partitions(parts as usize),

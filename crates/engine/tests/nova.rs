@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use thermocline::{Db, Options, WriteBatch};
+use thermocline::{Db, Options, Tier, WriteBatch};
 
 const KIB: u64 = 1 << 10;
 
@@ -22,6 +22,15 @@ fn small(path: &Path) -> Options {
         .first_level_bytes(64 * KIB)
         .log_segment_bytes(32 * KIB)
         .background_threads(0)
+}
+
+/// The same of a store whose newest levels are passed on as they are, above a slow tier.
+fn passing_on(path: &Path) -> Options {
+    let tiers = ["fast", "slow"].map(|name| Tier::new(name, path.join(name)));
+    small(path)
+        .with_tiers(tiers.into())
+        .preset("logstore")
+        .moving_cuts(true)
 }
 
 fn key(n: u64) -> Vec<u8> {
@@ -94,12 +103,24 @@ fn batch(dice: &mut Dice, round: u64, model: &mut BTreeMap<Vec<u8>, Vec<u8>>) ->
 #[test]
 fn what_readers_see_is_exact_while_cuts_move() {
     let directory = tempfile::tempdir().unwrap();
-    let options = small(directory.path());
+    readers_see_what_was_written(&small(directory.path()));
+}
+
+/// With `logstore`, whose parts pass their newest runs on side by side.
+#[test]
+fn what_readers_see_is_exact_while_cuts_move_above_runs_that_are_passed_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let by_edit = readers_see_what_was_written(&passing_on(directory.path()));
+    assert!(by_edit > 4, "{by_edit}");
+}
+
+/// The merges that were done by an edit alone.
+fn readers_see_what_was_written(options: &Options) -> u64 {
     let mut db = Db::open(options.clone()).unwrap();
     let mut model = BTreeMap::new();
     let mut held = Vec::new();
     let mut dice = Dice(1);
-    let (mut minor, mut major, mut duplicates) = (0, 0, 0);
+    let (mut minor, mut major, mut duplicates, mut by_edit) = (0, 0, 0, 0);
     for round in 0..6000_u64 {
         let batch = batch(&mut dice, round, &mut model);
         db.write(&batch).unwrap();
@@ -147,6 +168,7 @@ fn what_readers_see_is_exact_while_cuts_move() {
             .max(duplicates);
         if round % 1500 == 1499 {
             (minor, major) = (minor + recuts(&db, "minor"), major + recuts(&db, "major"));
+            by_edit += db.stats().merges_by_edit;
             // As after a crash: what is not in tables is in the log.
             held.clear();
             drop(db);
@@ -160,12 +182,18 @@ fn what_readers_see_is_exact_while_cuts_move() {
     );
     db.settle().unwrap();
     assert_eq!(contents(&db), model);
+    by_edit
 }
 
 #[test]
 fn many_writers_lose_nothing_while_cuts_move_under_them() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = small(directory.path()).background_threads(2);
+    for options in [small, passing_on] {
+        let directory = tempfile::tempdir().unwrap();
+        many_writers_lose_nothing(options(directory.path()).background_threads(2));
+    }
+}
+
+fn many_writers_lose_nothing(options: Options) {
     let db = Db::open(options.clone()).unwrap();
     let writers = 4_u64;
     std::thread::scope(|scope| {

@@ -123,6 +123,8 @@ pub struct RangeOptions {
     pub duplicates_max: u32,
     /// Cuts fall only between keys that differ in so many first bytes; 0: in any.
     pub prefix_bytes: usize,
+    /// Runs of L1 beyond which cuts stay, as what is handed down makes more of them.
+    pub first_runs_max: usize,
 }
 
 impl Default for RangeOptions {
@@ -136,6 +138,7 @@ impl Default for RangeOptions {
             writes: 1000,
             duplicates_max: 7,
             prefix_bytes: 0,
+            first_runs_max: 1,
         }
     }
 }

@@ -513,6 +513,24 @@ fn a_hot_part_gives_tiny_ranges_to_its_neighbours() {
     assert_eq!(planned(&with(&even, 100_000)), "nothing");
 }
 
+/// What is handed down makes runs of L1: where these are the shape, cuts move while there are few.
+#[test]
+fn cuts_stay_while_l1_has_more_runs_than_it_may() {
+    let hot = [
+        (0, &[("", 50), ("b", 50)][..]),
+        (0, &[("g", 80), ("h", 60), ("i", 60)]),
+        (0, &[("p", 80), ("q", 40)]),
+    ];
+    let mut store = with(&hot, 100_000);
+    let runs = World::of("L1: #9[a..f] / #8[c..z]", &[1 << 40]).version;
+    let runs = runs.keyspaces[&K].levels.clone();
+    let keyspace = store.world.version.keyspaces.get_mut(&K).unwrap();
+    std::sync::Arc::make_mut(keyspace).levels = runs;
+    assert_eq!(planned(&store), "nothing");
+    store.world.shape.ranges.first_runs_max = 2;
+    assert!(planned(&store).starts_with("minor"), "{}", planned(&store));
+}
+
 /// The same with cuts that the version says the writes have made.
 fn moved(parts: &[(u32, &[(&str, u64)])]) -> Store {
     let mut store = with(parts, 0);

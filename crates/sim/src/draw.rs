@@ -155,7 +155,16 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
     let options = if keeps_cost {
         priced(dice, options, &cents)
     } else if preset.starts_with("logstore") {
-        staged(dice, options)
+        let options = staged(dice, options);
+        // With dice of its own, so that seeds mean what they did.
+        let mut aside = Dice(dice.0);
+        match preset == "logstore" && aside.percent(50) {
+            true => {
+                let options = divided(&mut aside, options);
+                moving(&mut aside, options).moving_cuts(true)
+            }
+            false => options,
+        }
     } else if makes_cuts {
         let options = parted(dice, options);
         moving(dice, options)
@@ -194,6 +203,13 @@ fn staged(dice: &mut Dice, options: Options) -> Options {
         .optimisations_off(&off)
 }
 
+/// How many parts there are, and where they may begin.
+fn divided(dice: &mut Dice, options: Options) -> Options {
+    options
+        .partitions(dice.one_of(&[1, 2, 3, 10, 10, 100]))
+        .partition_prefix_bytes(dice.one_of(&[0, 0, 1, 2, 100]))
+}
+
 /// Options of parts that are cut by the first keys, and tiers that levels begin on.
 fn parted(dice: &mut Dice, options: Options) -> Options {
     let tiers: Vec<String> = options
@@ -201,9 +217,7 @@ fn parted(dice: &mut Dice, options: Options) -> Options {
         .iter()
         .map(|t| t.name().to_string())
         .collect();
-    let mut options = options
-        .partitions(dice.one_of(&[1, 2, 3, 10, 10, 100]))
-        .partition_prefix_bytes(dice.one_of(&[0, 0, 1, 2, 100]));
+    let mut options = divided(dice, options);
     if dice.percent(30) {
         options = options.newest_tier(&tiers[dice.below(tiers.len() as u64) as usize]);
     }

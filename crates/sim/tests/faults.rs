@@ -25,6 +25,12 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
                 assert!(done.any(|d| d.starts_with(job)), "{job}");
             }
         }
+        if workload.name == "passes" {
+            for job in ["recut", "flush older-generation", "merge newest-deferred"] {
+                let mut done = history.done.iter();
+                assert!(done.any(|d| d.starts_with(job)), "{job}");
+            }
+        }
         done.extend(history.done);
     }
     for job in [
@@ -53,7 +59,7 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
 // case 7
 #[test]
 fn an_io_error_at_any_call_is_named_and_loses_nothing() {
-    assert!(every_call_fails(Fault::Io) > 700);
+    assert!(every_call_fails(Fault::Io) > 250);
 }
 
 // cases 7 and 8
@@ -71,7 +77,7 @@ fn a_device_that_is_full_for_long_is_named_and_writing_resumes() {
 // cases 7, 8 and 21
 #[test]
 fn a_device_whose_room_ends_at_any_byte_is_named_and_writing_resumes() {
-    assert!(every_byte_is_the_last(97) > 500);
+    assert!(every_byte_is_the_last(293) > 500);
 }
 
 // case 6

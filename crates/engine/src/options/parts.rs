@@ -24,7 +24,8 @@ const PREFIX_BYTES_MAX: usize = 1024;
 
 impl Options {
     /// Most parts that keyspaces made without cuts are divided into: each with the presets `ohdb`
-    /// and `nova`, those that are written to together with `leveled` and `mutant`. With `ohdb` evenly by the
+    /// and `nova`, those that are written to together with `leveled` and `mutant` (and `logstore`, if
+    /// [`Options::moving_cuts`] asks for parts). With `ohdb` evenly by the
     /// keys of the first memtable, once that is full; with the others so that all get as many
     /// writes. Fewer where keys are few, and none where writes gain nothing by it, as keys in
     /// order. 1 leaves them whole. From 1 to 1024.
@@ -338,11 +339,13 @@ impl Options {
     /// Most parts of keyspaces made without cuts.
     pub(crate) fn parts_max(&self) -> usize {
         let auto = || match self.entry() {
-            Some(preset) if preset.adapts_parts => parts::parts_max(&parts::Means {
-                write_buffer_bytes: self.write_buffer_bytes,
-                memtable_bytes: self.memtable_bytes,
-                threads: self.background_threads,
-            }),
+            Some(preset) if preset.adapts_parts || preset.cuts_if_asked => {
+                parts::parts_max(&parts::Means {
+                    write_buffer_bytes: self.write_buffer_bytes,
+                    memtable_bytes: self.memtable_bytes,
+                    threads: self.background_threads,
+                })
+            }
             _ => PARTS,
         };
         let parts = match (self.makes_cuts(), self.partitions) {
@@ -356,7 +359,9 @@ impl Options {
 
     /// Whether the preset cuts keyspaces that were made without cuts.
     pub(crate) fn makes_cuts(&self) -> bool {
-        self.entry().is_some_and(|p| p.makes_cuts)
+        let asked = self.moving_cuts == Some(true);
+        self.entry()
+            .is_some_and(|p| p.makes_cuts || (p.cuts_if_asked && asked))
     }
 
     /// Parts of the default keyspace, as far as the options tell; duplicates are among them, as
@@ -486,6 +491,8 @@ mod tests {
         assert_eq!(parts(large.clone().partitions(10)), 1);
         assert_eq!(parts(large.moving_cuts(true).partitions(10)), 10);
         assert_eq!(parts(options.clone().preset("nova").partitions(1000)), 1000);
-        assert_eq!(parts(options.preset("logstore").partitions(1000)), 1);
+        let options = options.preset("logstore");
+        assert_eq!(parts(options.clone().partitions(1000)), 1);
+        assert_eq!(parts(options.moving_cuts(true)), 10);
     }
 }

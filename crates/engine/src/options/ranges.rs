@@ -3,6 +3,7 @@
 use thermocline_model::version::{Keyspace, TINY_MAX};
 use thermocline_model::view::RangeOptions;
 use thermocline_policy::plan::parts;
+use thermocline_policy::plan::staging::RUNS_CUT_MAX;
 
 use super::Options;
 use super::check::within;
@@ -10,10 +11,10 @@ use crate::error::{Error, Result};
 
 impl Options {
     /// Whether cuts move with the writes, so that all parts get about as many. With presets
-    /// that make cuts (`leveled`, `mutant`, `nova`, `ohdb`). Default: with `nova` they do, with `ohdb` they
-    /// do not, and with `leveled` and `mutant` those do that writers gain by ([`Options::partitions`]), and
-    /// not those that were given. With these two, `true` is as with `nova`, and `false` makes no
-    /// cuts and leaves those that there are.
+    /// that make cuts (`leveled`, `mutant`, `nova`, `ohdb`), and `logstore`, which makes them if this is `true`.
+    /// Default: with `nova` they do, with `ohdb` they do not, and with `leveled` and `mutant` those do that
+    /// writers gain by ([`Options::partitions`]), and not those that were given. With these two,
+    /// `true` is as with `nova`, and `false` makes no cuts and leaves those that there are.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -26,8 +27,8 @@ impl Options {
     /// db.settle()?;
     /// assert_eq!(db.stats().keyspaces[0].parts, 4);
     /// # drop(db);
-    /// let error = Db::open(options.preset("logstore").moving_cuts(true)).unwrap_err();
-    /// assert!(error.to_string().contains("option moving_cuts: the preset logstore makes no cuts"));
+    /// let error = Db::open(options.preset("logstore-unoptimised").moving_cuts(true)).unwrap_err();
+    /// assert!(error.to_string().contains("option moving_cuts: the preset logstore-unoptimised"));
     /// # Ok::<(), thermocline::Error>(())
     /// ```
     #[must_use]
@@ -199,6 +200,10 @@ impl Options {
                 false => self.duplicates_max,
             },
             prefix_bytes: self.partition_prefix_bytes,
+            first_runs_max: match self.entry() {
+                Some(preset) if preset.cuts_if_asked => RUNS_CUT_MAX,
+                _ => 1,
+            },
         }
     }
 
@@ -264,6 +269,8 @@ mod tests {
         assert_eq!(says(options("ohdb")), (none, none));
         assert_eq!(says(options("mutant")), ([true, false, true], last));
         assert_eq!(says(options("logstore")), (last, none));
+        assert_eq!(says(options("logstore").moving_cuts(false)), (last, none));
+        assert_eq!(says(options("logstore").moving_cuts(true)), (all, none));
         let ends = options("logstore").merges_end_at_cuts(true);
         assert_eq!(says(ends), (last, all));
     }

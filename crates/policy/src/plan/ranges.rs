@@ -99,7 +99,8 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
         });
     }
     // What an earlier move handed down is to be merged before another hands down more.
-    if keyspace.levels.first().is_some_and(|l| l.runs.len() > 1) {
+    let first_runs = keyspace.levels.first().map_or(0, |l| l.runs.len());
+    if first_runs > options.first_runs_max {
         return None;
     }
     let major = |reason: Reason| {

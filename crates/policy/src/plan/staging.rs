@@ -58,6 +58,10 @@ use crate::plan::replaced::{Replaced, Worth};
 /// Runs of L1 beyond which they are merged whatever it costs.
 pub const RUNS_MAX: usize = 64;
 
+/// Runs of L1 beyond which cuts do not move, as that hands down runs: so many that it may have
+/// any time, and so few that moves alone never make it too many.
+pub const RUNS_CUT_MAX: usize = RUNS_MAX / 2;
+
 /// Of L1, the share that may overlap something older before room is made by
 /// merging it with that.
 const OVERLAPPING_SHARE_MAX: f64 = 0.3;

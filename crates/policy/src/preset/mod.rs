@@ -51,6 +51,8 @@ pub struct PresetEntry {
     pub by_level: bool,
     /// Whether it cuts a keyspace that was made without cuts.
     pub makes_cuts: bool,
+    /// Whether one that does not makes them where the options say that cuts move.
+    pub cuts_if_asked: bool,
     /// Whether it only does so where writes gain by it, into as many parts as memory and threads
     /// suggest, unless the options say that cuts move.
     pub adapts_parts: bool,

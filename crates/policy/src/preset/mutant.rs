@@ -16,6 +16,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: true,
     by_level: false,
     makes_cuts: true,
+    cuts_if_asked: false,
     adapts_parts: true,
     moves_cuts: true,
     goes_deeper: false,

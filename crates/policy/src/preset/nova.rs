@@ -16,6 +16,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: true,
     makes_cuts: true,
+    cuts_if_asked: false,
     adapts_parts: false,
     moves_cuts: true,
     goes_deeper: false,

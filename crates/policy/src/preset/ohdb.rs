@@ -15,6 +15,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     keeps_cost: false,
     by_level: true,
     makes_cuts: true,
+    cuts_if_asked: false,
     adapts_parts: false,
     moves_cuts: false,
     goes_deeper: false,

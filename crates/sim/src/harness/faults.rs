@@ -12,7 +12,9 @@
 //! it returns was written there, and all of it is a state that it went through
 //! (I8).
 //!
-//! `THERMOCLINE_FAULT_STRIDE` takes one call in so many;
+//! `THERMOCLINE_FAULT_STRIDE` takes one call in so many: by default every call for
+//! crashes, and one in three for each kind of error and of lie, with kinds in
+//! turn, so that each call meets a third of them. With 1 each call meets all.
 //! `THERMOCLINE_RECOVERY_STRIDE` does so for the crashes in recoveries, and
 //! `THERMOCLINE_CAPACITY_STEP` is the distance in bytes of the places where the
 //! room on a device ends.
@@ -48,6 +50,9 @@ pub const LIES: [Fault; 4] = [
     Fault::MisdirectRead,
     Fault::MisdirectWrite,
 ];
+
+/// One call in so many meets each kind of error, unless the environment says otherwise.
+const ERRORS_STRIDE: u64 = 3;
 
 fn stride(variable: &str, default: u64) -> u64 {
     let set = std::env::var(variable).ok().and_then(|s| s.parse().ok());
@@ -212,17 +217,18 @@ fn reported(error: &Error, context: &str) {
     assert!(lawful, "{context}: {error}");
 }
 
-/// Lets every call of every workload fail with `fault`, prints and returns how
-/// many there were.
+/// Lets calls of every workload fail with `fault`, one in so many (see the module),
+/// prints and returns how many there were.
 ///
 /// # Panics
 /// When the store breaks a promise; the message names workload, fault and call.
 pub fn every_call_fails(fault: Fault) -> u64 {
-    let stride = stride("THERMOCLINE_FAULT_STRIDE", 1);
+    let stride = stride("THERMOCLINE_FAULT_STRIDE", ERRORS_STRIDE);
+    let turn = ERRORS.iter().chain(&LIES).position(|f| *f == fault);
     let mut tally = Tally::default();
     let mut sites = 0;
     for workload in Workload::all(0) {
-        let mut n = 1;
+        let mut n = 1 + turn.unwrap_or(0) as u64 % stride;
         while if LIES.contains(&fault) {
             lie_at(&workload, n, fault, &mut tally)
         } else {

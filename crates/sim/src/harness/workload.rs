@@ -82,6 +82,8 @@ enum Shape {
     /// In overlapping fast levels and a slow one (`logstore`); a room is the share of
     /// the fast ones.
     Staged,
+    /// The same, with parts whose cuts move.
+    Passing,
     /// In parts that are cut by the first keys (`ohdb`), log and newest levels on the slow
     /// tier; a room is the fast tier's capacity.
     Parted,
@@ -175,6 +177,7 @@ impl Workload {
             Workload::stages(seed, true),
             Workload::parts(seed, true),
             Workload::cuts(seed, false),
+            Workload::passes(seed, true),
             Workload::folds(seed, true),
             Workload::hot(seed, true),
             Workload::recovery(seed, false),
@@ -459,6 +462,18 @@ fn options(room: Room, setting: Setting) -> Options {
             .tiny_ranges(4)
             .recut_writes(16)
             .lookup_index(LookupIndex::On),
+        Shape::Passing => self::options(
+            room,
+            Setting {
+                shape: Shape::Staged,
+                ..setting
+            },
+        )
+        .moving_cuts(true)
+        .cuts(Vec::new())
+        .partitions(4)
+        .tiny_ranges(4)
+        .recut_writes(16),
         Shape::Staged => {
             let tier = |name: &str, random_read_iops, sequential_mb_s| {
                 let tier = Tier::new(name, format!("/{name}/store"));
