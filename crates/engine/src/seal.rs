@@ -43,28 +43,46 @@ impl SealedRoom {
     }
 }
 
+/// How often views are looked at again that changed meanwhile.
+const LOOKS_MAX: usize = 100;
+
+/// How many sealed memtables are in these views.
+fn sealed_of<'a>(views: impl Iterator<Item = &'a ReadView>) -> usize {
+    let parts = views.flat_map(|view| &view.parts);
+    let sealed = parts.flat_map(|part| &part.sealed).map(Arc::as_ptr);
+    sealed.collect::<HashSet<_>>().len()
+}
+
 /// Those of `part` that take writes and have some.
 fn written(part: &PartView) -> impl Iterator<Item = &Arc<LiveMemtable>> {
     part.takers().filter(|m| !m.is_empty())
 }
 
 impl Engine {
-    /// Sealed memtables of all parts; one that several have counts once.
+    /// Sealed memtables of all parts; one that several have counts once. What it says was true at
+    /// one moment, of all keyspaces, unless their views change faster than they can be looked at.
     pub(crate) fn sealed_memtables(&self) -> usize {
-        self.sealed_but(|_| false)
-    }
-
-    /// The same without those of some keyspaces.
-    fn sealed_but(&self, without: impl Fn(KeyspaceId) -> bool) -> usize {
-        let mut seen = HashSet::new();
-        for space in self.spaces.load().values() {
-            if !without(space.id) {
-                let view = space.view.load();
-                let sealed = view.parts.iter().flat_map(|part| &part.sealed);
-                seen.extend(sealed.map(Arc::as_ptr));
+        let spaces = self.spaces.load();
+        let mut views: Vec<Arc<ReadView>> = Vec::new();
+        for _ in 0..LOOKS_MAX {
+            views = spaces
+                .values()
+                .map(|space| space.view.load_full())
+                .collect();
+            let mut still = spaces.values().zip(&views);
+            if still.all(|(space, view)| Arc::ptr_eq(&space.view.load(), view)) {
+                break;
             }
         }
-        seen.len()
+        sealed_of(views.iter().map(|view| &**view))
+    }
+
+    /// The same without those of a keyspace. Requires: the commit mutex, so that there is at most what it says.
+    fn sealed_but(&self, without: KeyspaceId) -> usize {
+        let spaces = self.spaces.load();
+        let others = spaces.values().filter(|space| space.id != without);
+        let views: Vec<_> = others.map(|space| space.view.load_full()).collect();
+        sealed_of(views.iter().map(|view| &**view))
     }
 
     /// The room there is.
@@ -88,7 +106,7 @@ impl Engine {
         self.options.sealed_memtables_total_max.is_none_or(|most| {
             let sealed = lists.iter().flat_map(|part| &part.sealed);
             let here: HashSet<_> = sealed.map(Arc::as_ptr).collect();
-            here.len() + self.sealed_but(|id| id == space.id) <= most
+            here.len() + self.sealed_but(space.id) <= most
         })
     }
 

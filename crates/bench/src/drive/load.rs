@@ -34,7 +34,11 @@ pub(super) fn load<E: Engine>(
         (None, Start::Empty) => return Ok(()),
         (None, _) => order.records,
     };
-    let at_random = trace.is_none() && order.workload.start == Start::FilledAtRandom;
+    let filled = matches!(
+        order.workload.start,
+        Start::FilledAtRandom | Start::FilledAndSettled
+    );
+    let at_random = trace.is_none() && filled;
     let next = AtomicU64::new(0);
     run_threads(THREADS, |number| {
         let mut content = Content::new(u64::from(number), order.compressible);

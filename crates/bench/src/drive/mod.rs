@@ -156,6 +156,8 @@ struct Held {
     records: u64,
     /// Records that were inserted beside these.
     inserted: u64,
+    /// Whether a run has begun with it.
+    has_run: bool,
     keys: Keys,
     trace: Option<Arc<Trace>>,
     /// Bytes of keys and values of one record on average, or of all of a trace.
@@ -202,10 +204,12 @@ impl<E: Engine> EngineDriver<E> {
     /// Makes the store that the workload begins with, unless it is there.
     /// Returns how long it took to load and settle.
     fn make_ready(&mut self, order: &RunOrder) -> Result<Option<f64>> {
-        let same =
-            |held: &Held| held.workload.starts_as(&order.workload) && held.records == order.records;
-        let again = order.workload.start == Start::Empty;
-        if !again && self.held.as_ref().is_some_and(same) {
+        let same = |held: &Held| {
+            held.workload.starts_as(&order.workload)
+                && held.records == order.records
+                && !(held.has_run && order.workload.uses_up_its_start())
+        };
+        if self.held.as_ref().is_some_and(same) {
             return Ok(None);
         }
         let began = Instant::now();
@@ -227,17 +231,20 @@ impl<E: Engine> EngineDriver<E> {
         };
         let store = self.store.as_ref().ok_or("no store is open")?;
         load::load(store, order, &keys, trace.as_deref())?;
-        store.settle()?;
+        if order.workload.start != Start::FilledAtRandom {
+            store.settle()?;
+        }
         self.held = Some(Held {
             workload: order.workload.clone(),
             records: order.records,
             inserted: 0,
+            has_run: false,
             keys,
             trace,
             record_bytes,
         });
         let took = began.elapsed().as_secs_f64();
-        Ok(Some(took).filter(|_| !again))
+        Ok(Some(took).filter(|_| order.workload.start != Start::Empty))
     }
 
     /// The device counters of every home.
@@ -295,7 +302,9 @@ impl<E: Engine> EngineDriver<E> {
     ) -> Result<(RunOutcome, T)> {
         let load_seconds = self.make_ready(order)?;
         let store = self.store.as_ref().ok_or("no store is open")?;
-        let held = self.held.as_ref().ok_or("no store is loaded")?;
+        let held = self.held.as_mut().ok_or("no store is loaded")?;
+        held.has_run = true;
+        let held = &*held;
         let records = match &held.trace {
             Some(trace) => trace.keys().len() as u64,
             None => order.records + held.inserted,
@@ -340,7 +349,7 @@ impl<E: Engine> EngineDriver<E> {
             (Some(_), _) => Some(held.record_bytes as u64),
             (None, Start::Loaded) => Some((held.record_bytes * inserted.readable() as f64) as u64),
             // How many records were hit is not known.
-            (None, Start::Empty | Start::FilledAtRandom) => None,
+            (None, _) => None,
         };
         let outcome = RunOutcome {
             load_seconds,

@@ -213,6 +213,10 @@ fn a_store_is_loaded_again_only_when_it_must_be() {
     assert!(!loads("ycsb-d"));
     assert!(loads("ycsb-c"), "after inserts there are other records");
     assert!(loads("hyperdb-c"), "its keys are others");
+    assert!(loads("ohdb-readrandom"));
+    assert!(loads("ohdb-readrandom"), "it has settled meanwhile");
+    assert!(loads("ohdb-readrandom-settled"));
+    assert!(!loads("ohdb-readrandom-settled"));
 }
 
 /// Each thread loaded a stretch of its own once: the last record was put when the first

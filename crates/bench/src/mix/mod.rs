@@ -88,8 +88,11 @@ pub(crate) enum Start {
     /// long it takes.
     Empty,
     /// As many writes as there are records, each to a record drawn uniformly:
-    /// what `fillrandom` leaves.
+    /// what `fillrandom` leaves. The run begins when the last of them is written, as `db_bench`
+    /// has it: merges that are owed go on beside it.
     FilledAtRandom,
+    /// The same once nothing is owed.
+    FilledAndSettled,
 }
 
 /// A workload.
@@ -118,6 +121,11 @@ impl Workload {
     pub(crate) fn writes(&self) -> bool {
         // A trace may hold anything.
         self.mix.writes() || self.trace.is_some()
+    }
+
+    /// Whether what it begins with is gone once it has begun.
+    pub(crate) fn uses_up_its_start(&self) -> bool {
+        matches!(self.start, Start::Empty | Start::FilledAtRandom)
     }
 
     /// Whether a record that is chosen may be missing.
@@ -159,7 +167,8 @@ impl Workload {
         let start = match self.start {
             Start::Loaded => "",
             Start::Empty => ", from an empty store",
-            Start::FilledAtRandom => ", of a store filled at random",
+            Start::FilledAtRandom => ", of a store that was just filled at random",
+            Start::FilledAndSettled => ", of a store that was filled at random and has settled",
         };
         format!(
             "{}: {}, {}, {} keys, values of {} bytes{start}",

@@ -34,7 +34,14 @@ pub(super) const FAMILIES: [(&str, &[&str]); 5] = [
         ],
     ),
     ("nova", &["nova-rw50", "nova-sw50", "nova-w100"]),
-    ("ohdb", &["ohdb-fillrandom", "ohdb-readrandom"]),
+    (
+        "ohdb",
+        &[
+            "ohdb-fillrandom",
+            "ohdb-readrandom",
+            "ohdb-readrandom-settled",
+        ],
+    ),
     (
         "hyperdb",
         &[
@@ -150,6 +157,7 @@ fn ohdb(name: &str) -> Option<Workload> {
     let (mix, start) = match name {
         "fillrandom" => (mix(0, 100, 0, 0, 0), Start::Empty),
         "readrandom" => (mix(100, 0, 0, 0, 0), Start::FilledAtRandom),
+        "readrandom-settled" => (mix(100, 0, 0, 0, 0), Start::FilledAndSettled),
         _ => return None,
     };
     let mut workload = plain(mix, Choice::Uniform);
