@@ -154,7 +154,7 @@ pub(crate) struct Scene {
     tiers: Vec<TierState>,
     heat: BTreeMap<TableId, TableHeat>,
     memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
-    writes: BTreeMap<KeyspaceId, KeyspaceWrites>,
+    pub(crate) writes: BTreeMap<KeyspaceId, KeyspaceWrites>,
     flushed_bytes_per_s: f64,
     log_bytes: u64,
     log_segments: (u64, u64),

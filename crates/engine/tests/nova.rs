@@ -230,7 +230,7 @@ fn imbalance(db: &Db) -> (f64, usize) {
         std::iter::repeat_n(part.write_share.unwrap() / copies as f64, copies)
     });
     let shares: Vec<f64> = shares.collect();
-    let imbalance = thermocline_policy::plan::ranges::imbalance(&shares);
+    let imbalance = thermocline_policy::plan::major::imbalance(&shares);
     (imbalance, shares.len())
 }
 

@@ -6,7 +6,7 @@ use crate::key::SeqNo;
 use crate::moves::Moves;
 use crate::table::TableId;
 use crate::tier::{TierId, TierState};
-use crate::version::{KeyspaceId, Slot, Version};
+use crate::version::{KeyspaceId, Slot, Tiny, Version};
 
 /// How often a table was used, as its heat tracker tells it: counts since the
 /// table was opened, or since then and fading, whichever the tracker keeps.
@@ -87,6 +87,19 @@ pub struct PartWrites {
     pub starts: std::sync::Arc<[Box<[u8]>]>,
     /// Writes that each of them got; old ones weigh less.
     pub writes: Vec<u64>,
+}
+
+impl PartWrites {
+    /// Its tiny ranges.
+    #[must_use]
+    pub fn tiny(&self) -> Vec<Tiny> {
+        let tiny = self.starts.iter().zip(&self.writes);
+        let tiny = tiny.map(|(start, &writes)| Tiny {
+            start: start.clone(),
+            writes,
+        });
+        tiny.collect()
+    }
 }
 
 /// What is known of the writes to a keyspace.

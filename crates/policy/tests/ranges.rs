@@ -15,7 +15,7 @@ use thermocline_model::view::{KeyspaceWrites, PartLoad, PartWrites, RangeOptions
 use thermocline_model::{SeqNo, check_edit, check_version};
 use thermocline_policy::Planner;
 use thermocline_policy::plan::MoveCuts;
-use thermocline_policy::plan::ranges::{Gain, gains, imbalance, rebuild, shares, slots_of_all};
+use thermocline_policy::plan::major::{Gain, Judged, gains, imbalance, judged, rebuild, shares};
 use thermocline_policy::plan::sample::{PartSample, Sample, Weighed};
 
 const K: KeyspaceId = KeyspaceId::DEFAULT;
@@ -211,20 +211,19 @@ impl Store {
     fn carry_out(&mut self, job: &Recut) {
         self.since = 0;
         let parts = if job.parts.is_empty() {
-            let sample = self.sample();
-            match gains(&self.parts, &sample, &self.options) {
-                Some(gain) if gain.is_worth_it() => {}
+            let parts = match judged(&self.world.view(), job, &self.sample()) {
+                Judged::Better(parts, _) => parts,
                 found => {
                     self.vain += 1;
                     self.in_vain = match found {
-                        Some(_) => self.in_vain + 1,
-                        None => self.in_vain.max(1),
+                        Judged::TooLittle => self.in_vain.max(1),
+                        _ => self.in_vain + 1,
                     };
                     return;
                 }
-            }
+            };
             self.majors += 1;
-            rebuild(&sample.all(slots_of_all(&self.parts)), &self.options)
+            parts
         } else {
             self.minors += 1;
             job.parts.clone()

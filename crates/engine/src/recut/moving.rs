@@ -1,6 +1,6 @@
 //! The job that moves cuts. See [`super`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,8 +9,8 @@ use thermocline_model::edit::{Change, Edit};
 use thermocline_model::job::{NewPart, Recut};
 use thermocline_model::key::{Prefix, SeqNo};
 use thermocline_model::version::{KeyspaceId, Slot};
-use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions};
-use thermocline_policy::plan::ranges::{self, Gain};
+use thermocline_model::view::{KeyspaceWrites, PartWrites};
+use thermocline_policy::plan::major::{Gain, Judged, judged};
 use thermocline_policy::plan::sample::{PartSample, Sample};
 
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space, recorded};
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::job::{Attempt, COMMIT_WAIT, Done};
 use crate::memory::TinyCounts;
 use crate::merge::{MergeCursor, Source};
-use crate::step::Scheduler;
+use crate::step::{Counted, Scheduler};
 use crate::write::likely_prefix;
 
 /// Keys of a sample at most, and their bytes.
@@ -133,14 +133,28 @@ fn in_words(parts: &[NewPart]) -> String {
     }
 }
 
-/// The parts of `view` as a job would make them.
-fn present(view: &ReadView) -> Vec<NewPart> {
-    let parts = view.parts.iter();
-    let parts = parts.map(|part| NewPart {
-        duplicates: part.twins.len() as u32,
-        tiny: part.tiny.as_ref().map_or_else(Vec::new, |t| t.tiny()),
+/// What a sample of so many keys has shown.
+fn in_numbers(Gain { before, after }: Gain, keys: usize) -> String {
+    format!(" (the largest share {after:.4} instead of {before:.4}, of {keys} keys)")
+}
+
+/// What is known of the writes to the parts of `view`, of which there is more in `counted`.
+fn writes_of(view: &ReadView, counted: &Counted) -> KeyspaceWrites {
+    let parts = view.parts.iter().filter_map(|part| {
+        let tiny = part.tiny.as_ref()?;
+        Some(PartWrites {
+            duplicates: part.twins.len() as u32,
+            starts: Arc::clone(tiny.starts()),
+            writes: tiny.writes(),
+        })
     });
-    parts.collect()
+    let parts: Vec<PartWrites> = parts.collect();
+    let all: u64 = parts.iter().flat_map(|p| &p.writes).sum();
+    KeyspaceWrites {
+        parts,
+        since: (all + counted.forgotten).saturating_sub(counted.base),
+        in_vain: counted.in_vain,
+    }
 }
 
 fn total(view: &ReadView) -> u64 {
@@ -204,29 +218,7 @@ impl Engine {
                     gone => kept.saturating_sub(gone),
                 };
             }
-            let parts: Vec<PartWrites> = view
-                .parts
-                .iter()
-                .filter_map(|part| {
-                    let tiny = part.tiny.as_ref()?;
-                    Some(PartWrites {
-                        duplicates: part.twins.len() as u32,
-                        starts: Arc::clone(tiny.starts()),
-                        writes: tiny.writes(),
-                    })
-                })
-                .collect();
-            let all: u64 = parts.iter().flat_map(|p| &p.writes).sum();
-            let since = (all + counted.forgotten).saturating_sub(counted.base);
-            let in_vain = counted.in_vain;
-            writes.insert(
-                id,
-                KeyspaceWrites {
-                    parts,
-                    since,
-                    in_vain,
-                },
-            );
+            writes.insert(id, writes_of(&view, counted));
         }
         (writes, sharers)
     }
@@ -250,37 +242,17 @@ impl Engine {
     fn recut(&self, job: &Recut, space: &Space) -> Attempt<Done> {
         let (parts, found) = match job.parts.is_empty() {
             false => (job.parts.clone(), String::new()),
-            true => {
-                let view = space.view.load_full();
-                let slots = job.slots;
-                let options = RangeOptions {
-                    slots,
-                    ..self.options.ranges()
-                };
-                let sample = sample_of(&view)?;
-                let keys = sample.keys();
-                let present = present(&view);
-                let Some(gain) = ranges::gains(&present, &sample, &options) else {
-                    self.note_look(space, Look::TooSoon);
-                    return Ok(Ok(Done {
-                        what: format!("left as it is (memory has too little to tell, {keys} keys)"),
-                        ..Done::default()
-                    }));
-                };
-                let Gain { before, after } = gain;
-                let found = format!(
-                    " (the largest share {after:.4} instead of {before:.4}, of {keys} keys)"
-                );
-                if !gain.is_worth_it() {
-                    self.note_look(space, Look::InVain);
-                    return Ok(Ok(Done {
-                        what: format!("left as it is{found}"),
-                        ..Done::default()
-                    }));
+            true => match self.judge(job, space)? {
+                (Judged::Better(parts, gain), keys) => (parts, in_numbers(gain, keys)),
+                (Judged::InVain(gain), keys) => {
+                    let why = in_numbers(gain, keys);
+                    return Ok(Ok(self.left_alone(space, Look::InVain, &why)));
                 }
-                let all = sample.all(ranges::slots_of_all(&present));
-                (ranges::rebuild(&all, &options), found)
-            }
+                (Judged::TooLittle, keys) => {
+                    let why = format!(" (memory has too little to tell, {keys} keys)");
+                    return Ok(Ok(self.left_alone(space, Look::TooSoon, &why)));
+                }
+            },
         };
         // Who holds the mutex for long may be waiting for jobs to end.
         let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
@@ -296,6 +268,31 @@ impl Engine {
                 ..Done::default()
             }
         }))
+    }
+
+    /// Samples what memory has of the writes to `space`; what policy says of that, and of how many
+    /// keys.
+    fn judge(&self, job: &Recut, space: &Space) -> Result<(Judged, usize)> {
+        let view = space.view.load_full();
+        let sample = sample_of(&view)?;
+        let scene = {
+            let mut scheduler = self.scheduler.lock();
+            let mut scene = self.scene(&mut scheduler);
+            let counted = scheduler.counted.entry(space.id).or_default();
+            // Which has none of a keyspace that a job is about to cut.
+            scene.writes.insert(space.id, writes_of(&view, counted));
+            scene
+        };
+        let judged = judged(&scene.view(&BTreeSet::new(), &[]), job, &sample);
+        Ok((judged, sample.keys()))
+    }
+
+    fn left_alone(&self, space: &Space, look: Look, why: &str) -> Done {
+        self.note_look(space, look);
+        Done {
+            what: format!("left as it is{why}"),
+            ..Done::default()
+        }
     }
 
     /// The next look is so many writes away.

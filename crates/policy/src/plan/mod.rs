@@ -12,6 +12,7 @@ pub mod headroom;
 pub mod knapsack;
 mod leaving;
 pub mod leveled;
+pub mod major;
 pub mod migrate;
 pub mod newest;
 pub mod organisation;
