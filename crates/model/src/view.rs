@@ -121,6 +121,8 @@ pub struct RangeOptions {
     pub slots: usize,
     /// Whether parts that writes have made are joined where there are more.
     pub joins: bool,
+    /// Whether a keyspace is cut once, by its first keys, and its cuts stay.
+    pub once: bool,
     /// Most tiny ranges in a part.
     pub tiny_max: usize,
     /// A part may have so much more than its even share of the writes, as a share of
@@ -141,6 +143,7 @@ impl Default for RangeOptions {
         RangeOptions {
             slots: 1,
             joins: false,
+            once: false,
             tiny_max: 16,
             excess: 0.2,
             major_excess: 0.6,

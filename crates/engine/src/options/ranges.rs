@@ -190,6 +190,7 @@ impl Options {
         RangeOptions {
             slots: self.parts_max(),
             joins: self.adapts_parts() || !self.makes_cuts(),
+            once: self.cuts_by_first_memtable(),
             tiny_max: self.tiny_ranges,
             excess: self.recut_excess,
             major_excess: self.recut_major_excess,

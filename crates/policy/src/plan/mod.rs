@@ -6,6 +6,7 @@ pub mod buckets;
 pub mod coldest;
 mod deeper;
 pub mod fast_levels;
+pub mod first_cuts;
 pub mod flush;
 pub mod fold;
 pub mod headroom;
