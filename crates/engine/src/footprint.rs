@@ -91,6 +91,13 @@ const METADATA_COPIES: u64 = 5;
 /// need while it is made: 13 bits for an entry, which takes 52 bytes or more there.
 const FLUSH_FILTER_SHARE: u64 = 32;
 
+/// What a job that moves cuts holds for each key of its sample, beside the key: it sorts, weighs and groups
+/// them.
+const SAMPLE_KEY_BYTES: u64 = 192;
+
+/// The least bytes of a memtable that an entry takes.
+const ENTRY_BYTES_MIN: u64 = 52;
+
 /// Memory of the process for the bytes that jobs ask for: their buffers come and go in
 /// many threads, and an allocator keeps some of each.
 const ALLOCATOR_COPIES: u64 = 2;
@@ -132,7 +139,8 @@ impl Options {
     ///   from slower tiers, and beside it 512 KiB, or 32 KiB for each run when there are
     ///   more than 16; three times that where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
     ///   times the metadata of one table, reckoned with keys of 64 bytes and
-    ///   entries of no less; all that twice, for the allocator. One job without background threads or with one of
+    ///   entries of no less; where cuts move no less than what a sample takes
+    ///   ([`RecutTriggers`](crate::RecutTriggers): its bytes, and 192 for each of its keys); all that twice, for the allocator. One job without background threads or with one of
     ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges, twice as many
     ///   with `logstore` on several tiers, whose merges send intervals deeper. And where
     ///   that is more than what a merge reads ahead, a thirty-second of
@@ -218,7 +226,19 @@ impl Options {
         let table = self.table_size();
         let list = table / block.unwrap_or(4096).max(1) * (BLOCK_ENTRY_BYTES + 2 * KEY_BYTES);
         let filters = table / KEY_BYTES * u64::from(self.filter_bits_per_key) / 8;
-        self.merge_read_bytes() + buffers + JOB_FIXED_BYTES + METADATA_COPIES * (list + filters)
+        let merge = self.merge_read_bytes() + buffers + METADATA_COPIES * (list + filters);
+        JOB_FIXED_BYTES + merge.max(self.sample_bytes())
+    }
+
+    /// What a job that moves cuts takes for its sample, in bytes: of what memory has, so many keys at most.
+    fn sample_bytes(&self) -> u64 {
+        if !self.moves_cuts() {
+            return 0;
+        }
+        let triggers = &self.recut_triggers;
+        let memtables = self.write_buffer_bytes + self.lendable_bytes();
+        let keys = (triggers.sample_keys_max as u64).min(memtables / ENTRY_BYTES_MIN);
+        triggers.sample_bytes_max.min(memtables) + keys * SAMPLE_KEY_BYTES
     }
 
     /// What a merge holds of its inputs at most, in bytes.

@@ -6,6 +6,7 @@ use crate::key::SeqNo;
 use crate::moves::Moves;
 use crate::table::TableId;
 use crate::tier::{TierId, TierState};
+use crate::triggers::RecutTriggers;
 use crate::version::{KeyspaceId, Slot, Tiny, Version};
 
 /// How often a table was used, as its heat tracker tells it: counts since the
@@ -136,6 +137,8 @@ pub struct RangeOptions {
     pub duplicates_max: u32,
     /// Cuts fall only between keys that differ in so many first bytes; 0: in any.
     pub prefix_bytes: usize,
+    /// What else sets a reorganisation off, and what one must gain.
+    pub triggers: RecutTriggers,
 }
 
 impl Default for RangeOptions {
@@ -150,6 +153,7 @@ impl Default for RangeOptions {
             writes: 1000,
             duplicates_max: 7,
             prefix_bytes: 0,
+            triggers: RecutTriggers::default(),
         }
     }
 }

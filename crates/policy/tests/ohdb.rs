@@ -424,6 +424,9 @@ fn a_keyspace_is_cut_once_evenly_by_its_first_keys() {
     assert_eq!(cut("cuts m |", 4, |_| ()), nothing);
     // Cuts that move are another planner's.
     assert_eq!(cut("", 4, |w| w.shape.ranges.once = false), nothing);
+    // Each part must have so many keys.
+    let least = |least| cut("", 4, |w| w.shape.ranges.triggers.part_keys_min = least);
+    assert_eq!([25, 26, 50, 51].map(|n| least(n).len()), [3, 2, 1, 0]);
     // A flush is about to name the part.
     let flushing = |w: &mut World| {
         let load = w.memtables.get_mut(&(KEYSPACE, 0));

@@ -8,8 +8,9 @@ use thermocline_policy::presets;
 use super::{COST_TARGET, KIB, MIB, OPTIONS_FILE, Options};
 use crate::error::{Error, Result};
 
-/// Longest epoch and longest cool-down.
-const HOUR_MS: u64 = 3_600_000;
+/// Longest times.
+pub(super) const HOUR_MS: u64 = 3_600_000;
+pub(super) const DAY_MS: u64 = 24 * HOUR_MS;
 const YEAR_S: u64 = 365 * 86_400;
 
 /// Refuses a value out of bounds, naming its option.

@@ -11,12 +11,14 @@ mod ranges;
 mod set;
 mod staging;
 mod tier;
+mod triggers;
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use thermocline_model::cuts::Cuts;
 use thermocline_model::key::KEY_BYTES_MAX;
+use thermocline_model::triggers::{PartTriggers, RecutTriggers};
 use thermocline_model::view::{CostOptions, Optimisations, ShapeOptions, StagingOptions};
 use thermocline_policy::heat::HeatOptions;
 use thermocline_policy::plan;
@@ -174,6 +176,8 @@ pub struct Options {
     pub(crate) create_if_missing: bool,
     #[serde(skip)]
     pub(crate) read_only: bool,
+    pub(crate) recut_triggers: RecutTriggers,
+    pub(crate) part_triggers: PartTriggers,
     #[serde(rename = "tier")]
     pub(crate) tiers: Vec<Tier>,
 }
@@ -234,6 +238,8 @@ impl Default for Options {
             cuts_bytes: Vec::new(),
             create_if_missing: true,
             read_only: false,
+            recut_triggers: RecutTriggers::default(),
+            part_triggers: PartTriggers::default(),
             tiers: Vec::new(),
         }
     }

@@ -200,6 +200,7 @@ impl Options {
                 false => self.duplicates_max,
             },
             prefix_bytes: self.partition_prefix_bytes,
+            triggers: self.recut_triggers,
         }
     }
 
@@ -221,7 +222,8 @@ impl Options {
             1000.0,
         )?;
         within("recut_writes", self.recut_writes, 16, 1_000_000_000)?;
-        within("duplicates_max", self.duplicates_max, 0, 63)
+        within("duplicates_max", self.duplicates_max, 0, 63)?;
+        self.check_triggers()
     }
 }
 

@@ -14,9 +14,6 @@ use thermocline_model::job::Reason;
 use thermocline_model::version::KeyspaceId;
 use thermocline_model::view::View;
 
-/// Keys in memory that each part must have at least.
-const PART_KEYS_MIN: usize = 4;
-
 /// Where a keyspace is to be cut, and why.
 #[derive(Clone, Debug)]
 pub struct FirstCuts {
@@ -46,7 +43,8 @@ pub fn first_cuts<K: AsRef<[u8]>, I: Iterator<Item = K>>(
     if load.flushing || !part.newest.runs.is_empty() {
         return None;
     }
-    let cuts = Cuts::derive(keys, ranges.prefix_bytes, ranges.slots, PART_KEYS_MIN);
+    let least = ranges.triggers.part_keys_min;
+    let cuts = Cuts::derive(keys, ranges.prefix_bytes, ranges.slots, least);
     (cuts.parts() > 1).then(|| FirstCuts {
         reason: Reason::new("first-memtable")
             .with("parts", cuts.parts() as f64)

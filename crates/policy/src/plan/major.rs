@@ -6,18 +6,16 @@
 //! newer half judges them ([`gains`]). Keys in ascending order fail there, as whatever cuts the past has, what comes
 //! goes to the last part.
 //!
-//! A key with more than one and a half even shares gets a part of its own, with as many memtables as
+//! A key with enough even shares ([`RecutTriggers::duplicate_shares`]) gets a part of its own, with as many memtables as
 //! it has even shares: the part is *duplicated* ([`rebuild`]).
 
 use thermocline_model::job::{NewPart, Recut};
+use thermocline_model::triggers::RecutTriggers;
 use thermocline_model::version::Tiny;
 use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions, View};
 
-use crate::plan::ranges::{GAIN_SHARE, joined, max, nearest};
-use crate::plan::sample::{SLOT_KEYS_MIN, Sample, Weighed};
-
-/// Even shares that a key must have to get a part of its own.
-const DUPLICATE_SHARES: f64 = 1.5;
+use crate::plan::ranges::{joined, max, nearest, worth_it};
+use crate::plan::sample::{Sample, Weighed};
 
 /// What a sample says of the cuts of a keyspace.
 #[derive(Clone, Debug)]
@@ -44,12 +42,31 @@ pub fn judged(view: &View<'_>, recut: &Recut, sample: &Sample) -> Judged {
     let present = present(writes);
     match gains(&present, sample, &options) {
         None => Judged::TooLittle,
-        Some(gain) if !gain.is_worth_it() => Judged::InVain(gain),
+        Some(gain) if !gain.is_worth_it(&options) => Judged::InVain(gain),
         Some(gain) => {
-            let all = sample.all(slots_of_all(&present));
-            Judged::Better(rebuild(&all, &options), gain)
+            let all = sample.all(slots_of_all(&present), &options.triggers);
+            let parts = rebuild(&all, &options);
+            // Where nothing need be gained.
+            match is_same(&parts, &present) {
+                true => Judged::InVain(gain),
+                false => Judged::Better(parts, gain),
+            }
         }
     }
+}
+
+/// Whether both have the same tiny ranges and duplicates, whatever was counted there.
+fn is_same(new: &[NewPart], present: &[NewPart]) -> bool {
+    let starts = |part: &NewPart| {
+        part.tiny
+            .iter()
+            .map(|t| t.start.clone())
+            .collect::<Vec<_>>()
+    };
+    let same = |(new, present): (&NewPart, &NewPart)| {
+        new.duplicates == present.duplicates && starts(new) == starts(present)
+    };
+    new.len() == present.len() && new.iter().zip(present).all(same)
 }
 
 /// The parts that there are, as a job would make them.
@@ -104,13 +121,18 @@ fn groups<'a>(keys: &[Weighed<'a>], prefix_bytes: usize) -> Vec<Group<'a>> {
 pub fn rebuild(keys: &[Weighed<'_>], options: &RangeOptions) -> Vec<NewPart> {
     let groups = groups(keys, options.prefix_bytes);
     let mut left: f64 = keys.iter().map(|k| k.writes).sum();
-    let mut slots = options.slots.min(keys.len() / SLOT_KEYS_MIN).max(1);
+    let RecutTriggers {
+        part_keys_min,
+        duplicate_shares,
+        ..
+    } = options.triggers;
+    let mut slots = options.slots.min(keys.len() / part_keys_min.max(1)).max(1);
     let mut parts: Vec<NewPart> = Vec::new();
     let mut rest = &groups[..];
     while !rest.is_empty() {
         let even = left / slots as f64;
         let is_hot =
-            |group: &Group<'_>| group.is_one_key && group.writes >= DUPLICATE_SHARES * even;
+            |group: &Group<'_>| group.is_one_key && group.writes >= duplicate_shares * even;
         let (len, copies) = if slots == 1 {
             (rest.len(), 1)
         } else if is_hot(&rest[0]) {
@@ -223,8 +245,8 @@ pub struct Gain {
 impl Gain {
     /// Whether that is worth cutting anew for.
     #[must_use]
-    pub fn is_worth_it(&self) -> bool {
-        self.after <= GAIN_SHARE * self.before
+    pub fn is_worth_it(&self, options: &RangeOptions) -> bool {
+        self.after <= worth_it(options) * self.before
     }
 }
 
@@ -232,11 +254,11 @@ impl Gain {
 /// where the sample is too small to say.
 #[must_use]
 pub fn gains(present: &[NewPart], sample: &Sample, options: &RangeOptions) -> Option<Gain> {
-    let slots = slots_of_all(present);
-    if !sample.is_enough(slots) {
+    let (slots, triggers) = (slots_of_all(present), &options.triggers);
+    if !sample.is_enough(slots, triggers) {
         return None;
     }
-    let (older, newer) = sample.halves(slots);
+    let (older, newer) = sample.halves(slots, triggers);
     Some(Gain {
         before: max(&shares(present, &newer)),
         after: max(&shares(&rebuild(&older, options), &newer)),

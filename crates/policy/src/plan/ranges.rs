@@ -27,16 +27,6 @@ use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions, View};
 use crate::Planner;
 use crate::plan::parts::have_moved;
 
-/// Of what the hottest part of the old cuts has, that of the new ones may have as much.
-pub(super) const GAIN_SHARE: f64 = 0.8;
-
-/// Looks at all parts that there may be, after which a keyspace is cut though none of its memtables was
-/// ever full.
-const UNCUT_LOOKS: u64 = 16;
-
-/// Doublings of the wait after looks in vain.
-const WAITS_MAX: u32 = 16;
-
 /// See the module.
 #[derive(Debug, Default)]
 pub struct MoveCuts;
@@ -71,6 +61,7 @@ fn is_flushing(view: &View<'_>, keyspace: &Keyspace, parts: std::ops::Range<usiz
 
 fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Option<Recut> {
     let options = &view.shape.ranges;
+    let triggers = &options.triggers;
     let parts = &writes.parts;
     // Parts that are about to change are not in the version yet, or not in memory.
     if parts.len() != keyspace.parts.len() || !may_move(view, keyspace) {
@@ -105,13 +96,15 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
         })
     };
     let look = options.writes.saturating_mul(slots as u64);
-    let wait = look.saturating_mul(1 << writes.in_vain.min(WAITS_MAX));
+    let doublings = writes.in_vain.min(triggers.wait_doublings_max).min(32);
+    let wait = look.saturating_mul(1 << doublings);
     let tiny: usize = parts.iter().map(|p| p.writes.len()).sum();
     if parts.len() == 1 && slots == 1 && tiny <= 1 {
         let mut loads = view.memtables.iter();
         let sealed = loads.any(|((id, _), load)| *id == keyspace.id && load.sealed > 0);
         // Where the memory is so small that no memtable is ever full, after many writes.
-        let many = look.saturating_mul(options.slots as u64 * UNCUT_LOOKS);
+        let looks = triggers.uncut_looks.saturating_mul(options.slots as u64);
+        let many = look.saturating_mul(looks);
         let due = match writes.in_vain {
             0 => sealed || writes.since >= many,
             _ => writes.since >= wait,
@@ -133,7 +126,8 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
             .with("excess", options.excess)
     };
     if hottest <= even * (1.0 + options.excess) {
-        let few = 2 * slots <= options.slots && writes.since >= wait;
+        let few = triggers.few_parts_share * options.slots as f64;
+        let few = slots as f64 <= few && writes.since >= wait;
         return few.then(|| major(numbers("few-parts"))).flatten();
     }
     let given = give(parts, options);
@@ -193,6 +187,12 @@ fn fewer(parts: &[PartWrites], options: &RangeOptions) -> Vec<NewPart> {
         left -= part.duplicates as usize;
     }
     new
+}
+
+/// Of what the hottest part of the old cuts has, that of new ones may have as much where nearly all
+/// parts change.
+pub(super) fn worth_it(options: &RangeOptions) -> f64 {
+    1.0 - options.triggers.gain_share_min
 }
 
 /// The memtables that take writes of a part.
@@ -263,7 +263,7 @@ fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
     if hottest(&bounds) > limit {
         let even = shared_out(parts, &counts);
         // That moves nearly all parts, so it is not done for a little.
-        if hottest(&even) <= limit.max(GAIN_SHARE * hottest(&bounds)) {
+        if hottest(&even) <= limit.max(worth_it(options) * hottest(&bounds)) {
             bounds = even;
         }
     }
