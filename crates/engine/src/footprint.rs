@@ -141,7 +141,8 @@ impl Options {
     ///   times the metadata of one table, reckoned with keys of 64 bytes and
     ///   entries of no less; where cuts move no less than what a sample takes
     ///   ([`RecutTriggers`](crate::RecutTriggers): its bytes, and 192 for each of its keys); all that twice, for the allocator. One job without background threads or with one of
-    ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges, twice as many
+    ///   them; with `n` of them (where no number is given, as many as the machine has processors:
+    ///   [`Options::background_threads`]), a flush and `(n - 1)²` stretches of merges, twice as many
     ///   with `logstore` on several tiers, whose merges send intervals deeper. And where
     ///   that is more than what a merge reads ahead, a thirty-second of
     ///   what memtables may have at most, for the filter of a flush.
@@ -176,8 +177,7 @@ impl Options {
             memtables: self.write_buffer_bytes.max(half + parts * memtable),
             block_cache: self.block_cache_bytes,
             table_metadata: self.pinned_meta_bytes,
-            jobs: ALLOCATOR_COPIES * self.jobs_max() * self.job_bytes_max()
-                + self.flush_filter_bytes(),
+            jobs: self.jobs_bytes_max(self.threads()) + self.flush_filter_bytes(),
             lookup_index: self.lookup_bytes(),
             other: OTHER_BYTES + self.scratch_bytes(),
         }
@@ -262,9 +262,15 @@ impl Options {
         filter.saturating_sub(self.merge_read_bytes())
     }
 
-    /// The most jobs, or stretches of a merge, that run at a time.
-    fn jobs_max(&self) -> u64 {
-        let others = (self.background_threads as u64).saturating_sub(1);
+    /// What the process has for the jobs of so many threads at most, in bytes, but for [`Options::flush_filter_bytes`].
+    pub(crate) fn jobs_bytes_max(&self, threads: usize) -> u64 {
+        let jobs = ALLOCATOR_COPIES * self.jobs_max(threads);
+        jobs.saturating_mul(self.job_bytes_max())
+    }
+
+    /// The most jobs, or stretches of a merge, that run at a time with so many threads.
+    fn jobs_max(&self, threads: usize) -> u64 {
+        let others = (threads as u64).saturating_sub(1);
         // What goes deeper in the same merge has as many threads again.
         let goes_deeper = self.tiers.len() > 1 && self.entry().is_some_and(|p| p.goes_deeper);
         1 + others * others * (1 + u64::from(goes_deeper))
@@ -324,6 +330,7 @@ mod tests {
     #[test]
     fn the_promise_is_the_sum_of_the_options_and_of_the_jobs() {
         let growing = Options::at("/x").block_cache_bytes(1 << 30);
+        let growing = growing.background_threads(2);
         let options = growing.clone().write_buffer_grows(false);
         let max = options.memory_max(1);
         assert_eq!(max.memtables, 64 << 20);

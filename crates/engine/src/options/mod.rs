@@ -10,6 +10,7 @@ mod parts;
 mod ranges;
 mod set;
 mod staging;
+mod threads;
 mod tier;
 mod triggers;
 
@@ -117,7 +118,8 @@ pub struct Options {
     pub(crate) filter_bits_per_key: u32,
     pub(crate) durability: Durability,
     pub(crate) preset: String,
-    pub(crate) background_threads: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) background_threads: Option<usize>,
     pub(crate) read_threads: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) table_bytes: Option<u64>,
@@ -193,7 +195,7 @@ impl Default for Options {
             filter_bits_per_key: 10,
             durability: Durability::OperatingSystem,
             preset: "leveled".to_string(),
-            background_threads: 2,
+            background_threads: None,
             read_threads: 8,
             table_bytes: None,
             newest_runs_merge: 4,
@@ -424,7 +426,7 @@ impl Options {
     /// none where the operating system reads ahead.
     pub(crate) fn reader_count(&self) -> usize {
         let direct = self.tiers.iter().any(Tier::is_direct);
-        if direct && self.background_threads > 0 {
+        if direct && self.has_threads() {
             self.read_threads
         } else {
             0

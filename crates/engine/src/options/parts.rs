@@ -341,7 +341,7 @@ impl Options {
             Some(preset) if preset.adapts_parts => parts::parts_max(&parts::Means {
                 write_buffer_bytes: self.write_buffer_bytes,
                 memtable_bytes: self.memtable_bytes,
-                threads: self.background_threads,
+                threads: self.threads(),
             }),
             _ => PARTS,
         };
