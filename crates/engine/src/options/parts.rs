@@ -36,7 +36,7 @@ impl Options {
     ///
     /// Those two make them only once writers have waited for a quarter of a second, of late, for
     /// merges that wait for processors, and take them back once these have waited for one
-    /// for merges that wait for devices, unless [`Options::moving_cuts`] says otherwise.
+    /// for merges that wait for devices ([`Options::part_triggers`]), unless [`Options::moving_cuts`] says otherwise.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
