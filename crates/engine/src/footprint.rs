@@ -340,9 +340,22 @@ mod tests {
         assert_eq!(max.jobs, 2 * one);
         let many = options.clone().background_threads(4).memory_max(1).jobs;
         assert_eq!(many, 10 * one);
+        // Without a sample, which may be larger than a merge.
         let two = options.clone().tier(Tier::new("slow", "/y"));
+        let two = two.moving_cuts(false);
         let of_two = |preset: &str| two.clone().preset(preset).memory_max(1).jobs;
         assert_eq!(of_two("logstore"), 3 * of_two("leveled") / 2);
+        let keys = |sample_keys_max| {
+            let triggers = crate::RecutTriggers {
+                sample_keys_max,
+                ..crate::RecutTriggers::default()
+            };
+            let options = options.clone().preset("nova").recut_triggers(triggers);
+            options.memory_max(1).jobs
+        };
+        // Twice two jobs, with 192 bytes for each key.
+        assert_eq!(keys(1 << 20) - keys(1 << 19), 4 * 192 << 19);
+        assert_eq!(keys(1000), keys(100));
         // A large flush has a larger filter than a merge reads ahead, and only one does.
         let large = options.clone().write_buffer_bytes(1 << 30).memory_max(1);
         let filter = large.jobs - max.jobs;

@@ -117,8 +117,9 @@ mod tests {
         let text =
             format!("[{table}]\n{key} = {value}\n[[tier]]\nname = \"main\"\npath = \"/x\"\n");
         let options = Options::from_toml(&text).and_then(|options| {
+            options.check()?;
             assert_eq!(Options::from_toml(&options.to_toml())?, options);
-            options.check()
+            Ok(())
         });
         options.err().map(|e| e.to_string())
     }
