@@ -354,7 +354,7 @@ mod tests {
             options.memory_max(1).jobs
         };
         // Twice two jobs, with 192 bytes for each key.
-        assert_eq!(keys(1 << 20) - keys(1 << 19), 4 * 192 << 19);
+        assert_eq!(keys(1 << 20) - keys(1 << 19), (4 * 192) << 19);
         assert_eq!(keys(1000), keys(100));
         // A large flush has a larger filter than a merge reads ahead, and only one does.
         let large = options.clone().write_buffer_bytes(1 << 30).memory_max(1);
