@@ -125,7 +125,7 @@ impl Db {
         let count = if engine.options.read_only {
             0
         } else {
-            engine.options.background_threads
+            engine.options.threads()
         };
         for index in 0..count {
             let role = match (index, count) {

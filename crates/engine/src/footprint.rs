@@ -91,6 +91,13 @@ const METADATA_COPIES: u64 = 5;
 /// need while it is made: 13 bits for an entry, which takes 52 bytes or more there.
 const FLUSH_FILTER_SHARE: u64 = 32;
 
+/// What a job that moves cuts holds for each key of its sample, beside the key: it sorts, weighs and groups
+/// them.
+const SAMPLE_KEY_BYTES: u64 = 192;
+
+/// The least bytes of a memtable that an entry takes.
+const ENTRY_BYTES_MIN: u64 = 52;
+
 /// Memory of the process for the bytes that jobs ask for: their buffers come and go in
 /// many threads, and an allocator keeps some of each.
 const ALLOCATOR_COPIES: u64 = 2;
@@ -132,8 +139,10 @@ impl Options {
     ///   from slower tiers, and beside it 512 KiB, or 32 KiB for each run when there are
     ///   more than 16; three times that where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
     ///   times the metadata of one table, reckoned with keys of 64 bytes and
-    ///   entries of no less; all that twice, for the allocator. One job without background threads or with one of
-    ///   them; with `n` of them, a flush and `(n - 1)²` stretches of merges, twice as many
+    ///   entries of no less; where cuts move no less than what a sample takes
+    ///   ([`RecutTriggers`](crate::RecutTriggers): its bytes, and 192 for each of its keys); all that twice, for the allocator. One job without background threads or with one of
+    ///   them; with `n` of them (where no number is given, as many as the machine has processors:
+    ///   [`Options::background_threads`]), a flush and `(n - 1)²` stretches of merges, twice as many
     ///   with `logstore` on several tiers, whose merges send intervals deeper. And where
     ///   that is more than what a merge reads ahead, a thirty-second of
     ///   what memtables may have at most, for the filter of a flush.
@@ -169,8 +178,7 @@ impl Options {
             memtables: self.write_buffer_bytes.max(half + parts * memtable),
             block_cache: self.block_cache_bytes,
             table_metadata: self.pinned_meta_bytes,
-            jobs: ALLOCATOR_COPIES * self.jobs_max() * self.job_bytes_max()
-                + self.flush_filter_bytes(),
+            jobs: self.jobs_bytes_max(self.threads()) + self.flush_filter_bytes(),
             lookup_index: self.lookup_bytes(),
             other: OTHER_BYTES + self.scratch_bytes(),
         }
@@ -219,7 +227,19 @@ impl Options {
         let table = self.table_size();
         let list = table / block.unwrap_or(4096).max(1) * (BLOCK_ENTRY_BYTES + 2 * KEY_BYTES);
         let filters = table / KEY_BYTES * u64::from(self.filter_bits_per_key) / 8;
-        self.merge_read_bytes() + buffers + JOB_FIXED_BYTES + METADATA_COPIES * (list + filters)
+        let merge = self.merge_read_bytes() + buffers + METADATA_COPIES * (list + filters);
+        JOB_FIXED_BYTES + merge.max(self.sample_bytes())
+    }
+
+    /// What a job that moves cuts takes for its sample, in bytes: of what memory has, so many keys at most.
+    fn sample_bytes(&self) -> u64 {
+        if !self.moves_cuts() {
+            return 0;
+        }
+        let triggers = &self.recut_triggers;
+        let memtables = self.write_buffer_bytes + self.lendable_bytes();
+        let keys = (triggers.sample_keys_max as u64).min(memtables / ENTRY_BYTES_MIN);
+        triggers.sample_bytes_max.min(memtables) + keys * SAMPLE_KEY_BYTES
     }
 
     /// What a merge holds of its inputs at most, in bytes.
@@ -243,9 +263,15 @@ impl Options {
         filter.saturating_sub(self.merge_read_bytes())
     }
 
-    /// The most jobs, or stretches of a merge, that run at a time.
-    fn jobs_max(&self) -> u64 {
-        let others = (self.background_threads as u64).saturating_sub(1);
+    /// What the process has for the jobs of so many threads at most, in bytes, but for [`Options::flush_filter_bytes`].
+    pub(crate) fn jobs_bytes_max(&self, threads: usize) -> u64 {
+        let jobs = ALLOCATOR_COPIES * self.jobs_max(threads);
+        jobs.saturating_mul(self.job_bytes_max())
+    }
+
+    /// The most jobs, or stretches of a merge, that run at a time with so many threads.
+    fn jobs_max(&self, threads: usize) -> u64 {
+        let others = (threads as u64).saturating_sub(1);
         // What goes deeper in the same merge has as many threads again.
         let goes_deeper = self.tiers.len() > 1 && self.entry().is_some_and(|p| p.goes_deeper);
         1 + others * others * (1 + u64::from(goes_deeper))
@@ -305,6 +331,7 @@ mod tests {
     #[test]
     fn the_promise_is_the_sum_of_the_options_and_of_the_jobs() {
         let growing = Options::at("/x").block_cache_bytes(1 << 30);
+        let growing = growing.background_threads(2);
         let options = growing.clone().write_buffer_grows(false);
         let max = options.memory_max(1);
         assert_eq!(max.memtables, 64 << 20);
@@ -314,9 +341,22 @@ mod tests {
         assert_eq!(max.jobs, 2 * one);
         let many = options.clone().background_threads(4).memory_max(1).jobs;
         assert_eq!(many, 10 * one);
+        // Without a sample, which may be larger than a merge.
         let two = options.clone().tier(Tier::new("slow", "/y"));
+        let two = two.moving_cuts(false);
         let of_two = |preset: &str| two.clone().preset(preset).memory_max(1).jobs;
         assert_eq!(of_two("logstore"), 3 * of_two("leveled") / 2);
+        let keys = |sample_keys_max| {
+            let triggers = crate::RecutTriggers {
+                sample_keys_max,
+                ..crate::RecutTriggers::default()
+            };
+            let options = options.clone().preset("nova").recut_triggers(triggers);
+            options.memory_max(1).jobs
+        };
+        // Twice two jobs, with 192 bytes for each key.
+        assert_eq!(keys(1 << 20) - keys(1 << 19), (4 * 192) << 19);
+        assert_eq!(keys(1000), keys(100));
         // A large flush has a larger filter than a merge reads ahead, and only one does.
         let large = options.clone().write_buffer_bytes(1 << 30).memory_max(1);
         let filter = large.jobs - max.jobs;

@@ -126,6 +126,26 @@ pub use thermocline_model::table::Compression;
 /// assert!(block_mb_s < disk.sequential_mb_s / 100.0); // Seeks cost that much.
 /// ```
 pub use thermocline_model::tier::DeviceProfile;
+/// ```
+/// # use thermocline::{Options, PartTriggers};
+/// // In an options file it is a table.
+/// let text = "[part_triggers]\nprocessor_waits_ms = 1000\n";
+/// let options = Options::from_toml(text)?;
+/// let triggers = PartTriggers { processor_waits_ms: 1000, ..PartTriggers::default() };
+/// assert_eq!(options, Options::new().part_triggers(triggers));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+pub use thermocline_model::triggers::PartTriggers;
+/// ```
+/// # use thermocline::{Options, RecutTriggers};
+/// // In an options file it is a table.
+/// let text = "[recut_triggers]\nduplicate_shares = 3.0\n";
+/// let options = Options::from_toml(text)?;
+/// let triggers = RecutTriggers { duplicate_shares: 3.0, ..RecutTriggers::default() };
+/// assert_eq!(options, Options::new().recut_triggers(triggers));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+pub use thermocline_model::triggers::RecutTriggers;
 /// The cost model: what a store can do, from what its devices can do.
 ///
 /// ```

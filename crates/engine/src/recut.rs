@@ -1,11 +1,9 @@
 //! Cutting a keyspace into parts by the keys that it gets (OHDB's L0 partition,
 //! section III-A).
 //!
-//! A keyspace made without cuts has one part. With a preset whose cuts do not move it is
-//! divided when its first memtable is full, evenly by the keys of its memtables
-//! ([`Cuts::derive`]), and the memtables are divided with it. That is only
-//! done while its newest level is empty, as tables of the newest level lie in one part
-//! each; the levels below know nothing of parts.
+//! With a preset whose cuts do not move a keyspace is divided when its first memtable is full, and the memtables are
+//! divided with it. Policy says whether and where (`policy/plan/first_cuts.rs`); the writer whose memtable
+//! is full does it, as it holds the write path.
 //!
 //! Where cuts move with the writes (Nova-LSM's dynamic ranges, section 4.1), a planner says
 //! when (`policy/plan/ranges.rs`), and a job does it, at any time. Nothing is copied and
@@ -23,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 use thermocline_model::cuts::Cuts;
 use thermocline_model::edit::{Change, Edit};
-use thermocline_model::job::Reason;
+use thermocline_policy::plan::first_cuts::{FirstCuts, first_cuts};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space, lowest_stamp};
@@ -34,9 +32,6 @@ use crate::write::likely_prefix;
 mod moving;
 #[cfg(test)]
 mod tests;
-
-/// Entries that each part must have at least when cuts are made.
-const PART_ENTRIES_MIN: usize = 4;
 
 /// The keys of some memtables, ascending, one for each entry.
 struct Keys(MergeCursor);
@@ -66,21 +61,21 @@ impl Iterator for Keys {
 }
 
 impl Engine {
-    /// Cuts `space` if it is not cut yet and can be. What fails leaves it as it is.
+    /// Cuts `space` if policy says so and it can be done now. What fails leaves it as it is.
     /// Requires: the commit mutex, so that no write gets numbers meanwhile.
     pub(crate) fn recut_if_due(&self, _commit: &mut Commit, space: &Space) {
         let options = &self.options;
-        let parts_max = options.parts_max().min(self.active_room(space.id));
-        if parts_max < 2 || !options.cuts_by_first_memtable() {
+        if !options.cuts_by_first_memtable() {
             return;
         }
         // No job begins meanwhile; one under way may be about to name part 0.
-        let scheduler = self.scheduler.lock();
+        let mut scheduler = self.scheduler.lock();
         let mut flushing = scheduler.flushing.iter();
         if flushing.any(|(id, _)| *id == space.id) || space.loads.load(Ordering::Acquire) > 0 {
             return;
         }
         let view = space.view.load_full();
+        // Neither memtables of several parts nor tables are divided below.
         let [part] = &view.parts[..] else {
             return;
         };
@@ -89,30 +84,24 @@ impl Engine {
         }
         // The entries are in memory twice until the readers of the old view leave.
         let resident: usize = part.memtables().map(|m| m.table.resident_bytes()).sum();
-        let bytes_max = options.memory_max(parts_max as u64).memtables;
+        let bytes_max = options.memory_max(options.parts_max() as u64).memtables;
         if 2 * resident as u64 > bytes_max {
             return;
         }
         let started_us = self.environment.clock.now_micros();
-        // Those that got numbers before are about to insert their entries; they
-        // need no lock for that.
-        let pending = || {
-            part.memtables()
-                .any(|m| m.pending.load(Ordering::Acquire) > 0)
+        let mut scene = self.scene(&mut scheduler);
+        let slots = &mut scene.shape.ranges.slots;
+        *slots = (*slots).min(self.active_room(space.id));
+        let keys = || {
+            self.await_pending(part);
+            Keys::of(&view)
         };
-        while pending() {
-            if self.check_poisoned().is_err() {
-                return;
-            }
-            crate::sync::yield_now();
-        }
-        let cuts = Cuts::derive(
-            || Keys::of(&view),
-            options.partition_prefix_bytes,
-            parts_max,
-            PART_ENTRIES_MIN,
-        );
-        if cuts.parts() < 2 {
+        let (busy, outputs) = (&scheduler.busy, &scheduler.busy_outputs);
+        let first = first_cuts(&scene.view(busy, outputs), space.id, keys);
+        let Some(FirstCuts { cuts, reason }) = first else {
+            return;
+        };
+        if self.check_poisoned().is_err() {
             return;
         }
         let sharing = self.sharing_takers(Some((space.id, cuts.parts())));
@@ -134,9 +123,6 @@ impl Engine {
             self.counters.background_error(&e);
             return;
         }
-        let reason = Reason::new("first-memtable")
-            .with("parts", cuts.parts() as f64)
-            .with("bytes", part.active.table.size_bytes() as f64);
         let what = format!("cut into {} parts", cuts.parts());
         let now_us = self.environment.clock.now_micros();
         self.events.push(Event {
@@ -144,6 +130,18 @@ impl Engine {
             took_us: now_us.saturating_sub(started_us),
             ..Event::new("recut", what, reason, started_us)
         });
+    }
+
+    /// Waits until those that have numbers already have put their entries into the memtables of `part`, for which they
+    /// need no lock, or never will.
+    fn await_pending(&self, part: &PartView) {
+        let pending = || {
+            part.memtables()
+                .any(|m| m.pending.load(Ordering::Acquire) > 0)
+        };
+        while pending() && self.check_poisoned().is_ok() {
+            crate::sync::yield_now();
+        }
     }
 
     /// The memtables of `old`, divided by `cuts`: each into one for every part, so

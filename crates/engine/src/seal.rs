@@ -189,7 +189,7 @@ impl Engine {
         while is_stuck(&self.sealed_room()) {
             stall.look();
             self.check_writable()?;
-            if self.options.background_threads > 0 {
+            if self.options.threads() > 0 {
                 self.wait_for_room()?;
             } else if !self.step()? {
                 // Nobody else will make room, and no planner does just now.

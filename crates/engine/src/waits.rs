@@ -54,7 +54,10 @@ impl Engine {
         let several = |k: &Arc<Keyspace>| k.levels.first().is_some_and(|l| l.runs.len() > 1);
         let moving = version.keyspaces.values().any(several);
         let now_us = clock.now_micros();
-        let pay = self.waits.state.lock().parts_pay(spent, now_us, moving);
+        let triggers = &self.options.part_triggers;
+        let mut state = self.waits.state.lock();
+        let pay = state.parts_pay(spent, now_us, moving, triggers);
+        drop(state);
         self.waits.parts_pay.store(pay, Ordering::Relaxed);
     }
 }

@@ -258,7 +258,7 @@ impl Engine {
             while brake == u64::MAX {
                 stall.look();
                 self.check_writable()?;
-                if self.options.background_threads == 0 {
+                if !self.options.has_threads() {
                     // Nobody else will make room.
                     if !self.step()? {
                         break;
@@ -269,7 +269,7 @@ impl Engine {
                 brake = self.update_brake();
             }
             // Without threads nothing is emptied meanwhile.
-            let is_paced = self.options.background_threads > 0 && brake > 0 && brake < u64::MAX;
+            let is_paced = self.options.has_threads() && brake > 0 && brake < u64::MAX;
             if !is_paced || has_paid {
                 break;
             }

@@ -258,7 +258,7 @@ fn imbalance(db: &Db) -> (f64, usize) {
         std::iter::repeat_n(part.write_share.unwrap() / copies as f64, copies)
     });
     let shares: Vec<f64> = shares.collect();
-    let imbalance = thermocline_policy::plan::ranges::imbalance(&shares);
+    let imbalance = thermocline_policy::plan::major::imbalance(&shares);
     (imbalance, shares.len())
 }
 
@@ -331,7 +331,8 @@ fn one_hot_key_is_folded_and_never_flushed_once_its_part_is_duplicated() {
     let options = Options::at(directory.path())
         .preset("nova")
         .write_buffer_bytes(8192 * KIB)
-        .write_buffer_grows(false);
+        .write_buffer_grows(false)
+        .background_threads(2);
     let max = options.memory_max(8).memtables;
     let db = Db::open(options).unwrap();
     let mut flushes = None;
@@ -364,7 +365,8 @@ fn a_key_is_duplicated_as_often_as_may_be_within_the_memory() {
         .partitions(64)
         .duplicates_max(63)
         .write_buffer_bytes(64 << 20)
-        .write_buffer_grows(false);
+        .write_buffer_grows(false)
+        .background_threads(2);
     let max = options.memory_max(64).memtables;
     assert_eq!(max, 64 << 20);
     let db = Db::open(options).unwrap();
@@ -486,7 +488,8 @@ fn parts_beyond_the_memory_are_cut_all_the_same_and_writers_go_on() {
         .preset("nova")
         .partitions(20)
         .recut_writes(16)
-        .write_buffer_bytes(64 * KIB);
+        .write_buffer_bytes(64 * KIB)
+        .background_threads(2);
     let db = Db::open(options.clone()).unwrap();
     let max = options.memory_max(20).memtables;
     let mut dice = Dice(8);

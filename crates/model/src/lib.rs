@@ -20,6 +20,7 @@ pub mod range;
 pub mod recut;
 pub mod table;
 pub mod tier;
+pub mod triggers;
 pub mod version;
 pub mod view;
 
@@ -33,5 +34,6 @@ pub use moves::Moves;
 pub use range::KeyRange;
 pub use table::{Compression, Extent, ObjectId, TableId, TableMeta};
 pub use tier::{DeviceProfile, TierId, TierState};
+pub use triggers::{PartTriggers, RecutTriggers};
 pub use version::{Ahead, Keyspace, KeyspaceId, Level, Part, Run, RunId, Slot, Tiny, Version};
 pub use view::View;

@@ -6,7 +6,8 @@ use crate::key::SeqNo;
 use crate::moves::Moves;
 use crate::table::TableId;
 use crate::tier::{TierId, TierState};
-use crate::version::{KeyspaceId, Slot, Version};
+use crate::triggers::RecutTriggers;
+use crate::version::{KeyspaceId, Slot, Tiny, Version};
 
 /// How often a table was used, as its heat tracker tells it: counts since the
 /// table was opened, or since then and fading, whichever the tracker keeps.
@@ -91,6 +92,19 @@ pub struct PartWrites {
     pub writes: Vec<u64>,
 }
 
+impl PartWrites {
+    /// Its tiny ranges.
+    #[must_use]
+    pub fn tiny(&self) -> Vec<Tiny> {
+        let tiny = self.starts.iter().zip(&self.writes);
+        let tiny = tiny.map(|(start, &writes)| Tiny {
+            start: start.clone(),
+            writes,
+        });
+        tiny.collect()
+    }
+}
+
 /// What is known of the writes to a keyspace.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct KeyspaceWrites {
@@ -110,6 +124,8 @@ pub struct RangeOptions {
     pub slots: usize,
     /// Whether parts that writes have made are joined where there are more.
     pub joins: bool,
+    /// Whether a keyspace is cut once, by its first keys, and its cuts stay.
+    pub once: bool,
     /// Most tiny ranges in a part.
     pub tiny_max: usize,
     /// A part may have so much more than its even share of the writes, as a share of
@@ -125,6 +141,8 @@ pub struct RangeOptions {
     pub prefix_bytes: usize,
     /// Runs of L1 beyond which cuts stay, as what is handed down makes more of them.
     pub first_runs_max: usize,
+    /// What else sets a reorganisation off, and what one must gain.
+    pub triggers: RecutTriggers,
 }
 
 impl Default for RangeOptions {
@@ -132,6 +150,7 @@ impl Default for RangeOptions {
         RangeOptions {
             slots: 1,
             joins: false,
+            once: false,
             tiny_max: 16,
             excess: 0.2,
             major_excess: 0.6,
@@ -139,6 +158,7 @@ impl Default for RangeOptions {
             duplicates_max: 7,
             prefix_bytes: 0,
             first_runs_max: 1,
+            triggers: RecutTriggers::default(),
         }
     }
 }

@@ -15,6 +15,7 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::{Slot, Tiny};
 use thermocline_model::view::{PartLoad, TierPins};
 use thermocline_policy::place::{ByBucket, ByLevel, Fill};
+use thermocline_policy::plan::first_cuts::first_cuts;
 use thermocline_policy::plan::targets::{BOTTOM, Targets};
 use thermocline_policy::pressure::base_shares;
 use thermocline_policy::{Placer, Preset};
@@ -392,4 +393,53 @@ fn nothing_is_moved_up_to_a_tier_above_the_one_it_begins_on() {
     assert!(world.plan(&mut ohdb()).is_none());
     world.shape.pins = TierPins::default();
     assert!(matches!(world.plan(&mut ohdb()), Some(Job::Relocate(_))));
+}
+
+/// Where a store as in `text` is cut by a hundred keys, if so many parts are allowed.
+fn cut(text: &str, slots: usize, change: impl Fn(&mut World)) -> Vec<String> {
+    let mut world = World::of(text, &[LARGE]);
+    world.shape.ranges.once = true;
+    world.shape.ranges.slots = slots;
+    world.memtables.insert((KEYSPACE, 0), PartLoad::default());
+    change(&mut world);
+    let keys = || (0..100).map(|n| format!("{n:02}"));
+    let first = first_cuts(&world.view(), KEYSPACE, keys);
+    let bounds = first.map_or_else(Vec::new, |first| first.cuts.bounds().to_vec());
+    bounds
+        .iter()
+        .map(|b| b.escape_ascii().to_string())
+        .collect()
+}
+
+#[test]
+fn a_keyspace_is_cut_once_evenly_by_its_first_keys() {
+    let nothing: [&str; 0] = [];
+    assert_eq!(cut("", 4, |_| ()), ["25", "50", "75"]);
+    assert_eq!(cut("", 1, |_| ()), nothing);
+    assert_eq!(cut("", 4, |w| w.shape.ranges.prefix_bytes = 1).len(), 3);
+    // Levels below know nothing of parts, a table of the newest level lies in one.
+    assert_eq!(cut("L1: #1[a..b]", 2, |_| ()), ["50"]);
+    assert_eq!(cut("L0.0: #1[a..b]", 2, |_| ()), nothing);
+    // It has parts already.
+    assert_eq!(cut("cuts m |", 4, |_| ()), nothing);
+    // Cuts that move are another planner's.
+    assert_eq!(cut("", 4, |w| w.shape.ranges.once = false), nothing);
+    // Each part must have so many keys.
+    let least = |least| cut("", 4, |w| w.shape.ranges.triggers.part_keys_min = least);
+    assert_eq!([25, 26, 50, 51].map(|n| least(n).len()), [3, 2, 1, 0]);
+    // A flush is about to name the part.
+    let flushing = |w: &mut World| {
+        let load = w.memtables.get_mut(&(KEYSPACE, 0));
+        load.unwrap().flushing = true;
+    };
+    assert_eq!(cut("", 4, flushing), nothing);
+}
+
+#[test]
+fn keys_are_only_asked_for_where_the_view_allows_cuts() {
+    let mut world = World::of("cuts m |", &[LARGE]);
+    world.shape.ranges.once = true;
+    world.shape.ranges.slots = 4;
+    let keys = || -> std::iter::Empty<Vec<u8>> { panic!("asked for keys") };
+    assert!(first_cuts(&world.view(), KEYSPACE, keys).is_none());
 }

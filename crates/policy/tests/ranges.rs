@@ -9,13 +9,14 @@ mod common;
 use common::World;
 use thermocline_model::cuts::Cuts;
 use thermocline_model::edit::{Change, Edit};
-use thermocline_model::job::{Job, NewPart, Recut};
+use thermocline_model::job::{Job, NewPart, Reason, Recut};
+use thermocline_model::triggers::RecutTriggers;
 use thermocline_model::version::KeyspaceId;
 use thermocline_model::view::{KeyspaceWrites, PartLoad, PartWrites, RangeOptions};
 use thermocline_model::{SeqNo, check_edit, check_version};
 use thermocline_policy::Planner;
 use thermocline_policy::plan::MoveCuts;
-use thermocline_policy::plan::ranges::{Gain, gains, imbalance, rebuild, shares, slots_of_all};
+use thermocline_policy::plan::major::{Gain, Judged, gains, imbalance, judged, rebuild, shares};
 use thermocline_policy::plan::sample::{PartSample, Sample, Weighed};
 
 const K: KeyspaceId = KeyspaceId::DEFAULT;
@@ -192,7 +193,9 @@ impl Store {
     fn forget(&mut self) {
         let slots: u64 = self.parts.iter().map(|p| 1 + u64::from(p.duplicates)).sum();
         let tiny = || self.parts.iter().flat_map(|p| &p.tiny);
-        if tiny().map(|t| t.writes).sum::<u64>() >= 4 * slots * self.options.writes {
+        if tiny().map(|t| t.writes).sum::<u64>()
+            >= self.options.triggers.looks_kept * slots * self.options.writes
+        {
             let tiny = self.parts.iter_mut().flat_map(|p| &mut p.tiny);
             tiny.for_each(|t| t.writes -= t.writes / 2);
         }
@@ -211,20 +214,19 @@ impl Store {
     fn carry_out(&mut self, job: &Recut) {
         self.since = 0;
         let parts = if job.parts.is_empty() {
-            let sample = self.sample();
-            match gains(&self.parts, &sample, &self.options) {
-                Some(gain) if gain.is_worth_it() => {}
+            let parts = match judged(&self.world.view(), job, &self.sample()) {
+                Judged::Better(parts, _) => parts,
                 found => {
                     self.vain += 1;
                     self.in_vain = match found {
-                        Some(_) => self.in_vain + 1,
-                        None => self.in_vain.max(1),
+                        Judged::TooLittle => self.in_vain.max(1),
+                        _ => self.in_vain + 1,
                     };
                     return;
                 }
-            }
+            };
             self.majors += 1;
-            rebuild(&sample.all(slots_of_all(&self.parts)), &self.options)
+            parts
         } else {
             self.minors += 1;
             job.parts.clone()
@@ -421,7 +423,10 @@ fn a_sample_that_is_empty_or_small_changes_no_cuts() {
         assert!(found(count).is_none(), "{count} keys");
     }
     let gain = found(10_000).unwrap();
-    assert!(gain.is_worth_it() && gain.before == 1.0, "{gain:?}");
+    assert!(
+        gain.is_worth_it(&store.options) && gain.before == 1.0,
+        "{gain:?}"
+    );
 }
 
 /// The hot part was flushed so often that of the older half of the sample hardly anything was its own: cuts
@@ -656,4 +661,182 @@ fn rebuilt_parts_divide_any_keys_and_hot_ones_are_duplicated() {
         let all: f64 = shares(&parts, &keys).iter().sum();
         assert!(keys.is_empty() || (all - 1.0).abs() < 1e-9, "round {round}");
     }
+}
+
+/// With `change` made to the triggers of the usual options for so many memtables.
+fn triggered(slots: usize, change: impl FnOnce(&mut RecutTriggers)) -> RangeOptions {
+    let mut options = options(slots);
+    change(&mut options.triggers);
+    options
+}
+
+#[test]
+fn the_share_from_which_a_key_is_duplicated_is_a_trigger() {
+    // Two even shares of ten, and then one.
+    let keys = |hot: usize| -> Vec<Vec<u8>> {
+        let others = (0..1000 - hot).map(|n| format!("b{n:04}").into_bytes());
+        std::iter::repeat_n(b"a".to_vec(), hot)
+            .chain(others)
+            .collect()
+    };
+    let duplicates = |hot, shares| -> u32 {
+        let options = triggered(10, |t| t.duplicate_shares = shares);
+        let parts = rebuild(&sorted(&keys(hot)), &options);
+        parts.iter().map(|p| p.duplicates).sum()
+    };
+    assert_eq!((duplicates(200, 2.0), duplicates(200, 2.01)), (1, 0));
+    assert_eq!((duplicates(149, 1.5), duplicates(150, 1.5)), (0, 1));
+    assert_eq!(duplicates(900, 1000.0), 0);
+}
+
+#[test]
+fn how_many_keys_a_part_needs_is_a_trigger() {
+    let keys: Vec<Vec<u8>> = (0..40).map(|n| format!("{n:02}").into_bytes()).collect();
+    let parts = |least| {
+        let options = triggered(8, |t| t.part_keys_min = least);
+        rebuild(&sorted(&keys), &options).len()
+    };
+    assert_eq!([1, 5, 6, 20, 21].map(parts), [8, 8, 6, 2, 1]);
+}
+
+#[test]
+fn what_a_major_reorganisation_must_gain_is_a_trigger() {
+    // Three quarters of the writes go to the first of two parts, and could be one half.
+    let found = |gain_share_min| {
+        let parts = [(0, &[("", 750)][..]), (0, &[("075", 250)])];
+        let mut store = with(&parts, 100_000);
+        store.world.shape.ranges.triggers.gain_share_min = gain_share_min;
+        let entry = |n: u64| (format!("{:03}", n % 100).into_bytes().into(), SeqNo(n + 1));
+        let mut entries: Vec<(Box<[u8]>, SeqNo)> = (0..200).map(entry).collect();
+        entries.sort();
+        let second = entries.split_off(150);
+        let sampled = [entries, second].into_iter().zip(&store.parts);
+        let sampled = sampled.map(|(entries, part)| PartSample {
+            entries,
+            tiny: part.tiny.clone(),
+        });
+        let sample = Sample {
+            parts: sampled.collect(),
+        };
+        let recut = Recut {
+            keyspace: K,
+            parts: Vec::new(),
+            slots: 2,
+            reason: Reason::new("test"),
+        };
+        match judged(&store.world.view(), &recut, &sample) {
+            Judged::Better(parts, _) => parts.len(),
+            Judged::InVain(gain) => {
+                assert!((gain.before, gain.after) == (0.75, 0.5), "{gain:?}");
+                0
+            }
+            Judged::TooLittle => panic!("too little"),
+        }
+    };
+    assert_eq!([0.0, 0.2, 0.33].map(found), [2; 3]);
+    assert_eq!([0.34, 0.9, 1.0].map(found), [0; 3]);
+}
+
+#[test]
+fn a_view_without_the_writes_to_a_keyspace_says_nothing_of_its_cuts() {
+    let mut store = with(&[(0, &[("", 750)][..]), (0, &[("m", 250)])], 100_000);
+    store.world.writes.clear();
+    let recut = Recut {
+        keyspace: K,
+        parts: Vec::new(),
+        slots: 2,
+        reason: Reason::new("test"),
+    };
+    let sample = store.sample();
+    let judged = judged(&store.world.view(), &recut, &sample);
+    assert!(matches!(judged, Judged::TooLittle), "{judged:?}");
+}
+
+#[test]
+fn how_many_parts_are_few_is_a_trigger() {
+    let even = [(0, &[("", 100)][..]), (0, &[("m", 100)])];
+    let planned_with = |share| {
+        let mut store = with(&even, 100_000);
+        store.world.shape.ranges.slots = 5;
+        store.world.shape.ranges.triggers.few_parts_share = share;
+        planned(&store)
+    };
+    for (share, expected) in [
+        (0.4, "few-parts: "),
+        (1.0, "few-parts: "),
+        (0.39, "nothing"),
+        (0.0, "nothing"),
+    ] {
+        assert_eq!(planned_with(share), expected, "{share}");
+    }
+}
+
+#[test]
+fn after_how_many_looks_a_keyspace_is_cut_without_a_full_memtable_is_a_trigger() {
+    let planned_after = |looks, since| {
+        let mut store = with(&[(0, &[("", 100)][..])], since);
+        store.world.shape.ranges.slots = 4;
+        store.world.shape.ranges.triggers.uncut_looks = looks;
+        planned(&store)
+    };
+    for looks in [1, 16, 1_000_000] {
+        // A thousand writes a look, for each of four parts.
+        assert_eq!(planned_after(looks, looks * 4000), "first-memtable: ");
+        assert_eq!(planned_after(looks, looks * 4000 - 1), "nothing");
+    }
+}
+
+#[test]
+fn how_long_looks_in_vain_keep_back_the_next_one_is_a_trigger() {
+    let planned_after = |doublings, since| {
+        let mut store = with(&[(0, &[("", 10)][..]), (0, &[("m", 300)])], since);
+        store.world.shape.ranges.triggers.wait_doublings_max = doublings;
+        store.in_vain = 10;
+        let writes = store.writes();
+        store.world.writes.insert(K, writes);
+        planned(&store)
+    };
+    for doublings in [0, 3, 10] {
+        let wait = 2000 << doublings;
+        assert_eq!(planned_after(doublings, wait), "major: ");
+        assert_eq!(planned_after(doublings, wait - 1), "nothing");
+    }
+    assert_eq!(
+        planned_after(32, 2000 << 10),
+        "major: ",
+        "no more than it was in vain"
+    );
+}
+
+/// With nothing to be gained the same cuts are as good, and would be made again and again.
+#[test]
+fn cuts_that_would_be_the_same_are_not_made_anew() {
+    let mut store = with(&[(0, &[("", 1000)][..])], 100_000);
+    store.world.shape.ranges.triggers.gain_share_min = 0.0;
+    store.world.shape.ranges.slots = 4;
+    let recut = Recut {
+        keyspace: K,
+        parts: Vec::new(),
+        slots: 4,
+        reason: Reason::new("test"),
+    };
+    let mut found = |prefix_bytes| {
+        store.world.shape.ranges.prefix_bytes = prefix_bytes;
+        let entry = |n: u64| {
+            (
+                format!("key{n:03}").into_bytes().into(),
+                SeqNo(n * 7919 % 500),
+            )
+        };
+        let sample = Sample {
+            parts: vec![PartSample {
+                entries: (0..500).map(entry).collect(),
+                tiny: store.parts[0].tiny.clone(),
+            }],
+        };
+        judged(&store.world.view(), &recut, &sample)
+    };
+    assert!(matches!(found(0), Judged::Better(..)));
+    // All keys have this prefix, so that there is one part.
+    assert!(matches!(found(3), Judged::InVain(_)));
 }

@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use thermocline::{Compression, DeviceProfile, Durability, LookupIndex, Options, Tier, presets};
+use thermocline::{
+    Compression, DeviceProfile, Durability, LookupIndex, Options, RecutTriggers, Tier, presets,
+};
 
 use crate::Dice;
 use crate::operation::Keys;
@@ -227,6 +229,20 @@ fn parted(dice: &mut Dice, options: Options) -> Options {
     options
 }
 
+/// Every key may be worth a part, and every look new cuts.
+const EAGER: RecutTriggers = RecutTriggers {
+    duplicate_shares: 1.0,
+    gain_share_min: 0.0,
+    few_parts_share: 1.0,
+    uncut_looks: 1,
+    wait_doublings_max: 0,
+    looks_kept: 1,
+    half_keys_min: 1,
+    part_keys_min: 1,
+    sample_keys_max: 64,
+    sample_bytes_max: 4 * KIB,
+};
+
 /// Options of cuts that move: most draws make them move often.
 fn moving(dice: &mut Dice, options: Options) -> Options {
     let excess = dice.one_of(&[0.01, 0.1, 0.2, 2.0]);
@@ -235,7 +251,12 @@ fn moving(dice: &mut Dice, options: Options) -> Options {
         .recut_excess(excess)
         .recut_major_excess(dice.one_of(&[excess, 1000.0]).max(excess))
         .recut_writes(dice.one_of(&[16, 16, 64, 1000]))
-        .duplicates_max(dice.one_of(&[0, 1, 7]));
+        .duplicates_max(dice.one_of(&[0, 1, 7]))
+        // Not drawn, so that seeds mean what they did.
+        .recut_triggers(match excess == 0.01 {
+            true => EAGER,
+            false => RecutTriggers::default(),
+        });
     let options = match dice.percent(60) {
         true => options.moving_cuts(dice.percent(80)),
         false => options,

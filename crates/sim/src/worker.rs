@@ -252,6 +252,7 @@ pub fn single_options(root: &Path, seed: u64) -> Options {
         .log_mapped(seed.is_multiple_of(2))
         .pinned_meta_bytes(4 << 10)
         .reserve_bytes(0)
+        .background_threads(2)
 }
 
 /// The value of entry `n`: nothing that can be compressed.

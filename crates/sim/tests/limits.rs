@@ -162,7 +162,8 @@ fn foreign_names_in_a_tier_directory_are_left_alone_and_do_no_harm() {
     let tiers = [place.join("a"), scratch.path().join("b")];
     let options = Options::new()
         .tier(Tier::new("a", &tiers[0]).capacity_bytes(100_000))
-        .tier(Tier::new("b", &tiers[1]));
+        .tier(Tier::new("b", &tiers[1]))
+        .background_threads(2);
     let litter = |n: usize| {
         for tier in &tiers {
             std::fs::create_dir_all(tier).unwrap();

@@ -455,7 +455,7 @@ fn statistics_tell_whether_direct_io_is_really_in_use() {
         let db = open(directory.path(), &slow, 1, 2);
         assert_eq!(db.stats().tiers[0].direct_io, !refused);
         drop(db);
-        let buffered = Options::at(directory.path().join("buffered"));
+        let buffered = Options::at(directory.path().join("buffered")).background_threads(2);
         let db = Db::open_in(buffered, &slow.environment()).unwrap();
         assert!(!db.stats().tiers[0].direct_io);
     }

@@ -302,9 +302,10 @@ impl<E: Engine> EngineDriver<E> {
     ) -> Result<(RunOutcome, T)> {
         let load_seconds = self.make_ready(order)?;
         let store = self.store.as_ref().ok_or("no store is open")?;
-        let held = self.held.as_mut().ok_or("no store is loaded")?;
-        held.has_run = true;
-        let held = &*held;
+        if let Some(held) = &mut self.held {
+            held.has_run = true;
+        }
+        let held = self.held.as_ref().ok_or("no store is loaded")?;
         let records = match &held.trace {
             Some(trace) => trace.keys().len() as u64,
             None => order.records + held.inserted,

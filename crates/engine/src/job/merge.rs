@@ -65,7 +65,7 @@ impl Engine {
         if self.options.ends_outputs(keyspace) {
             walls.extend(cuts_within(keyspace, &merged));
         }
-        let threads = threads(self.options.background_threads);
+        let threads = threads(self.options.threads());
         let stretches = stretches(threads, job, keyspace, &merged, &walls);
         let done = spilling(self, |first_tier| {
             progress.begin(self.environment.clock.now_micros(), raw_bytes);
@@ -164,7 +164,7 @@ impl Engine {
         let mut results = Vec::new();
         if !merged.is_empty() {
             let deeper = stretches.iter().map(|stretch| stretch.slot != job.output);
-            let lanes = lanes(deeper, self.options.background_threads);
+            let lanes = lanes(deeper, self.options.threads());
             results = side_by_side(stretches, &lanes, &run_one)?;
         }
 

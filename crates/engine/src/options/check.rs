@@ -8,8 +8,9 @@ use thermocline_policy::presets;
 use super::{COST_TARGET, KIB, MIB, OPTIONS_FILE, Options};
 use crate::error::{Error, Result};
 
-/// Longest epoch and longest cool-down.
-const HOUR_MS: u64 = 3_600_000;
+/// Longest times.
+pub(super) const HOUR_MS: u64 = 3_600_000;
+pub(super) const DAY_MS: u64 = 24 * HOUR_MS;
 const YEAR_S: u64 = 365 * 86_400;
 
 /// Refuses a value out of bounds, naming its option.
@@ -45,7 +46,12 @@ impl Options {
         within("block_cache_bytes", self.block_cache_bytes, 0, TIB)?;
         within("pinned_meta_bytes", self.pinned_meta_bytes, 0, TIB)?;
         within("filter_bits_per_key", self.filter_bits_per_key, 0, 30)?;
-        within("background_threads", self.background_threads, 0, 64)?;
+        within(
+            "background_threads",
+            self.background_threads.unwrap_or(0),
+            0,
+            64,
+        )?;
         within("read_threads", self.read_threads, 0, 256)?;
         within("table_bytes", self.table_size(), 4 * KIB, TIB)?;
         within("newest_runs_merge", self.newest_runs_merge, 1, 1000)?;

@@ -11,13 +11,16 @@ mod parts;
 mod ranges;
 mod set;
 mod staging;
+mod threads;
 mod tier;
+mod triggers;
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use thermocline_model::cuts::Cuts;
 use thermocline_model::key::KEY_BYTES_MAX;
+use thermocline_model::triggers::{PartTriggers, RecutTriggers};
 use thermocline_model::view::{CostOptions, Optimisations, ShapeOptions, StagingOptions};
 use thermocline_policy::heat::HeatOptions;
 use thermocline_policy::plan;
@@ -116,7 +119,8 @@ pub struct Options {
     pub(crate) filter_bits_per_key: u32,
     pub(crate) durability: Durability,
     pub(crate) preset: String,
-    pub(crate) background_threads: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) background_threads: Option<usize>,
     pub(crate) read_threads: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) table_bytes: Option<u64>,
@@ -181,6 +185,8 @@ pub struct Options {
     pub(crate) create_if_missing: bool,
     #[serde(skip)]
     pub(crate) read_only: bool,
+    pub(crate) recut_triggers: RecutTriggers,
+    pub(crate) part_triggers: PartTriggers,
     #[serde(rename = "tier")]
     pub(crate) tiers: Vec<Tier>,
 }
@@ -196,7 +202,7 @@ impl Default for Options {
             filter_bits_per_key: 10,
             durability: Durability::OperatingSystem,
             preset: "leveled".to_string(),
-            background_threads: 2,
+            background_threads: None,
             read_threads: 8,
             table_bytes: None,
             newest_runs_merge: 4,
@@ -244,6 +250,8 @@ impl Default for Options {
             cuts_bytes: Vec::new(),
             create_if_missing: true,
             read_only: false,
+            recut_triggers: RecutTriggers::default(),
+            part_triggers: PartTriggers::default(),
             tiers: Vec::new(),
         }
     }
@@ -428,7 +436,7 @@ impl Options {
     /// none where the operating system reads ahead.
     pub(crate) fn reader_count(&self) -> usize {
         let direct = self.tiers.iter().any(Tier::is_direct);
-        if direct && self.background_threads > 0 {
+        if direct && self.has_threads() {
             self.read_threads
         } else {
             0

@@ -37,7 +37,7 @@ impl Options {
     ///
     /// Those two make them only once writers have waited for a quarter of a second, of late, for
     /// merges that wait for processors, and take them back once these have waited for one
-    /// for merges that wait for devices, unless [`Options::moving_cuts`] says otherwise.
+    /// for merges that wait for devices ([`Options::part_triggers`]), unless [`Options::moving_cuts`] says otherwise.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -343,7 +343,7 @@ impl Options {
                 parts::parts_max(&parts::Means {
                     write_buffer_bytes: self.write_buffer_bytes,
                     memtable_bytes: self.memtable_bytes,
-                    threads: self.background_threads,
+                    threads: self.threads(),
                 })
             }
             _ => PARTS,

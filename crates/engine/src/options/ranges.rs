@@ -191,6 +191,7 @@ impl Options {
         RangeOptions {
             slots: self.parts_max(),
             joins: self.adapts_parts() || !self.makes_cuts(),
+            once: self.cuts_by_first_memtable(),
             tiny_max: self.tiny_ranges,
             excess: self.recut_excess,
             major_excess: self.recut_major_excess,
@@ -204,6 +205,7 @@ impl Options {
                 Some(preset) if preset.cuts_if_asked => RUNS_CUT_MAX,
                 _ => 1,
             },
+            triggers: self.recut_triggers,
         }
     }
 
@@ -225,7 +227,8 @@ impl Options {
             1000.0,
         )?;
         within("recut_writes", self.recut_writes, 16, 1_000_000_000)?;
-        within("duplicates_max", self.duplicates_max, 0, 63)
+        within("duplicates_max", self.duplicates_max, 0, 63)?;
+        self.check_triggers()
     }
 }
 

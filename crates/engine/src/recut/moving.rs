@@ -1,6 +1,6 @@
 //! The job that moves cuts. See [`super`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,9 +8,10 @@ use thermocline_model::cuts::Cuts;
 use thermocline_model::edit::{Change, Edit};
 use thermocline_model::job::{NewPart, Recut};
 use thermocline_model::key::{Prefix, SeqNo};
+use thermocline_model::triggers::RecutTriggers;
 use thermocline_model::version::{KeyspaceId, Slot};
-use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions};
-use thermocline_policy::plan::ranges::{self, Gain};
+use thermocline_model::view::{KeyspaceWrites, PartWrites};
+use thermocline_policy::plan::major::{Gain, Judged, judged};
 use thermocline_policy::plan::sample::{PartSample, Sample};
 
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space, recorded};
@@ -18,19 +19,8 @@ use crate::error::{Error, Result};
 use crate::job::{Attempt, COMMIT_WAIT, Done};
 use crate::memory::TinyCounts;
 use crate::merge::{MergeCursor, Source};
-use crate::step::Scheduler;
+use crate::step::{Counted, Scheduler};
 use crate::write::likely_prefix;
-
-/// Keys of a sample at most, and their bytes.
-const SAMPLE_KEYS_MAX: usize = 1 << 16;
-const SAMPLE_BYTES_MAX: usize = 4 << 20;
-
-/// Looks' worth of writes, at which all counters are halved.
-const LOOKS_KEPT: u64 = 4;
-
-/// Looks' worth of writes at a part, from which on a keyspace shares the parts with others until
-/// the store is closed.
-const SHARER_LOOKS: u64 = 16;
 
 /// Every so many-th entry of a part's memtables, in order of keys.
 struct Sampler {
@@ -43,13 +33,13 @@ struct Sampler {
 
 impl Sampler {
     /// One that takes `share` of what a sample may have.
-    fn new(share: f64) -> Sampler {
+    fn new(share: f64, triggers: &RecutTriggers) -> Sampler {
         Sampler {
             entries: Vec::new(),
             bytes: 0,
             step: 1,
-            keys_max: (SAMPLE_KEYS_MAX as f64 * share) as usize,
-            bytes_max: (SAMPLE_BYTES_MAX as f64 * share) as usize,
+            keys_max: (triggers.sample_keys_max as f64 * share) as usize,
+            bytes_max: (triggers.sample_bytes_max as f64 * share) as usize,
         }
     }
 
@@ -85,7 +75,7 @@ impl Sampler {
 
 /// What memory has of each part's writes. A part may have half of the sample for being one, and half of it for
 /// its writes. What a fold has left is no sample: of each key it has the last entry alone.
-fn sample_of(view: &ReadView) -> Result<Sample> {
+fn sample_of(view: &ReadView, triggers: &RecutTriggers) -> Result<Sample> {
     let all = total(view).max(1) as f64;
     let even = 1.0 / view.parts.len() as f64;
     let parts = view.parts.iter().enumerate().map(|(at, part)| {
@@ -94,7 +84,8 @@ fn sample_of(view: &ReadView) -> Result<Sample> {
         let writes: u64 = tiny.iter().map(|tiny| tiny.writes).sum();
         let memtables = part.memtables().filter(|m| !m.is_folded());
         let sources: Vec<Source> = memtables.map(|m| m.source(low, high)).collect();
-        let mut sampler = Sampler::new(f64::midpoint(even, (writes as f64 / all).min(1.0)));
+        let share = f64::midpoint(even, (writes as f64 / all).min(1.0));
+        let mut sampler = Sampler::new(share, triggers);
         sampler.add_all(MergeCursor::new(sources))?;
         Ok(PartSample {
             entries: sampler.entries,
@@ -134,14 +125,28 @@ fn in_words(parts: &[NewPart]) -> String {
     }
 }
 
-/// The parts of `view` as a job would make them.
-fn present(view: &ReadView) -> Vec<NewPart> {
-    let parts = view.parts.iter();
-    let parts = parts.map(|part| NewPart {
-        duplicates: part.twins.len() as u32,
-        tiny: part.tiny.as_ref().map_or_else(Vec::new, |t| t.tiny()),
+/// What a sample of so many keys has shown.
+fn in_numbers(Gain { before, after }: Gain, keys: usize) -> String {
+    format!(" (the largest share {after:.4} instead of {before:.4}, of {keys} keys)")
+}
+
+/// What is known of the writes to the parts of `view`, of which there is more in `counted`.
+fn writes_of(view: &ReadView, counted: &Counted) -> KeyspaceWrites {
+    let parts = view.parts.iter().filter_map(|part| {
+        let tiny = part.tiny.as_ref()?;
+        Some(PartWrites {
+            duplicates: part.twins.len() as u32,
+            starts: Arc::clone(tiny.starts()),
+            writes: tiny.writes(),
+        })
     });
-    parts.collect()
+    let parts: Vec<PartWrites> = parts.collect();
+    let all: u64 = parts.iter().flat_map(|p| &p.writes).sum();
+    KeyspaceWrites {
+        parts,
+        since: (all + counted.forgotten).saturating_sub(counted.base),
+        in_vain: counted.in_vain,
+    }
 }
 
 fn total(view: &ReadView) -> u64 {
@@ -174,7 +179,9 @@ impl Engine {
         &self,
         scheduler: &mut Scheduler,
     ) -> (BTreeMap<KeyspaceId, KeyspaceWrites>, usize) {
-        let look_writes = self.options.ranges().writes;
+        let look_writes = self.options.recut_writes;
+        let looks_kept = self.options.recut_triggers.looks_kept;
+        let sharer_looks = self.options.part_triggers.sharer_looks;
         let spaces = self.spaces.load();
         scheduler.counted.retain(|id, _| spaces.contains_key(id));
         let (mut writes, mut sharers) = (BTreeMap::new(), 0);
@@ -188,7 +195,7 @@ impl Engine {
             let ever = all + counted.forgotten;
             let began = *counted.began.get_or_insert(ever);
             counted.shares |=
-                ever.saturating_sub(began) >= look_writes.saturating_mul(SHARER_LOOKS);
+                ever.saturating_sub(began) >= look_writes.saturating_mul(sharer_looks);
             sharers += usize::from(counted.shares);
             let busy = scheduler.recutting.contains(&id) || counted.held;
             if busy || space.loads.load(Ordering::Acquire) > 0 {
@@ -196,7 +203,7 @@ impl Engine {
             }
             let look = look_writes.saturating_mul(view.takers() as u64);
             let mut kept = all;
-            while kept >= LOOKS_KEPT.saturating_mul(look) {
+            while kept >= looks_kept.saturating_mul(look) {
                 let tiny = view.parts.iter().filter_map(|p| p.tiny.as_ref());
                 let gone: u64 = tiny.map(|t| t.halve()).sum();
                 counted.forgotten += gone;
@@ -205,29 +212,7 @@ impl Engine {
                     gone => kept.saturating_sub(gone),
                 };
             }
-            let parts: Vec<PartWrites> = view
-                .parts
-                .iter()
-                .filter_map(|part| {
-                    let tiny = part.tiny.as_ref()?;
-                    Some(PartWrites {
-                        duplicates: part.twins.len() as u32,
-                        starts: Arc::clone(tiny.starts()),
-                        writes: tiny.writes(),
-                    })
-                })
-                .collect();
-            let all: u64 = parts.iter().flat_map(|p| &p.writes).sum();
-            let since = (all + counted.forgotten).saturating_sub(counted.base);
-            let in_vain = counted.in_vain;
-            writes.insert(
-                id,
-                KeyspaceWrites {
-                    parts,
-                    since,
-                    in_vain,
-                },
-            );
+            writes.insert(id, writes_of(&view, counted));
         }
         (writes, sharers)
     }
@@ -251,37 +236,17 @@ impl Engine {
     fn recut(&self, job: &Recut, space: &Space) -> Attempt<Done> {
         let (parts, found) = match job.parts.is_empty() {
             false => (job.parts.clone(), String::new()),
-            true => {
-                let view = space.view.load_full();
-                let slots = job.slots;
-                let options = RangeOptions {
-                    slots,
-                    ..self.options.ranges()
-                };
-                let sample = sample_of(&view)?;
-                let keys = sample.keys();
-                let present = present(&view);
-                let Some(gain) = ranges::gains(&present, &sample, &options) else {
-                    self.note_look(space, Look::TooSoon);
-                    return Ok(Ok(Done {
-                        what: format!("left as it is (memory has too little to tell, {keys} keys)"),
-                        ..Done::default()
-                    }));
-                };
-                let Gain { before, after } = gain;
-                let found = format!(
-                    " (the largest share {after:.4} instead of {before:.4}, of {keys} keys)"
-                );
-                if !gain.is_worth_it() {
-                    self.note_look(space, Look::InVain);
-                    return Ok(Ok(Done {
-                        what: format!("left as it is{found}"),
-                        ..Done::default()
-                    }));
+            true => match self.judge(job, space)? {
+                (Judged::Better(parts, gain), keys) => (parts, in_numbers(gain, keys)),
+                (Judged::InVain(gain), keys) => {
+                    let why = in_numbers(gain, keys);
+                    return Ok(Ok(self.left_alone(space, Look::InVain, &why)));
                 }
-                let all = sample.all(ranges::slots_of_all(&present));
-                (ranges::rebuild(&all, &options), found)
-            }
+                (Judged::TooLittle, keys) => {
+                    let why = format!(" (memory has too little to tell, {keys} keys)");
+                    return Ok(Ok(self.left_alone(space, Look::TooSoon, &why)));
+                }
+            },
         };
         // Who holds the mutex for long may be waiting for jobs to end.
         let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
@@ -308,6 +273,31 @@ impl Engine {
                 ..Done::default()
             }
         }))
+    }
+
+    /// Samples what memory has of the writes to `space`; what policy says of that, and of how many
+    /// keys.
+    fn judge(&self, job: &Recut, space: &Space) -> Result<(Judged, usize)> {
+        let view = space.view.load_full();
+        let sample = sample_of(&view, &self.options.recut_triggers)?;
+        let scene = {
+            let mut scheduler = self.scheduler.lock();
+            let mut scene = self.scene(&mut scheduler);
+            let counted = scheduler.counted.entry(space.id).or_default();
+            // Which has none of a keyspace that a job is about to cut.
+            scene.writes.insert(space.id, writes_of(&view, counted));
+            scene
+        };
+        let judged = judged(&scene.view(&BTreeSet::new(), &[]), job, &sample);
+        Ok((judged, sample.keys()))
+    }
+
+    fn left_alone(&self, space: &Space, look: Look, why: &str) -> Done {
+        self.note_look(space, look);
+        Done {
+            what: format!("left as it is{why}"),
+            ..Done::default()
+        }
     }
 
     /// The next look is so many writes away.
@@ -468,5 +458,35 @@ impl Engine {
         let stamp = self.lookup.stamp(&part, &[]);
         part.active.stamp.store(stamp, Ordering::Release);
         part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_keeps_to_its_keys_and_bytes_and_has_keys_of_everywhere() {
+        let taken = |keys_max: usize, bytes_max: u64, share: f64| {
+            let triggers = RecutTriggers {
+                sample_keys_max: keys_max,
+                sample_bytes_max: bytes_max,
+                ..RecutTriggers::default()
+            };
+            let mut sampler = Sampler::new(share, &triggers);
+            for n in 0..1000u64 {
+                if n.is_multiple_of(sampler.step as u64) {
+                    sampler.add(format!("{n:04}").as_bytes(), SeqNo(n));
+                }
+            }
+            let last = sampler.entries.last().map_or(0, |(_, seq)| seq.0);
+            (sampler.entries.len(), last)
+        };
+        assert_eq!(taken(1000, 1 << 20, 1.0), (1000, 999));
+        assert_eq!(taken(999, 1 << 20, 1.0), (500, 998));
+        // Half of it, and four bytes a key.
+        assert_eq!(taken(1000, 1 << 20, 0.5), (500, 998));
+        assert_eq!(taken(1000, 4000, 1.0), (1000, 999));
+        assert_eq!(taken(1000, 3999, 1.0), (500, 998));
     }
 }

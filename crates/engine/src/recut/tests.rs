@@ -9,9 +9,10 @@ use thermocline_model::edit::{Change, Edit};
 use thermocline_model::job::{Flush, Fold, Job, NewPart, Reason, Recut};
 use thermocline_model::key::SeqNo;
 use thermocline_model::version::{KeyspaceId, Tiny};
+use thermocline_model::view::KeyspaceWrites;
 
 use crate::engine::ReadView;
-use crate::{Db, LookupIndex, Options};
+use crate::{Db, LookupIndex, Options, PartTriggers, RecutTriggers};
 
 const KIB: u64 = 1 << 10;
 
@@ -436,5 +437,50 @@ fn the_lookup_index_goes_on_right_after_the_cuts_have_moved() {
         };
         let found = db.get(format!("{n:03}").as_bytes()).unwrap();
         assert_eq!(found.map(|v| v.to_vec()), expected, "{n}");
+    }
+}
+
+/// After `count` puts of different keys: what is counted of writes, and how many keyspaces share the parts.
+fn counted(db: &Db, count: u64) -> (KeyspaceWrites, usize) {
+    for n in 0..count {
+        db.put(&n.to_be_bytes(), b"value").unwrap();
+    }
+    let engine = &db.handle.engine;
+    let (mut writes, sharers) = engine.count_writes(&mut engine.scheduler.lock());
+    (writes.remove(&KeyspaceId::DEFAULT).unwrap(), sharers)
+}
+
+#[test]
+fn how_long_counters_remember_is_a_trigger() {
+    for looks_kept in [1, 4, 9] {
+        let directory = tempfile::tempdir().unwrap();
+        let triggers = RecutTriggers {
+            looks_kept,
+            ..RecutTriggers::default()
+        };
+        let options = options(directory.path()).recut_writes(16);
+        let db = Db::open(options.recut_triggers(triggers)).unwrap();
+        let all = 16 * looks_kept;
+        let kept = |writes: &KeyspaceWrites| writes.parts[0].writes.iter().sum::<u64>();
+        let (writes, _) = counted(&db, all - 1);
+        assert_eq!((kept(&writes), writes.since), (all - 1, all - 1));
+        let (writes, _) = counted(&db, 1);
+        assert_eq!((kept(&writes), writes.since), (all / 2, all));
+    }
+}
+
+#[test]
+fn how_many_writes_make_a_keyspace_share_the_parts_is_a_trigger() {
+    for sharer_looks in [1, 5] {
+        let directory = tempfile::tempdir().unwrap();
+        let triggers = PartTriggers {
+            sharer_looks,
+            ..PartTriggers::default()
+        };
+        let options = options(directory.path()).recut_writes(16);
+        let db = Db::open(options.part_triggers(triggers)).unwrap();
+        assert_eq!(counted(&db, 0).1, 0);
+        assert_eq!(counted(&db, 16 * sharer_looks - 1).1, 0);
+        assert_eq!(counted(&db, 1).1, 1);
     }
 }

@@ -10,42 +10,15 @@
 //! background, so that there is one to merge while others are busy.
 //!
 //! *Load.* This is only how many parts there may be. There is one until writers have had to wait for
-//! merges that wait for processors ([`Waits`]): merges of a part rewrite its share of the next
+//! merges that wait for processors ([`Waits`], by [`PartTriggers`]): merges of a part rewrite its share of the next
 //! level and no more, side by side. Where merges wait for a device there is one again: flushes of
 //! parts are smaller, so that each byte is merged more often. And cuts are only made if keys
 //! written earlier share out those written later ([`super::ranges`]). Keys in order and a single
 //! hot key do not pass that, and stay in one part, whose memtables are as large as those of a
 //! store that may not be cut.
 
+use thermocline_model::triggers::PartTriggers;
 use thermocline_model::version::Keyspace;
-
-/// For how long writers must have waited lately for merges that wait for processors before cuts are
-/// made, in microseconds: with less, merges keep up, and one part takes puts with fewer
-/// instructions;
-pub const FOR_PROCESSORS_US: f64 = 250_000.0;
-
-/// and for merges that wait for devices, before they are taken back.
-pub const FOR_DEVICES_US: f64 = 1_000_000.0;
-
-/// After so many microseconds what was waited counts half.
-const FADES_US: f64 = 10_000_000.0;
-
-/// Microseconds of merges that say what these wait for.
-const MERGES_US_MIN: u64 = 100_000;
-
-/// Of the time of merges, the share from which on that they run, or could if a processor were free,
-/// they are held to wait for processors.
-const RUNNING_SHARE: f64 = 0.5;
-
-/// Microseconds from taking parts back until there may be some again; twice as many after
-/// each time,
-const AGAIN_US: u64 = 30_000_000;
-
-/// but for so many times.
-const AGAIN_DOUBLINGS: u32 = 7;
-
-/// For so many microseconds after a cut what writers wait for may be what it handed down.
-const MOVING_US: u64 = 10_000_000;
 
 /// What was spent since the store was opened, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -86,9 +59,16 @@ impl Waits {
     /// Whether there should be more than one part at the time `now_us`, where so much was spent up
     /// to then. `moving`: what earlier cuts have handed down is not merged yet, so that what
     /// writers wait for may be that.
-    pub fn parts_pay(&mut self, now: Spent, now_us: u64, moving: bool) -> bool {
+    pub fn parts_pay(
+        &mut self,
+        now: Spent,
+        now_us: u64,
+        moving: bool,
+        triggers: &PartTriggers,
+    ) -> bool {
         let passed_us = now_us.saturating_sub(self.looked_us);
-        let fades = 0.5f64.powf(passed_us as f64 / FADES_US);
+        let fade_us = triggers.waits_fade_ms.max(1).saturating_mul(1000);
+        let fades = 0.5f64.powf(passed_us as f64 / fade_us as f64);
         for waited_us in [
             &mut self.waited_us,
             &mut self.for_processors_us,
@@ -103,30 +83,33 @@ impl Waits {
             true => self.moving_us.saturating_add(passed_us),
             false => self.moving_us.saturating_sub(passed_us),
         };
-        if !moving || self.moving_us > MOVING_US {
+        if !moving || self.moving_us > triggers.moving_ms.saturating_mul(1000) {
             self.waited_us += waited_us as f64;
         }
         let merges_us = now.merges_us.saturating_sub(self.last.merges_us);
-        if merges_us < MERGES_US_MIN {
+        if merges_us < triggers.merges_ms_min.saturating_mul(1000) {
             return self.parts_pay;
         }
         let running_us = now.running_us.saturating_sub(self.last.running_us);
         self.last = now;
         let waited_us = std::mem::take(&mut self.waited_us);
-        match running_us as f64 >= RUNNING_SHARE * merges_us as f64 {
+        match running_us as f64 >= triggers.running_share * merges_us as f64 {
             true => self.for_processors_us += waited_us,
             false => self.for_devices_us += waited_us,
         }
         let (processors_us, devices_us) = (self.for_processors_us, self.for_devices_us);
+        let long_us = |ms: u64| ms.saturating_mul(1000) as f64;
         if self.parts_pay {
-            if devices_us >= FOR_DEVICES_US && devices_us > processors_us {
+            if devices_us >= long_us(triggers.device_waits_ms) && devices_us > processors_us {
                 self.parts_pay = false;
-                let again_us = AGAIN_US << self.taken_back.min(AGAIN_DOUBLINGS);
+                let doublings = self.taken_back.min(triggers.again_doublings_max);
+                let again_us = triggers.again_ms.saturating_mul(1000 << doublings.min(32));
                 self.not_before_us = now_us.saturating_add(again_us);
                 self.taken_back = self.taken_back.saturating_add(1);
             }
         } else if now_us >= self.not_before_us {
-            self.parts_pay = processors_us >= FOR_PROCESSORS_US && processors_us > devices_us;
+            self.parts_pay =
+                processors_us >= long_us(triggers.processor_waits_ms) && processors_us > devices_us;
         }
         self.parts_pay
     }
@@ -213,6 +196,7 @@ mod tests {
     #[derive(Default)]
     struct Looks {
         waits: Waits,
+        triggers: PartTriggers,
         spent: Spent,
         now_us: u64,
     }
@@ -221,7 +205,8 @@ mod tests {
         fn look(&mut self, stalled_ms: u64, merges_ms: u64, running_ms: u64) -> bool {
             self.now_us += 1_000_000;
             self.spend(stalled_ms, merges_ms, running_ms);
-            self.waits.parts_pay(self.spent, self.now_us, false)
+            self.waits
+                .parts_pay(self.spent, self.now_us, false, &self.triggers)
         }
 
         fn spend(&mut self, stalled_ms: u64, merges_ms: u64, running_ms: u64) {
@@ -282,7 +267,7 @@ mod tests {
             while !looks.look(500, 1000, 1000) {}
             while looks.look(900, 1000, 0) {}
         }
-        let most_us = (AGAIN_US << AGAIN_DOUBLINGS) + looks.now_us;
+        let most_us = (30_000_000 << 7) + looks.now_us;
         assert!(looks.waits.not_before_us <= most_us);
     }
 
@@ -292,7 +277,10 @@ mod tests {
         let moving = |looks: &mut Looks, running_ms| {
             looks.now_us += 1_000_000;
             looks.spend(800, 1000, running_ms);
-            looks.waits.parts_pay(looks.spent, looks.now_us, true)
+            let Looks {
+                waits, triggers, ..
+            } = looks;
+            waits.parts_pay(looks.spent, looks.now_us, true, triggers)
         };
         for _ in 0..10 {
             assert!(!moving(&mut looks, 1000));
@@ -304,6 +292,96 @@ mod tests {
         }
         let moved = (0..30).take_while(|_| moving(&mut looks, 0)).count();
         assert!((9..20).contains(&moved), "{moved}");
+    }
+
+    fn with(triggers: PartTriggers) -> Looks {
+        Looks {
+            triggers,
+            ..Looks::default()
+        }
+    }
+
+    #[test]
+    fn how_long_writers_wait_until_parts_come_and_go_is_a_trigger() {
+        let usual = PartTriggers::default();
+        for ms in [1, 40, 700] {
+            let come = PartTriggers {
+                processor_waits_ms: ms,
+                ..usual
+            };
+            assert!(!with(come).look(ms - 1, 1000, 1000), "{ms} ms");
+            assert!(with(come).look(ms, 1000, 1000), "{ms} ms");
+            let go = PartTriggers {
+                device_waits_ms: ms,
+                ..usual
+            };
+            let goes = |waited_ms| {
+                let mut looks = with(go);
+                looks.waits = Waits::beginning(true);
+                !looks.look(waited_ms, 1000, 0)
+            };
+            assert!(!goes(ms - 1) && goes(ms), "{ms} ms");
+        }
+        // What they wait for, and from how much of merges that is told.
+        let share = |running_share| PartTriggers {
+            running_share,
+            ..usual
+        };
+        assert!(with(share(0.9)).look(300, 1000, 900) && !with(share(0.9)).look(300, 1000, 899));
+        let of = |merges_ms_min| PartTriggers {
+            merges_ms_min,
+            ..usual
+        };
+        assert!(with(of(2000)).look(300, 2000, 2000) && !with(of(2000)).look(300, 1999, 1999));
+        // After its time what was waited counts half.
+        let half = |waits_fade_ms| {
+            let mut looks = with(PartTriggers {
+                waits_fade_ms,
+                ..usual
+            });
+            looks.look(400, 0, 0);
+            looks.look(0, 1000, 1000)
+        };
+        assert!(half(1500) && !half(1000));
+    }
+
+    #[test]
+    fn how_long_parts_stay_away_is_a_trigger() {
+        let seconds = |again_ms, again_doublings_max| {
+            let mut looks = with(PartTriggers {
+                again_ms,
+                again_doublings_max,
+                ..PartTriggers::default()
+            });
+            let away = (0..4).map(|_| {
+                let away = (0..).take_while(|_| !looks.look(500, 1000, 1000)).count();
+                while looks.look(3000, 1000, 0) {}
+                looks.waits.for_devices_us = 0.0;
+                away
+            });
+            away.collect::<Vec<_>>()
+        };
+        assert_eq!(seconds(0, 16), [0; 4]);
+        assert_eq!(seconds(20_000, 0), [0, 19, 19, 19]);
+        assert_eq!(seconds(20_000, 1), [0, 19, 39, 39]);
+        assert_eq!(seconds(20_000, 16), [0, 19, 39, 79]);
+        // While cuts are on their way nothing is counted, for so long.
+        let counts_after = |moving_ms| {
+            let mut looks = with(PartTriggers {
+                moving_ms,
+                ..PartTriggers::default()
+            });
+            let look = |looks: &mut Looks| {
+                looks.now_us += 1_000_000;
+                looks.spend(900, 1000, 1000);
+                let Looks {
+                    waits, triggers, ..
+                } = looks;
+                waits.parts_pay(looks.spent, looks.now_us, true, triggers)
+            };
+            (1..).take_while(|_| !look(&mut looks)).count()
+        };
+        assert_eq!((counts_after(0), counts_after(5000)), (0, 5));
     }
 
     fn parts(write_buffer_bytes: u64, threads: usize) -> usize {

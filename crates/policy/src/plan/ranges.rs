@@ -9,18 +9,13 @@
 //!   before. What that makes too hot goes on giving, in the same reorganisation, and where it ends with
 //!   a part that is still too hot, all tiny ranges are shared out anew;
 //! - a *major* one (4.4) makes all parts anew, from keys sampled of the memtables
-//!   ([`rebuild`]), where that does not balance the load: a single tiny range is too hot, or one
+//!   ([`super::major`]), where that does not balance the load: a single tiny range is too hot, or one
 //!   key is.
 //!
 //! Where fewer parts are allowed than the writes have made, as another preset allowed more or as
 //! they do not pay any more ([`super::parts`]), neighbours are joined.
 //!
-//! A key with more than one and a half even shares gets a part of its own, with as many memtables as
-//! it has even shares: the part is *duplicated*.
-//!
-//! Whether a major reorganisation is worth it can only be known from the sample ([`super::sample`]): the
-//! older half of it makes cuts, the newer half judges them ([`gains`]). Keys in ascending order
-//! fail there, as whatever cuts the past has, what comes goes to the last part. After each look in vain the next
+//! Whether a major reorganisation is worth it can only be known from the sample. After each look in vain the next
 //! one waits twice as long.
 
 use std::sync::Arc;
@@ -31,20 +26,6 @@ use thermocline_model::view::{KeyspaceWrites, PartWrites, RangeOptions, View};
 
 use crate::Planner;
 use crate::plan::parts::have_moved;
-use crate::plan::sample::{SLOT_KEYS_MIN, Sample, Weighed};
-
-/// Even shares that a key must have to get a part of its own.
-const DUPLICATE_SHARES: f64 = 1.5;
-
-/// Of what the hottest part of the old cuts has, that of the new ones may have as much.
-const GAIN_SHARE: f64 = 0.8;
-
-/// Looks at all parts that there may be, after which a keyspace is cut though none of its memtables was
-/// ever full.
-const UNCUT_LOOKS: u64 = 16;
-
-/// Doublings of the wait after looks in vain.
-const WAITS_MAX: u32 = 16;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -80,6 +61,7 @@ fn is_flushing(view: &View<'_>, keyspace: &Keyspace, parts: std::ops::Range<usiz
 
 fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Option<Recut> {
     let options = &view.shape.ranges;
+    let triggers = &options.triggers;
     let parts = &writes.parts;
     // Parts that are about to change are not in the version yet, or not in memory.
     if parts.len() != keyspace.parts.len() || !may_move(view, keyspace) {
@@ -115,13 +97,15 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
         })
     };
     let look = options.writes.saturating_mul(slots as u64);
-    let wait = look.saturating_mul(1 << writes.in_vain.min(WAITS_MAX));
+    let doublings = writes.in_vain.min(triggers.wait_doublings_max).min(32);
+    let wait = look.saturating_mul(1 << doublings);
     let tiny: usize = parts.iter().map(|p| p.writes.len()).sum();
     if parts.len() == 1 && slots == 1 && tiny <= 1 {
         let mut loads = view.memtables.iter();
         let sealed = loads.any(|((id, _), load)| *id == keyspace.id && load.sealed > 0);
         // Where the memory is so small that no memtable is ever full, after many writes.
-        let many = look.saturating_mul(options.slots as u64 * UNCUT_LOOKS);
+        let looks = triggers.uncut_looks.saturating_mul(options.slots as u64);
+        let many = look.saturating_mul(looks);
         let due = match writes.in_vain {
             0 => sealed || writes.since >= many,
             _ => writes.since >= wait,
@@ -143,7 +127,8 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
             .with("excess", options.excess)
     };
     if hottest <= even * (1.0 + options.excess) {
-        let few = 2 * slots <= options.slots && writes.since >= wait;
+        let few = triggers.few_parts_share * options.slots as f64;
+        let few = slots as f64 <= few && writes.since >= wait;
         return few.then(|| major(numbers("few-parts"))).flatten();
     }
     let given = give(parts, options);
@@ -179,19 +164,11 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
 /// `parts` joined until they have no more memtables than are allowed: of neighbours the two with
 /// the fewest writes, of duplicates all that are too many.
 fn fewer(parts: &[PartWrites], options: &RangeOptions) -> Vec<NewPart> {
-    let tiny = |part: &PartWrites| {
-        let tiny = part.starts.iter().zip(&part.writes);
-        let tiny = tiny.map(|(start, &writes)| Tiny {
-            start: start.clone(),
-            writes,
-        });
-        tiny.collect()
-    };
     let mut new: Vec<NewPart> = parts
         .iter()
         .map(|part| NewPart {
             duplicates: part.duplicates,
-            tiny: tiny(part),
+            tiny: part.tiny(),
         })
         .collect();
     let writes = |part: &NewPart| part.tiny.iter().map(|t| t.writes).sum::<u64>();
@@ -213,6 +190,12 @@ fn fewer(parts: &[PartWrites], options: &RangeOptions) -> Vec<NewPart> {
     new
 }
 
+/// Of what the hottest part of the old cuts has, that of new ones may have as much where nearly all
+/// parts change.
+pub(super) fn worth_it(options: &RangeOptions) -> f64 {
+    1.0 - options.triggers.gain_share_min
+}
+
 /// The memtables that take writes of a part.
 fn slots_of(part: &PartWrites) -> usize {
     1 + part.duplicates as usize
@@ -223,7 +206,7 @@ fn load_of(part: &PartWrites) -> f64 {
     part.writes.iter().sum::<u64>() as f64 / slots_of(part) as f64
 }
 
-fn max(loads: &[f64]) -> f64 {
+pub(super) fn max(loads: &[f64]) -> f64 {
     loads.iter().copied().fold(0.0, f64::max)
 }
 
@@ -236,19 +219,16 @@ struct Given {
 
 impl Given {
     fn into_part(self, tiny_max: usize) -> NewPart {
-        let starts = self.writes.starts.iter().cloned();
-        let tiny = starts.zip(&self.writes.writes);
-        let tiny = tiny.map(|(start, &writes)| Tiny { start, writes });
         NewPart {
             duplicates: self.writes.duplicates,
-            tiny: joined(tiny.collect(), tiny_max),
+            tiny: joined(self.writes.tiny(), tiny_max),
         }
     }
 }
 
 /// Puts neighbours among `tiny` together, the least loaded first, until there are
 /// no more than `most`.
-fn joined(mut tiny: Vec<Tiny>, most: usize) -> Vec<Tiny> {
+pub(super) fn joined(mut tiny: Vec<Tiny>, most: usize) -> Vec<Tiny> {
     while tiny.len() > most.max(1) {
         let pairs = tiny.windows(2).enumerate();
         let least = pairs.min_by_key(|(_, pair)| pair[0].writes.saturating_add(pair[1].writes));
@@ -284,7 +264,7 @@ fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
     if hottest(&bounds) > limit {
         let even = shared_out(parts, &counts);
         // That moves nearly all parts, so it is not done for a little.
-        if hottest(&even) <= limit.max(GAIN_SHARE * hottest(&bounds)) {
+        if hottest(&even) <= limit.max(worth_it(options) * hottest(&bounds)) {
             bounds = even;
         }
     }
@@ -370,45 +350,8 @@ fn shared_out(parts: &[PartWrites], counts: &[u64]) -> Vec<usize> {
     bounds
 }
 
-/// Keys of a sample between which no cut falls, with the writes that they stand for.
-struct Group<'a> {
-    key: &'a [u8],
-    writes: f64,
-    /// Whether all of them are the same key.
-    is_one_key: bool,
-}
-
-fn groups<'a>(keys: &[Weighed<'a>], prefix_bytes: usize) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'a>> = Vec::new();
-    let mut before: &[u8] = &[];
-    for &Weighed {
-        key: whole,
-        writes,
-        is_range,
-    } in keys
-    {
-        let key = match prefix_bytes {
-            0 => whole,
-            bytes => &whole[..bytes.min(whole.len())],
-        };
-        match groups.last_mut() {
-            Some(last) if last.key == key => {
-                last.writes += writes;
-                last.is_one_key &= before == whole && !is_range;
-            }
-            _ => groups.push(Group {
-                key,
-                writes,
-                is_one_key: !is_range,
-            }),
-        }
-        before = whole;
-    }
-    groups
-}
-
 /// How many of those with so many `writes` come nearest to `share`, from the first on, at least one.
-fn nearest(writes: impl ExactSizeIterator<Item = f64>, share: f64) -> usize {
+pub(super) fn nearest(writes: impl ExactSizeIterator<Item = f64>, share: f64) -> usize {
     let len = writes.len();
     let mut taken = 0.0;
     for (at, writes) in writes.enumerate() {
@@ -418,155 +361,4 @@ fn nearest(writes: impl ExactSizeIterator<Item = f64>, share: f64) -> usize {
         taken += writes;
     }
     len
-}
-
-/// Parts that share out the writes that `keys`, ascending, stand for evenly. Of no keys it makes
-/// one part.
-#[must_use]
-pub fn rebuild(keys: &[Weighed<'_>], options: &RangeOptions) -> Vec<NewPart> {
-    let groups = groups(keys, options.prefix_bytes);
-    let mut left: f64 = keys.iter().map(|k| k.writes).sum();
-    let mut slots = options.slots.min(keys.len() / SLOT_KEYS_MIN).max(1);
-    let mut parts: Vec<NewPart> = Vec::new();
-    let mut rest = &groups[..];
-    while !rest.is_empty() {
-        let even = left / slots as f64;
-        let is_hot =
-            |group: &Group<'_>| group.is_one_key && group.writes >= DUPLICATE_SHARES * even;
-        let (len, copies) = if slots == 1 {
-            (rest.len(), 1)
-        } else if is_hot(&rest[0]) {
-            let copies = (rest[0].writes / even).round() as usize;
-            let others = usize::from(rest.len() > 1);
-            let most = (slots - others).min(1 + options.duplicates_max as usize);
-            (1, copies.clamp(1, most.max(1)))
-        } else {
-            let cool = rest.iter().position(is_hot).unwrap_or(rest.len());
-            // What lies in front of a hot key and is little goes with the part before it.
-            (nearest(rest[..cool].iter().map(|g| g.writes), even), 1)
-        };
-        let (taken, others) = rest.split_at(len);
-        let writes: f64 = taken.iter().map(|g| g.writes).sum();
-        let tiny = divided(taken, options.tiny_max);
-        let little = copies == 1 && writes < even / 4.0;
-        match parts.last_mut() {
-            Some(before) if little && before.duplicates == 0 => {
-                before.tiny.extend(tiny);
-                let tiny = std::mem::take(&mut before.tiny);
-                before.tiny = joined(tiny, options.tiny_max);
-            }
-            _ => {
-                parts.push(NewPart {
-                    duplicates: copies as u32 - 1,
-                    tiny,
-                });
-                slots = slots.saturating_sub(copies).max(1);
-            }
-        }
-        left -= writes;
-        rest = others;
-    }
-    if parts.is_empty() {
-        parts.push(NewPart {
-            duplicates: 0,
-            tiny: vec![Tiny {
-                start: Box::default(),
-                writes: 0,
-            }],
-        });
-    }
-    // Smaller keys than any of the sample may come.
-    if let Some(first) = parts.first_mut().and_then(|p| p.tiny.first_mut()) {
-        first.start = Box::default();
-    }
-    parts
-}
-
-/// Tiny ranges with about as many writes each.
-fn divided(mut groups: &[Group<'_>], most: usize) -> Vec<Tiny> {
-    let mut left: f64 = groups.iter().map(|g| g.writes).sum();
-    let mut pieces = most.clamp(1, groups.len().max(1));
-    let mut tiny = Vec::with_capacity(pieces);
-    while let Some(first) = groups.first() {
-        let len = match pieces {
-            1 => groups.len(),
-            pieces => nearest(groups.iter().map(|g| g.writes), left / pieces as f64),
-        };
-        let writes: f64 = groups[..len].iter().map(|g| g.writes).sum();
-        tiny.push(Tiny {
-            start: first.key.into(),
-            writes: writes.round() as u64,
-        });
-        left -= writes;
-        pieces = (pieces - 1).max(1);
-        groups = &groups[len..];
-    }
-    tiny
-}
-
-/// The share of what `keys` stand for that each memtable of `parts` gets, part by part.
-#[must_use]
-pub fn shares(parts: &[NewPart], keys: &[Weighed<'_>]) -> Vec<f64> {
-    let mut writes = vec![0.0; parts.len()];
-    let mut all = 0.0;
-    for key in keys {
-        let part = parts.partition_point(|p| p.start() <= key.key);
-        writes[part.saturating_sub(1)] += key.writes;
-        all += key.writes;
-    }
-    let parts = parts.iter().zip(writes);
-    parts
-        .flat_map(|(part, writes)| {
-            let copies = 1 + part.duplicates as usize;
-            let share = writes / f64::max(all, f64::MIN_POSITIVE) / copies as f64;
-            std::iter::repeat_n(share, copies)
-        })
-        .collect()
-}
-
-/// The paper's load imbalance: the standard deviation of the shares (section 8.2.1).
-#[must_use]
-pub fn imbalance(shares: &[f64]) -> f64 {
-    let count = shares.len().max(1) as f64;
-    let mean = shares.iter().sum::<f64>() / count;
-    let squares = shares.iter().map(|s| (s - mean).powi(2)).sum::<f64>();
-    (squares / count).sqrt()
-}
-
-/// What new cuts would be worth.
-#[derive(Clone, Copy, Debug)]
-pub struct Gain {
-    /// The largest share of the writes that a memtable gets with the present cuts.
-    pub before: f64,
-    /// The same with new ones.
-    pub after: f64,
-}
-
-impl Gain {
-    /// Whether that is worth cutting anew for.
-    #[must_use]
-    pub fn is_worth_it(&self) -> bool {
-        self.after <= GAIN_SHARE * self.before
-    }
-}
-
-/// What it gains if the older half of `sample` makes the cuts, as the newer half has it; none
-/// where the sample is too small to say.
-#[must_use]
-pub fn gains(present: &[NewPart], sample: &Sample, options: &RangeOptions) -> Option<Gain> {
-    let slots = slots_of_all(present);
-    if !sample.is_enough(slots) {
-        return None;
-    }
-    let (older, newer) = sample.halves(slots);
-    Some(Gain {
-        before: max(&shares(present, &newer)),
-        after: max(&shares(&rebuild(&older, options), &newer)),
-    })
-}
-
-/// The memtables that take writes of `parts`.
-#[must_use]
-pub fn slots_of_all(parts: &[NewPart]) -> usize {
-    parts.iter().map(|p| 1 + p.duplicates as usize).sum()
 }

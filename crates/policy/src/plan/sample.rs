@@ -8,13 +8,8 @@
 //! too little; there the counters of its tiny ranges do, unless one of these gets more than an even share.
 
 use thermocline_model::key::SeqNo;
+use thermocline_model::triggers::RecutTriggers;
 use thermocline_model::version::Tiny;
-
-/// Keys that each half of a sample must have at least for the one to judge what the other makes.
-const HALF_KEYS_MIN: usize = 32;
-
-/// Keys of the sample that each memtable must have at least where cuts are made.
-pub(super) const SLOT_KEYS_MIN: usize = 4;
 
 /// A key, and the writes that it stands for.
 #[derive(Clone, Copy, Debug)]
@@ -105,14 +100,15 @@ impl Sample {
 
     /// The writes that a key may stand for at most where there are so many memtables, so that chance
     /// makes none a hot one.
-    fn most(&self, slots: usize) -> f64 {
-        self.counted() / (SLOT_KEYS_MIN * slots.max(1)) as f64
+    fn most(&self, slots: usize, triggers: &RecutTriggers) -> f64 {
+        let keys = slots.max(1).saturating_mul(triggers.part_keys_min.max(1));
+        self.counted() / keys as f64
     }
 
     /// All of it, keys ascending. Here and below `slots` is how many memtables take writes now.
     #[must_use]
-    pub fn all(&self, slots: usize) -> Vec<Weighed<'_>> {
-        let most = self.most(slots);
+    pub fn all(&self, slots: usize, triggers: &RecutTriggers) -> Vec<Weighed<'_>> {
+        let most = self.most(slots, triggers);
         let parts = self.parts.iter();
         parts
             .flat_map(|part| part.weighed(most, |_| true))
@@ -122,8 +118,12 @@ impl Sample {
     /// What was written before the middle of each part's entries, and what after. Either stands for
     /// all writes.
     #[must_use]
-    pub fn halves(&self, slots: usize) -> (Vec<Weighed<'_>>, Vec<Weighed<'_>>) {
-        let most = self.most(slots);
+    pub fn halves(
+        &self,
+        slots: usize,
+        triggers: &RecutTriggers,
+    ) -> (Vec<Weighed<'_>>, Vec<Weighed<'_>>) {
+        let most = self.most(slots, triggers);
         let (mut older, mut newer) = (Vec::new(), Vec::new());
         for part in &self.parts {
             let middle = part.middle();
@@ -136,11 +136,13 @@ impl Sample {
     /// Whether its halves can tell how evenly writes come to the memtables: no tiny range with more than an even
     /// share lacks keys by which it could be divided.
     #[must_use]
-    pub fn is_enough(&self, slots: usize) -> bool {
-        let (even, most) = (self.counted() / slots.max(1) as f64, self.most(slots));
+    pub fn is_enough(&self, slots: usize, triggers: &RecutTriggers) -> bool {
+        let even = self.counted() / slots.max(1) as f64;
+        let most = self.most(slots, triggers);
         let mut parts = self.parts.iter();
         let is_coarse = |part: &PartSample| part.tiny.iter().any(|t| t.writes as f64 > even);
-        self.keys() / 2 >= HALF_KEYS_MIN && !parts.any(|p| p.is_short(most) && is_coarse(p))
+        self.keys() / 2 >= triggers.half_keys_min
+            && !parts.any(|p| p.is_short(most) && is_coarse(p))
     }
 }
 
@@ -170,9 +172,10 @@ mod tests {
         let sample = Sample {
             parts: vec![part('a', 100, 9000), part('b', 1000, 1000)],
         };
-        let (older, newer) = sample.halves(2);
+        let usual = RecutTriggers::default();
+        let (older, newer) = sample.halves(2, &usual);
         assert_eq!((older.len(), newer.len()), (550, 550));
-        for keys in [&older, &newer, &sample.all(2)] {
+        for keys in [&older, &newer, &sample.all(2, &usual)] {
             assert!((writes_of(keys, b'a') - 9000.0).abs() < 1e-6);
             assert!((writes_of(keys, b'b') - 1000.0).abs() < 1e-6);
             assert!(keys.is_sorted_by_key(|k| k.key));
@@ -186,9 +189,10 @@ mod tests {
 
     #[test]
     fn a_sample_that_lacks_the_keys_of_a_hot_part_tells_nothing() {
+        let usual = &RecutTriggers::default();
         let enough = |hot_keys, slots| {
             let parts = vec![part('a', hot_keys, 500), part('b', 1000, 500)];
-            Sample { parts }.is_enough(slots)
+            Sample { parts }.is_enough(slots, usual)
         };
         assert!(enough(1000, 8) && enough(32, 8));
         assert!(!enough(31, 8) && !enough(0, 8));
@@ -196,20 +200,49 @@ mod tests {
         // A part that gets no more than an even share may lack keys, and counts as it has counted.
         let parts = vec![part('a', 0, 100), part('b', 1000, 900), part('c', 0, 0)];
         let sample = Sample { parts };
-        assert!(sample.is_enough(8));
-        let (older, newer) = sample.halves(8);
-        for keys in [older, newer, sample.all(8)] {
+        assert!(sample.is_enough(8, usual));
+        let (older, newer) = sample.halves(8, usual);
+        for keys in [older, newer, sample.all(8, usual)] {
             assert!((writes_of(&keys, b'a') - 100.0).abs() < 1e-6);
         }
-        assert!(!Sample::default().is_enough(1));
+        assert!(!Sample::default().is_enough(1, usual));
         let one = |keys, writes| Sample {
             parts: vec![part('a', keys, writes)],
         };
-        assert!(!one(62, 0).is_enough(1) && one(64, 0).is_enough(1));
-        let counted = one(64, 0).all(1).iter().map(|k| k.writes).sum::<f64>();
+        assert!(!one(62, 0).is_enough(1, usual) && one(64, 0).is_enough(1, usual));
+        let counted = one(64, 0)
+            .all(1, usual)
+            .iter()
+            .map(|k| k.writes)
+            .sum::<f64>();
         assert!(
             (counted - 1.0).abs() < 1e-9,
             "what counts nothing counts once"
         );
+    }
+
+    #[test]
+    fn how_many_keys_are_enough_is_a_trigger() {
+        let enough = |keys, half_keys_min| {
+            let triggers = RecutTriggers {
+                half_keys_min,
+                ..RecutTriggers::default()
+            };
+            let parts = vec![part('a', keys, 500)];
+            Sample { parts }.is_enough(1, &triggers)
+        };
+        assert!(enough(200, 100) && !enough(199, 100));
+        assert!(enough(8, 4) && !enough(7, 4));
+        // A hot part must have as many for each memtable as cuts need, in either half.
+        let enough = |hot_keys, part_keys_min| {
+            let triggers = RecutTriggers {
+                part_keys_min,
+                ..RecutTriggers::default()
+            };
+            let parts = vec![part('a', hot_keys, 500), part('b', 1000, 500)];
+            Sample { parts }.is_enough(8, &triggers)
+        };
+        assert!(enough(80, 10) && !enough(78, 10));
+        assert!(enough(8, 1) && !enough(6, 1));
     }
 }

@@ -355,6 +355,7 @@ impl Parent<'_> {
             .tier(Tier::new("fast", directory.join("fast")))
             .tier(Tier::new("slow", directory.join("slow")))
             .create_if_missing(false)
+            .background_threads(2)
             .read_only(self.dice.percent(50));
         match Db::open(options) {
             Ok(db) => {
