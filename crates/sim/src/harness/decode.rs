@@ -181,7 +181,7 @@ type MakeSeed = fn(&str, usize, &[u8]) -> Option<Vec<u8>>;
 /// ones are left out.
 fn of_every_file(make: MakeSeed) -> Vec<Vec<u8>> {
     const SEEDS_MAX: usize = 6;
-    const SEED_BYTES_MAX: usize = 1400;
+    const SEED_BYTES_MAX: usize = 2800;
     let mut seeds: Vec<Vec<u8>> = Vec::new();
     for (index, store) in store::all().iter().enumerate() {
         for (path, bytes) in &store.image {
