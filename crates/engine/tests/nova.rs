@@ -3,9 +3,12 @@
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use common::Dice;
 use thermocline::{Db, Options, Tier, WriteBatch};
 
 const KIB: u64 = 1 << 10;
@@ -35,18 +38,6 @@ fn passing_on(path: &Path) -> Options {
 
 fn key(n: u64) -> Vec<u8> {
     format!("{n:016}").into_bytes()
-}
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % below
-    }
 }
 
 fn recuts(db: &Db, rule: &str) -> usize {

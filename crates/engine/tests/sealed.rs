@@ -3,10 +3,13 @@
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use common::Dice;
 use thermocline::{Db, KeyspaceOptions, Options, WriteBatch};
 
 const KIB: u64 = 1 << 10;
@@ -23,18 +26,6 @@ fn small(path: &Path) -> Options {
 
 fn key(n: u64) -> Vec<u8> {
     format!("{n:08}").into_bytes()
-}
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % below
-    }
 }
 
 /// The most limits that were found to be used up.

@@ -220,15 +220,7 @@ impl Workload {
             Act::Open(Room::Little),
         ]);
         writes(&mut dice, 1, &mut acts);
-        Workload {
-            name: "life",
-            seed,
-            setting: Setting::plain(mapped),
-            base: machine(seed, mapped),
-            before: fresh(),
-            earlier: Vec::new(),
-            acts,
-        }
+        Workload::of_a_new_store("life", seed, Setting::plain(mapped), acts)
     }
 
     /// A store whose tables must move down, and then up again.
@@ -341,15 +333,7 @@ impl Workload {
         acts.push(Act::Open(Room::Little));
         writes(&mut dice, 2, &mut acts);
         acts.push(Act::Settle);
-        Workload {
-            name: "parts",
-            seed,
-            setting,
-            base: machine(seed, mapped),
-            before: fresh(),
-            earlier: Vec::new(),
-            acts,
-        }
+        Workload::of_a_new_store("parts", seed, setting, acts)
     }
 
     /// What a power failure left in the middle of everything, opened.
@@ -382,6 +366,19 @@ impl Workload {
             base,
             before,
             earlier,
+            acts,
+        }
+    }
+
+    /// What begins on an empty machine.
+    fn of_a_new_store(name: &'static str, seed: u64, setting: Setting, acts: Vec<Act>) -> Workload {
+        Workload {
+            name,
+            seed,
+            setting,
+            base: machine(seed, setting.mapped),
+            before: fresh(),
+            earlier: Vec::new(),
             acts,
         }
     }

@@ -2,9 +2,9 @@
 
 use thermocline::Durability;
 
-use super::{Act, Room, Setting, Shape, Workload, key, machine, put};
+use super::{Act, Room, Setting, Shape, Workload, key, put};
 use crate::Dice;
-use crate::contents::{Effect, fresh};
+use crate::contents::Effect;
 
 /// Small ones, many in a batch, of so many keys from one on.
 fn many(dice: &mut Dice, acts: &mut Vec<Act>, from: u64, keys: u64, batches: u64) {
@@ -43,15 +43,7 @@ impl Workload {
         many(&mut dice, &mut acts, 33, 1, 6);
         acts.extend([Act::Settle, Act::Flush]);
         many(&mut dice, &mut acts, 0, 40, 4);
-        Workload {
-            name: "cuts",
-            seed,
-            setting,
-            base: machine(seed, mapped),
-            before: fresh(),
-            earlier: Vec::new(),
-            acts,
-        }
+        Workload::of_a_new_store("cuts", seed, setting, acts)
     }
 
     /// A store of overlapping fast levels whose parts pass their newest runs on side by side, while cuts move,
@@ -71,14 +63,6 @@ impl Workload {
         many(&mut dice, &mut acts, 2, 9, 3);
         acts.extend([Act::Flush, Act::Settle]);
         many(&mut dice, &mut acts, 0, 40, 2);
-        Workload {
-            name: "passes",
-            seed,
-            setting,
-            base: machine(seed, mapped),
-            before: fresh(),
-            earlier: Vec::new(),
-            acts,
-        }
+        Workload::of_a_new_store("passes", seed, setting, acts)
     }
 }

@@ -2,9 +2,9 @@
 
 use thermocline::Durability;
 
-use super::{Act, Room, Setting, Shape, Workload, key, machine, put};
+use super::{Act, Room, Setting, Shape, Workload, key, put};
 use crate::Dice;
-use crate::contents::{Effect, fresh};
+use crate::contents::Effect;
 
 /// Batches of puts and deletes of four keys in one part and one in the other; every
 /// eighth is durable.
@@ -51,15 +51,7 @@ impl Workload {
         hot_writes(&mut dice, 40, &mut acts);
         acts.extend([Act::Flush, Act::Settle]);
         hot_writes(&mut dice, 24, &mut acts);
-        Workload {
-            name: "folds",
-            seed,
-            setting,
-            base: machine(seed, mapped),
-            before: fresh(),
-            earlier: Vec::new(),
-            acts,
-        }
+        Workload::of_a_new_store("folds", seed, setting, acts)
     }
 
     /// Few keys written often while cuts move: memtables are folded that no move concerns,
@@ -101,14 +93,6 @@ impl Workload {
         // Opened again only once: see `Workload::parts`.
         hot(&mut acts, 14, 8, 16);
         hot(&mut acts, 2, 6, 8);
-        Workload {
-            name: "hot",
-            seed,
-            setting,
-            base: machine(seed, mapped),
-            before: fresh(),
-            earlier: Vec::new(),
-            acts,
-        }
+        Workload::of_a_new_store("hot", seed, setting, acts)
     }
 }
