@@ -12,8 +12,9 @@ use crate::html::{self, Plot, Rows, Section, Series, page};
 use crate::human;
 use crate::plot::{Line, plot};
 
-/// Of a phase, the last part, as a share, that says where it came to rest.
-const REST_SHARE: f64 = 0.25;
+/// Of a phase, the last part, as a share, that says where it has led. Clients still write then, so that
+/// a spare is left for flushes, and the price lies somewhat below the target.
+const END_SHARE: f64 = 0.25;
 
 /// Moves listed on the page.
 const EVENTS_MAX: usize = 60;
@@ -120,7 +121,7 @@ impl Phase {
         self.merged_bytes = delta.merged_bytes;
         let fast = |pulse: &Pulse| pulse.tiers.first().map_or(0, |t| t.used_bytes);
         self.least_bytes = fast(now).abs_diff(fast(&self.began));
-        let count = ((self.samples as f64 * REST_SHARE).ceil() as usize).max(1);
+        let count = ((self.samples as f64 * END_SHARE).ceil() as usize).max(1);
         let rest = &story.samples[story.samples.len().saturating_sub(count)..];
         let mean = |value: fn(&Sample) -> Option<f64>| {
             let known: Vec<f64> = rest.iter().filter_map(value).collect();
@@ -136,7 +137,7 @@ impl Phase {
         let percent =
             |share: Option<f64>| share.map_or("-".into(), |s| format!("{:.1} %", 100.0 * s));
         let mut text = format!(
-            "   at rest: price {:.4}, fast serves {} of what tiers serve, a read takes {} on average\n   \
+            "   at its end: price {:.4}, fast serves {} of what tiers serve, a read takes {} on average\n   \
              moved {} ({} more by merges); the fast tier changed by {}\n",
             self.price_usd_gb_month,
             percent(self.fast_hits_share),
