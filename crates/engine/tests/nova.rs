@@ -301,6 +301,30 @@ fn skewed_writes_after_a_load_are_shared_out_as_evenly_as_in_a_fresh_store() {
     );
 }
 
+/// Looks at a load in order are in vain, and each made the next wait for as many writes as there had been in all.
+#[test]
+fn skewed_writes_after_a_load_in_order_are_cut_long_before_there_are_as_many() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(small(directory.path()).recut_writes(16)).unwrap();
+    let (mut dice, zipf) = (Dice(5), Zipf::below(20_000));
+    let put = |n: u64, round: u64| {
+        db.put(&key(n), &[0; 60]).unwrap();
+        if round % 64 == 0 {
+            db.step().unwrap();
+        }
+    };
+    let parts = || db.stats().keyspaces[0].part_list.len();
+    let loaded = 70_000;
+    for round in 0..loaded {
+        put(20_000 + round, round);
+    }
+    assert_eq!(parts(), 1, "keys in order stay in one part");
+    for round in 0..loaded / 2 {
+        put(zipf.roll(&mut dice), round);
+    }
+    assert!(parts() > 1);
+}
+
 /// What memtables hold. A look counts twice what leaves a part at that moment, so one above `max` is taken again.
 fn memtable_bytes(db: &Db, max: u64) -> u64 {
     let mut looks = (0..5).map(|_| {

@@ -25,7 +25,8 @@ pub struct RecutTriggers {
     /// was ever full. From 1 to 10^6; 16 by default.
     pub uncut_looks: u64,
     /// How often the wait for another look at all cuts doubles, once for each that was in vain. From 0 to 32;
-    /// 16 by default.
+    /// 10 by default: a look takes two or three milliseconds and comes once in a million writes at the least,
+    /// so that a long load in order is not followed by as many writes before what is skewed is cut.
     pub wait_doublings_max: u32,
     /// Looks' worth of writes at which all counters of a keyspace are halved: how long they
     /// remember. From 1 to 10^6; 4 by default.
@@ -49,7 +50,7 @@ impl Default for RecutTriggers {
             gain_share_min: 0.2,
             few_parts_share: 0.5,
             uncut_looks: 16,
-            wait_doublings_max: 16,
+            wait_doublings_max: 10,
             looks_kept: 4,
             half_keys_min: 32,
             part_keys_min: 4,
