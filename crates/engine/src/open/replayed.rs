@@ -135,8 +135,8 @@ impl Engine {
             view = space.view.load_full();
         }
         super::each_not_flushed(keyspace, operation, seq, |part, key, value| {
-            // Where there are too many sealed ones it grows.
-            let memtable: &LiveMemtable = view.parts[part].taker(0);
+            // Where there are too many sealed ones it grows. Never a twin: see `compact_part`.
+            let memtable: &LiveMemtable = &view.parts[part].active;
             memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
             memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
             memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
@@ -238,7 +238,7 @@ impl Engine {
             return;
         }
         let latest = self.latest_of(&all);
-        // Twins have nothing: what is replayed goes to the first.
+        // Twins have nothing: what is replayed goes to this one.
         update_part(space, at, |part| {
             part.active = latest;
             part.sealed.clear();
