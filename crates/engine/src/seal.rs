@@ -33,6 +33,11 @@ impl SealedRoom {
         sealed.saturating_add(more) <= self.part_max && more <= self.left
     }
 
+    /// Whether what takes the writes of `part` may be sealed.
+    pub(crate) fn has_for(&self, part: &PartView) -> bool {
+        self.has(part.sealed.len(), written(part).count())
+    }
+
     /// As [`SealedRoom::has`], and takes it.
     pub(crate) fn take(&mut self, sealed: usize, more: usize) -> bool {
         let has = self.has(sealed, more);
@@ -166,17 +171,9 @@ impl Engine {
         is_all
     }
 
-    /// Whether `part` is full and may be sealed.
-    pub(crate) fn may_seal(&self, part: &PartView) -> bool {
-        part.is_full() && self.has_room_for(part)
-    }
-
     /// Whether what takes the writes of `part` may be sealed.
     pub(crate) fn has_room_for(&self, part: &PartView) -> bool {
-        !self.options.bounds_sealed()
-            || self
-                .sealed_room()
-                .has(part.sealed.len(), written(part).count())
+        self.sealed_room().has_for(part)
     }
 
     /// Waits until memtables may be sealed that a writer found full; `is_stuck` says whether they still may not.
@@ -208,7 +205,7 @@ impl Engine {
         parts: impl Iterator<Item = usize>,
     ) -> bool {
         let mut parts = parts.filter_map(|at| view.parts.get(at));
-        parts.any(|part| part.is_full() && !room.has(part.sealed.len(), written(part).count()))
+        parts.any(|part| part.is_full() && !room.has_for(part))
     }
 }
 
