@@ -395,12 +395,18 @@ impl Engine {
             let message = "refused edit: the log is not durable as far as it must reach";
             return Err(Error::invalid(message));
         }
+        // Numbers under which a fold has logged entries anew count from then on, though writers before
+        // it may have to publish theirs first.
+        let logged = edit.changes.iter().filter_map(|change| match change {
+            Change::SetLogReach { seq } | Change::SetLogBase { seq } => Some(*seq),
+            _ => None,
+        });
+        let known = [published, versions.current.last_seq];
+        let last_seq = known.into_iter().chain(newest).chain(logged).max();
         edit.changes.push(Change::SetCounters {
             next_id: self.next_id.load(Ordering::Relaxed),
             next_keyspace: versions.current.next_keyspace,
-            last_seq: newest
-                .map_or(published, |n| n.max(published))
-                .max(versions.current.last_seq),
+            last_seq: last_seq.unwrap_or(published),
         });
         let next = edit.apply(&versions.current).map_err(Error::invalid)?;
         if let Err(broken) = check::check_edit(&versions.current, &edit, &next) {

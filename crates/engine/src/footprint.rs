@@ -61,8 +61,10 @@ impl MemoryBytes {
     /// ```
     #[must_use]
     pub fn total(&self) -> u64 {
-        let books = self.lookup_index + self.other;
-        self.memtables + self.block_cache + self.table_metadata + self.jobs + books
+        let data = [self.memtables, self.block_cache, self.table_metadata];
+        let books = [self.jobs, self.lookup_index, self.other];
+        let all = data.into_iter().chain(books);
+        all.fold(0, u64::saturating_add)
     }
 }
 
@@ -172,13 +174,16 @@ impl Options {
     #[must_use]
     pub fn memory_max(&self, parts: u64) -> MemoryBytes {
         let memtable = self.memtable_capacity(parts.min(self.parts_expected())) as u64;
-        let memtable = memtable + memtable / 8 + (256 << 10);
+        let memtable = memtable.saturating_add(memtable / 8 + (256 << 10));
         let half = self.write_buffer_bytes / 2;
+        let jobs = self.jobs_bytes_max(self.threads());
         MemoryBytes {
-            memtables: self.write_buffer_bytes.max(half + parts * memtable),
+            memtables: self
+                .write_buffer_bytes
+                .max(half.saturating_add(parts.saturating_mul(memtable))),
             block_cache: self.block_cache_bytes,
             table_metadata: self.pinned_meta_bytes,
-            jobs: self.jobs_bytes_max(self.threads()) + self.flush_filter_bytes(),
+            jobs: jobs.saturating_add(self.flush_filter_bytes()),
             lookup_index: self.lookup_bytes(),
             other: OTHER_BYTES + self.scratch_bytes(),
         }
@@ -200,10 +205,11 @@ impl Options {
             _ => STREAM_BUFFERS * STREAM_BYTES_MAX as u64,
         };
         let handed_down = match self.moves_cuts() {
-            true => 2 * self.newest_runs_stop as u64,
+            true => (self.newest_runs_stop as u64).saturating_mul(2),
             false => 0,
         };
-        (self.runs_max() + handed_down) * (ahead + 2 * self.block_bytes_max())
+        let runs = self.runs_max().saturating_add(handed_down);
+        runs.saturating_mul(ahead + 2 * self.block_bytes_max())
     }
 
     /// What large reads past the page cache land in, for all stores of the process.
@@ -225,10 +231,14 @@ impl Options {
         let buffers = 2 * crate::store::WRITE_BUFFER_BYTES as u64;
         let block = self.tiers.iter().map(|t| t.block_size() as u64).min();
         let table = self.table_size();
-        let list = table / block.unwrap_or(4096).max(1) * (BLOCK_ENTRY_BYTES + 2 * KEY_BYTES);
-        let filters = table / KEY_BYTES * u64::from(self.filter_bits_per_key) / 8;
-        let merge = self.merge_read_bytes() + buffers + METADATA_COPIES * (list + filters);
-        JOB_FIXED_BYTES + merge.max(self.sample_bytes())
+        let blocks = table / block.unwrap_or(4096).max(1);
+        let list = blocks.saturating_mul(BLOCK_ENTRY_BYTES + 2 * KEY_BYTES);
+        let bits = u64::from(self.filter_bits_per_key);
+        let filters = (table / KEY_BYTES).saturating_mul(bits) / 8;
+        let metadata = list.saturating_add(filters).saturating_mul(METADATA_COPIES);
+        let merge = self.merge_read_bytes().saturating_add(buffers);
+        let merge = merge.saturating_add(metadata);
+        JOB_FIXED_BYTES.saturating_add(merge.max(self.sample_bytes()))
     }
 
     /// What a job that moves cuts takes for its sample, in bytes: of what memory has, so many keys at most.
@@ -237,9 +247,12 @@ impl Options {
             return 0;
         }
         let triggers = &self.recut_triggers;
-        let memtables = self.write_buffer_bytes + self.lendable_bytes();
+        let memtables = self
+            .write_buffer_bytes
+            .saturating_add(self.lendable_bytes());
         let keys = (triggers.sample_keys_max as u64).min(memtables / ENTRY_BYTES_MIN);
-        triggers.sample_bytes_max.min(memtables) + keys * SAMPLE_KEY_BYTES
+        let keys = keys.saturating_mul(SAMPLE_KEY_BYTES);
+        keys.saturating_add(triggers.sample_bytes_max.min(memtables))
     }
 
     /// What a merge holds of its inputs at most, in bytes.
@@ -250,22 +263,27 @@ impl Options {
             _ => STREAM_BUFFERS,
         };
         let fast = MERGE_READ_BYTES - MERGE_READ_SLOW_BYTES;
-        let least = runs * READ_AHEAD_BYTES_FIRST as u64;
-        let ahead = copies * (MERGE_READ_SLOW_BYTES as u64 + least.max(fast as u64));
-        ahead + runs * 2 * self.block_bytes_max()
+        let least = runs.saturating_mul(READ_AHEAD_BYTES_FIRST as u64);
+        let ahead = least
+            .max(fast as u64)
+            .saturating_add(MERGE_READ_SLOW_BYTES as u64);
+        let blocks = runs.saturating_mul(2 * self.block_bytes_max());
+        ahead.saturating_mul(copies).saturating_add(blocks)
     }
 
     /// What the filter of a flush may take beyond that, in bytes: a flush, of which there
     /// is one at a time, reads no tables.
     fn flush_filter_bytes(&self) -> u64 {
-        let memtables = self.write_buffer_bytes + self.lendable_bytes();
+        let memtables = self
+            .write_buffer_bytes
+            .saturating_add(self.lendable_bytes());
         let filter = memtables / FLUSH_FILTER_SHARE;
         filter.saturating_sub(self.merge_read_bytes())
     }
 
     /// What the process has for the jobs of so many threads at most, in bytes, but for [`Options::flush_filter_bytes`].
     pub(crate) fn jobs_bytes_max(&self, threads: usize) -> u64 {
-        let jobs = ALLOCATOR_COPIES * self.jobs_max(threads);
+        let jobs = self.jobs_max(threads).saturating_mul(ALLOCATOR_COPIES);
         jobs.saturating_mul(self.job_bytes_max())
     }
 
@@ -274,12 +292,16 @@ impl Options {
         let others = (threads as u64).saturating_sub(1);
         // What goes deeper in the same merge has as many threads again.
         let goes_deeper = self.tiers.len() > 1 && self.entry().is_some_and(|p| p.goes_deeper);
-        1 + others * others * (1 + u64::from(goes_deeper))
+        let stretches = others.saturating_mul(others);
+        stretches
+            .saturating_mul(1 + u64::from(goes_deeper))
+            .saturating_add(1)
     }
 
     fn runs_max(&self) -> u64 {
         // Small runs count half: see `step/brake.rs`.
-        2 * self.newest_runs_stop as u64 + LEVELS
+        let runs = (self.newest_runs_stop as u64).saturating_mul(2);
+        runs.saturating_add(LEVELS)
     }
 
     fn block_bytes_max(&self) -> u64 {
@@ -372,5 +394,44 @@ mod tests {
             grown.memtables + grown.block_cache,
             max.memtables + max.block_cache
         );
+    }
+
+    /// Nobody has looked at them before a store is opened: an options file may say anything.
+    #[test]
+    fn of_options_that_no_store_opens_with_the_sums_are_large_and_none_overflows() {
+        let most = Options::at("/x").moving_cuts(true).preset("nova");
+        let most = most.tier(Tier::new("slow", "/y"));
+        let all = most
+            .clone()
+            .write_buffer_bytes(u64::MAX)
+            .memtable_bytes(u64::MAX)
+            .block_cache_bytes(u64::MAX)
+            .pinned_meta_bytes(u64::MAX)
+            .table_bytes(u64::MAX)
+            .newest_runs_stop(usize::MAX)
+            .log_bytes_max(u64::MAX)
+            .filter_bits_per_key(u32::MAX)
+            .partitions(usize::MAX)
+            .duplicates_max(u32::MAX)
+            .background_threads(usize::MAX);
+        for preset in ["leveled", "nova", "ohdb", "logstore", "mutant"] {
+            for one in [
+                all.clone(),
+                most.clone().write_buffer_bytes(u64::MAX),
+                most.clone().memtable_bytes(u64::MAX),
+                most.clone().newest_runs_stop(usize::MAX),
+                most.clone().table_bytes(u64::MAX),
+                most.clone().partitions(usize::MAX),
+                most.clone().background_threads(usize::MAX),
+            ] {
+                let options = one.preset(preset);
+                assert!(options.check().is_err());
+                assert!(options.sealed_memtables_least() >= 1);
+                let bytes = [options.memory_bytes_max(), options.iterator_bytes_max()];
+                assert!(bytes.iter().all(|&bytes| bytes > 1 << 20), "{bytes:?}");
+            }
+        }
+        assert_eq!(all.memory_bytes_max(), u64::MAX);
+        assert_eq!(most.memory_max(u64::MAX).total(), u64::MAX);
     }
 }

@@ -33,6 +33,11 @@ impl SealedRoom {
         sealed.saturating_add(more) <= self.part_max && more <= self.left
     }
 
+    /// Whether what takes the writes of `part` may be sealed.
+    pub(crate) fn has_for(&self, part: &PartView) -> bool {
+        self.has(part.sealed.len(), written(part).count())
+    }
+
     /// As [`SealedRoom::has`], and takes it.
     pub(crate) fn take(&mut self, sealed: usize, more: usize) -> bool {
         let has = self.has(sealed, more);
@@ -166,17 +171,9 @@ impl Engine {
         is_all
     }
 
-    /// Whether `part` is full and may be sealed.
-    pub(crate) fn may_seal(&self, part: &PartView) -> bool {
-        part.is_full() && self.has_room_for(part)
-    }
-
     /// Whether what takes the writes of `part` may be sealed.
     pub(crate) fn has_room_for(&self, part: &PartView) -> bool {
-        !self.options.bounds_sealed()
-            || self
-                .sealed_room()
-                .has(part.sealed.len(), written(part).count())
+        self.sealed_room().has_for(part)
     }
 
     /// Waits until memtables may be sealed that a writer found full; `is_stuck` says whether they still may not.
@@ -208,6 +205,38 @@ impl Engine {
         parts: impl Iterator<Item = usize>,
     ) -> bool {
         let mut parts = parts.filter_map(|at| view.parts.get(at));
-        parts.any(|part| part.is_full() && !room.has(part.sealed.len(), written(part).count()))
+        parts.any(|part| part.is_full() && !room.has_for(part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Db, Options};
+
+    use super::*;
+
+    /// It was looked at with every write to any other part, and a new view of all parts made, in which nothing was new.
+    #[test]
+    fn a_full_part_that_no_batch_reaches_is_left_as_it_is_and_costs_other_writers_no_view() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::at(directory.path())
+            .write_buffer_bytes(1 << 20)
+            .memtable_bytes(16 << 10)
+            .background_threads(0)
+            .cuts(vec![b"m".to_vec()])
+            .sealed_memtables_total_max(1);
+        let db = Db::open(options).unwrap();
+        let space = db.engine().space(KeyspaceId::DEFAULT).unwrap();
+        let is_full = || space.view.load().parts[0].is_full();
+        while !is_full() {
+            db.put(b"a", &[7; 100]).unwrap();
+        }
+        let view = space.view.load_full();
+        for _ in 0..10 {
+            db.put(b"z", &[7; 100]).unwrap();
+        }
+        assert!(Arc::ptr_eq(&view, &space.view.load()));
+        db.put(b"a", &[7; 100]).unwrap();
+        assert!(!is_full() && db.stats().sealed_memtables == 1);
     }
 }

@@ -185,9 +185,13 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use thermocline_model::job::{Flush, Fold, Job, Reason};
     use thermocline_model::version::KeyspaceId;
 
-    use crate::{Db, KeyspaceOptions, Options};
+    use crate::{Db, KeyspaceOptions, Options, WriteBatch};
 
     #[test]
     fn a_flush_persists_the_log_only_for_what_is_older_elsewhere() {
@@ -212,5 +216,71 @@ mod tests {
         assert!(reach() > begun && reach() <= upto);
         db.flush().unwrap();
         assert_eq!(reach().0, 0);
+    }
+
+    /// Found with many writers and a limit of sealed memtables: the flush was refused, as the log was to reach
+    /// further than the last entry that was published, and writers who waited for it got that as an error.
+    #[test]
+    fn a_flush_beside_a_fold_that_waits_for_a_writer_knows_the_numbers_that_the_fold_took() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::at(directory.path()).background_threads(0);
+        let options = options.cuts(vec![b"m".to_vec()]);
+        let db = Db::open(options.clone()).unwrap();
+        for n in 0..100u32 {
+            db.put(b"folded", &n.to_be_bytes()).unwrap();
+        }
+        db.put(b"z flushed", b"1").unwrap();
+        let engine = db.engine();
+        let keyspace = KeyspaceId::DEFAULT;
+        let begin = |job| engine.begin(&mut engine.scheduler.lock(), job);
+        // A writer on its way: its entry is in the log, and not published yet.
+        let mut batch = WriteBatch::new();
+        batch.put(b"a late one", b"2").unwrap();
+        let payload = batch.encoded();
+        let seq = {
+            let mut commit = engine.commit.lock();
+            let seq = commit.next_seq;
+            let log = commit.log.as_mut().unwrap();
+            log.append(seq, 1, payload, crc32c::crc32c(payload))
+                .unwrap();
+            commit.next_seq = seq.next();
+            seq
+        };
+        std::thread::scope(|scope| {
+            let fold = begin(Job::Fold(Fold {
+                keyspace,
+                part: 0,
+                active: true,
+                reason: Reason::new("test"),
+            }));
+            let folding = scope.spawn(|| engine.run(fold));
+            let space = engine.space(keyspace).unwrap();
+            let is_folded = || {
+                let view = space.view.load();
+                view.parts[0].sealed.iter().any(|m| m.is_folded())
+            };
+            while !is_folded() {
+                std::thread::yield_now();
+            }
+            assert!(engine.visible() < seq);
+            let flush = begin(Job::Flush(Flush {
+                keyspace,
+                part: 1,
+                active: true,
+                reason: Reason::new("test"),
+            }));
+            let flushed = catch_unwind(AssertUnwindSafe(|| engine.run(flush)));
+            assert!(engine.published.publish(seq, seq));
+            folding.join().unwrap().unwrap();
+            flushed.unwrap().unwrap();
+        });
+        let version = Arc::clone(&engine.versions.lock().current);
+        assert!(version.log_reach > seq && version.log_reach <= version.last_seq);
+        drop(db);
+        let db = Db::open(options).unwrap();
+        let found = |key: &[u8]| db.get(key).unwrap().map(|value| value.to_vec());
+        assert_eq!(found(b"folded"), Some(99u32.to_be_bytes().to_vec()));
+        assert_eq!(found(b"z flushed"), Some(b"1".to_vec()));
+        assert_eq!(found(b"a late one"), Some(b"2".to_vec()));
     }
 }

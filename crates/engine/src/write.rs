@@ -213,18 +213,21 @@ impl Engine {
                 Error::new(ErrorKind::Closed, format!("keyspace {id} was dropped"))
             })?;
             space.check_open()?;
-            let full = space.view.load().parts.iter().any(PartView::is_full);
-            if full {
+            if space.view.load().parts.iter().any(PartView::is_full) {
                 self.recut_if_due(commit, space);
+                let view = space.view.load_full();
                 // Where room is short, it is for those who need it.
-                let reached = self.options.bounds_sealed().then(|| {
-                    let view = space.view.load();
-                    parts_reached(&view, payload, id)
-                });
-                is_stuck |= !self.seal(commit, space, |at, part| {
+                let bounds = self.options.bounds_sealed();
+                let reached = bounds.then(|| parts_reached(&view, payload, id));
+                let is_due = |at: usize, part: &PartView| {
                     part.is_full() && reached.as_ref().is_none_or(|r| r.contains(&at))
-                });
-                sealed = true;
+                };
+                // One that nobody writes to may be full for long.
+                let mut parts = view.parts.iter().enumerate();
+                if parts.any(|(at, part)| is_due(at, part)) {
+                    is_stuck |= !self.seal(commit, space, is_due);
+                    sealed = true;
+                }
             }
             routes.push(Route {
                 space: Arc::clone(space),

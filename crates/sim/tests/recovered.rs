@@ -292,3 +292,39 @@ fn what_was_logged_anew_is_never_flushed_before_older_entries_however_few_may_be
         disk.reboot(Down::Power);
     }
 }
+
+/// What is replayed of a duplicated part once went to one of its duplicates, which was not counted when room was looked
+/// for: where what folds had logged anew was sealed behind it, there was one sealed memtable too many.
+#[test]
+fn a_duplicated_part_is_recovered_within_the_limits_of_sealed_memtables() {
+    let disk = Disk::new(10);
+    disk.mount("/store");
+    let nova = folding().cuts(Vec::new()).preset("nova");
+    let nova = nova.partitions(4).duplicates_max(1).recut_writes(50);
+    let db = Db::open_in(nova.clone(), &disk.environment()).unwrap();
+    let mut model = Model::new();
+    for n in 0..4000u64 {
+        let k = if n % 4 == 0 { n / 4 % 40 } else { 17 };
+        db.put(&key(k), &value(n, 400)).unwrap();
+        model.insert(key(k), value(n, 400));
+        if n % 16 == 0 {
+            while db.step().unwrap() {}
+        }
+    }
+    assert!(db.stats().folds > 5);
+    drop(db);
+    disk.reboot(Down::Kill);
+    let mut found = Vec::new();
+    for doublings in 0..40u64 {
+        let options = nova.clone().write_buffer_bytes(64 << 20);
+        let options = options.memtable_bytes(16 * KIB * (doublings + 1));
+        let options = options.sealed_memtables_max(4).read_only(true);
+        let db = Db::open_in(options, &disk.environment()).unwrap();
+        let stats = db.stats();
+        let parts = &stats.keyspaces[0].part_list;
+        assert!(parts.iter().any(|part| part.duplicates > 0), "{parts:?}");
+        found.extend(parts.iter().map(|part| part.sealed_memtables));
+        assert_eq!(contents(&db), model);
+    }
+    assert_eq!(found.iter().max(), Some(&4), "{found:?}");
+}

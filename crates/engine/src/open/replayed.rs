@@ -31,6 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::survive::Survivors;
 use crate::log::{self, ReplayReport};
 use crate::merge::{MergeCursor, Source};
+use crate::seal::SealedRoom;
 use crate::sync::atomic::Ordering;
 use crate::write::ENTRY_OVERHEAD_BYTES;
 
@@ -44,6 +45,9 @@ struct Replay {
     left_bytes: BTreeMap<(KeyspaceId, usize), usize>,
     /// Parts compacted so far.
     compactions: u64,
+    /// How many more memtables may be sealed, where that was asked since it last changed: all of them are
+    /// looked at for it.
+    room: Option<SealedRoom>,
 }
 
 impl Engine {
@@ -85,7 +89,9 @@ impl Engine {
                             self.restate(restated, &space, keyspace, &operation, at)
                                 .map_err(bad)?;
                         } else {
-                            self.replay_into(&space, keyspace, seq, &operation, frame.segment);
+                            let at = (seq, frame.segment);
+                            let room = &mut replay.room;
+                            self.replay_into(room, &space, keyspace, &operation, at);
                         }
                         entries += 1;
                     }
@@ -121,26 +127,34 @@ impl Engine {
         Ok(report)
     }
 
+    /// Replays an entry, `at` a number and in a segment.
     fn replay_into(
         &self,
-        space: &Arc<Space>,
+        room: &mut Option<SealedRoom>,
+        space: &Space,
         keyspace: &Keyspace,
-        seq: SeqNo,
         operation: &Operation<'_>,
-        segment: u64,
+        at: (SeqNo, u64),
     ) {
-        let mut view = space.view.load_full();
-        if view.parts.iter().any(|part| self.may_seal(part)) {
-            self.seal(&mut self.commit.lock(), space, |_, part| part.is_full());
-            view = space.view.load_full();
-        }
-        super::each_not_flushed(keyspace, operation, seq, |part, key, value| {
+        let (seq, segment) = at;
+        super::each_not_flushed(keyspace, operation, seq, |at, key, value| {
+            let mut view = space.view.load_full();
             // Where there are too many sealed ones it grows.
-            let memtable: &LiveMemtable = view.parts[part].taker(0);
+            let part = &view.parts[at];
+            let has_room = |room: &mut Option<SealedRoom>| {
+                room.get_or_insert_with(|| self.sealed_room()).has_for(part)
+            };
+            if part.is_full() && has_room(room) {
+                self.seal(&mut self.commit.lock(), space, |part, _| part == at);
+                *room = None;
+                view = space.view.load_full();
+            }
+            // Never a twin: see `compact_part`.
+            let memtable: &LiveMemtable = &view.parts[at].active;
             memtable.oldest_segment.fetch_min(segment, Ordering::AcqRel);
             memtable.last_seq.fetch_max(seq.0, Ordering::AcqRel);
             memtable.first_seq.fetch_min(seq.0, Ordering::AcqRel);
-            let taker = |at| (at == part).then_some(memtable);
+            let taker = |part| (part == at).then_some(memtable);
             crate::write::apply(&self.lookup, &view, seq, operation.kind, key, value, &taker);
         });
     }
@@ -183,6 +197,7 @@ impl Engine {
                     *restated = self.latest_of(std::slice::from_ref(restated));
                 }
                 *left_bytes = held_bytes(space, at, replay.restated.of(id, at).as_deref());
+                replay.room = None;
                 replay.compactions += 1;
             }
         }
@@ -238,7 +253,7 @@ impl Engine {
             return;
         }
         let latest = self.latest_of(&all);
-        // Twins have nothing: what is replayed goes to the first.
+        // Twins have nothing: what is replayed goes to this one.
         update_part(space, at, |part| {
             part.active = latest;
             part.sealed.clear();

@@ -151,10 +151,10 @@ pub fn parts_max(means: &Means) -> usize {
     let half = means.write_buffer_bytes / 2;
     let by_memory = means.write_buffer_bytes / PART_BYTES_MIN;
     // Memtables that take writes fill no more than half of the memory.
-    let by_memtables = means
-        .memtable_bytes
-        .map_or(u64::MAX, |bytes| half / (bytes + bytes / 8 + BEYOND_BYTES));
-    let by_threads = PARTS_FEW.max(PARTS_PER_THREAD * means.threads);
+    let by_memtables = means.memtable_bytes.map_or(u64::MAX, |bytes| {
+        half / bytes.saturating_add(bytes / 8 + BEYOND_BYTES)
+    });
+    let by_threads = PARTS_FEW.max(PARTS_PER_THREAD.saturating_mul(means.threads));
     (by_memory.min(by_memtables).min(by_threads as u64) as usize).max(1)
 }
 
