@@ -11,7 +11,11 @@
 //!
 //! Objects and log are looked at before that: a store that is refused stays as
 //! it was, and opens when what was wrong is put right.
+//!
+//! All that holds the lock of every tier meanwhile. What opens for reading only holds none: see
+//! `open/live.rs`.
 
+mod live;
 mod look;
 mod replayed;
 mod restated;
@@ -58,6 +62,15 @@ pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// Opens the store of `options` on `environment`.
 pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine> {
+    if options.read_only {
+        let open = || open_once(options.clone(), environment);
+        return live::open_while_written(&options, environment, open);
+    }
+    open_once(options, environment)
+}
+
+/// Opens a store that nobody changes meanwhile.
+fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
     options.check()?;
     let preset =
         thermocline_policy::by_name(&options.preset, &options.heat()).ok_or_else(|| {
