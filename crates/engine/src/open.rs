@@ -149,7 +149,7 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
     };
     engine.build_spaces()?;
     engine.load_heat();
-    engine.recall_moves();
+    let retuned = engine.recall_moves();
     engine.begin_with_parts();
     engine.begin_counting();
     let replayed = engine.replay_log()?;
@@ -158,6 +158,9 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
         engine.begin_generation(found)?;
         let (environment, directory) = (&engine.environment, engine.options.event_directory());
         engine.events.record.begin(environment, directory);
+        if let Some(event) = retuned {
+            engine.events.push(event);
+        }
         engine.start_log(&replayed)?;
         engine.sweep_orphans()?;
         engine.update_full();
