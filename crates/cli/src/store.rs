@@ -79,7 +79,8 @@ pub(crate) struct ReadArgs {
     #[command(flatten)]
     store: StoreArgs,
     /// Take no lock: read a store on a read-only medium, or one that another
-    /// process has open, which may delete files while they are being read
+    /// process has open, which may delete files while they are being read. What
+    /// goes while it is opened makes it begin anew, ten times at most
     #[arg(long, help_heading = "Store")]
     read_only: bool,
 }

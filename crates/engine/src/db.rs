@@ -78,7 +78,8 @@ impl Db {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for an option out of range;
-    /// [`ErrorKind::Locked`] when it is open already; [`ErrorKind::WrongTier`]
+    /// [`ErrorKind::Locked`] when it is open already, or, for reading only, when another process
+    /// changes it faster than it can be opened; [`ErrorKind::WrongTier`]
     /// when a tier is missing, swapped, foreign or stale;
     /// [`ErrorKind::Corruption`] when manifest or log are damaged or an object
     /// is missing; [`ErrorKind::NotFound`] when there is no store and none may

@@ -39,6 +39,7 @@ use crate::waits::WaitedFor;
 
 mod parts;
 
+use parts::recalled;
 pub(crate) use parts::{LiveMemtable, PartView, ReadView, lowest_stamp, recorded};
 
 /// Range deletes in one memtable beyond which it is sealed: they are kept in
@@ -273,6 +274,10 @@ impl Engine {
             first
         };
         let moves = self.options.moves_cuts_of(keyspace);
+        // The first look after the opening has as many new ones to go by.
+        let look = self.options.takers_of(keyspace) as u64;
+        let look = self.options.recut_writes.saturating_mul(look);
+        let tiny = recalled(keyspace, look);
         let part = |(at, part): (usize, &Part)| PartView {
             active: first(),
             twins: match moves && duplicates {
@@ -288,9 +293,9 @@ impl Engine {
                     start: keyspace.cuts.interval(at).0.unwrap_or_default().into(),
                     writes: 0,
                 };
-                Arc::new(match part.tiny.is_empty() {
-                    true => TinyCounts::new(&[whole]),
-                    false => TinyCounts::new(&part.tiny),
+                Arc::new(match tiny.get(at) {
+                    Some(tiny) if !tiny.is_empty() => TinyCounts::new(tiny),
+                    _ => TinyCounts::new(&[whole]),
                 })
             }),
             flushed_bytes: Arc::default(),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thermocline_model::job::Reason;
 use thermocline_model::key::{Kind, SeqNo};
+use thermocline_model::table::TableId;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::engine::{Engine, Space};
@@ -424,11 +425,15 @@ pub(crate) fn of_range(
         .map(|m| m.size_share() as u64)
         .sum();
     let mut tables = Vec::new();
-    let tables_in_range = view.tree.tables();
-    for open in tables_in_range.filter(|t| t.meta.range.overlaps_bounds(start, end)) {
+    let met = view.tree.tables();
+    let met = met.filter(|t| t.meta.range.overlaps_bounds(start, end));
+    let met: Vec<_> = met.collect();
+    let ids: Vec<TableId> = met.iter().map(|open| open.meta.id).collect();
+    let each = placer.why_each(&policy_view, &ids);
+    for (open, why) in met.into_iter().zip(each) {
         let table = &open.meta;
         // One that has just been merged away lies nowhere any more.
-        let Some(why) = placer.why(&policy_view, table.id) else {
+        let Some(why) = why else {
             continue;
         };
         let tier = engine.tiers.get(table.tier().0 as usize);

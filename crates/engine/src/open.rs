@@ -11,7 +11,11 @@
 //!
 //! Objects and log are looked at before that: a store that is refused stays as
 //! it was, and opens when what was wrong is put right.
+//!
+//! All that holds the lock of every tier meanwhile. What opens for reading only holds none: see
+//! `open/live.rs`.
 
+mod live;
 mod look;
 mod replayed;
 mod restated;
@@ -58,6 +62,15 @@ pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// Opens the store of `options` on `environment`.
 pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine> {
+    if options.read_only {
+        let open = || open_once(options.clone(), environment);
+        return live::open_while_written(&options, environment, open);
+    }
+    open_once(options, environment)
+}
+
+/// Opens a store that nobody changes meanwhile.
+fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
     options.check()?;
     let preset =
         thermocline_policy::by_name(&options.preset, &options.heat()).ok_or_else(|| {
@@ -136,7 +149,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
     };
     engine.build_spaces()?;
     engine.load_heat();
-    engine.recall_moves();
+    let retuned = engine.recall_moves();
     engine.begin_with_parts();
     engine.begin_counting();
     let replayed = engine.replay_log()?;
@@ -145,6 +158,9 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         engine.begin_generation(found)?;
         let (environment, directory) = (&engine.environment, engine.options.event_directory());
         engine.events.record.begin(environment, directory);
+        if let Some(event) = retuned {
+            engine.events.push(event);
+        }
         engine.start_log(&replayed)?;
         engine.sweep_orphans()?;
         engine.update_full();

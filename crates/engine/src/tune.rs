@@ -119,8 +119,19 @@ fn tune_closed(options: &Options, environment: &Environment) -> Result<()> {
     swap_file(environment, directory, OPTIONS_FILE, text.as_bytes())
 }
 
+/// The names of the numbers that [`tuning`] gives.
+const WANTED: &str = "target_usd_gb_month";
+const BEFORE: &str = "target_before_usd_gb_month";
+
+/// Whether the target was another one after such an event than before.
+pub(crate) fn has_changed(event: &Event) -> bool {
+    let numbers = event.reason.numbers.iter();
+    let of = |name: &str| numbers.clone().find(|(n, _)| n == name).map(|(_, n)| *n);
+    of(WANTED) != of(BEFORE)
+}
+
 /// That somebody wanted another target, and who was asked for it.
-fn tuning(
+pub(crate) fn tuning(
     asked: &str,
     before: Option<f64>,
     wanted: Option<f64>,
@@ -130,10 +141,7 @@ fn tuning(
     let number = |target: Option<f64>| target.map_or("none".to_string(), |t| t.to_string());
     let what = format!("cost target {}, before {}", number(wanted), number(before));
     let mut reason = Reason::new(asked);
-    for (name, target) in [
-        ("target_usd_gb_month", wanted),
-        ("target_before_usd_gb_month", before),
-    ] {
+    for (name, target) in [(WANTED, wanted), (BEFORE, before)] {
         if let Some(target) = target {
             reason = reason.with(name, target);
         }

@@ -20,6 +20,8 @@ use thermocline_policy::{Access, HeatTracker};
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// All that was ever asked for.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
@@ -28,6 +30,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(live, Ordering::Relaxed);
+        ASKED.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
@@ -445,6 +448,44 @@ fn the_tables_of_a_flush_keep_one_filter_and_that_as_large_as_their_keys_ask_for
         (asked..=2 * asked + 128).contains(&filter),
         "{filter} bytes"
     );
+}
+
+/// Every table of a range was explained by a ranking of all tables made for it alone, so that a store of
+/// ten times the tables took a hundred times the memory traffic, and the time.
+#[test]
+fn explaining_a_range_asks_for_memory_in_proportion_to_its_tables() {
+    let _turn = alone();
+    for preset in ["leveled", "mutant", "logstore"] {
+        let asked = |entries: u32| {
+            let directory = tempfile::tempdir().unwrap();
+            let tier = |name: &str| Tier::new(name, directory.path().join(name));
+            let options = Options::new()
+                .tier(tier("fast").price_usd_gb_month(0.5).capacity_bytes(1 << 20))
+                .tier(tier("slow").price_usd_gb_month(0.05))
+                .preset(preset)
+                .reserve_bytes(0)
+                .write_buffer_bytes(4 << 20)
+                .table_bytes(16 << 10)
+                .background_threads(0);
+            let db = Db::open(options).unwrap();
+            for n in 0..entries {
+                db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+            }
+            db.compact_range(None, None).unwrap();
+            let before = ASKED.load(Ordering::Relaxed);
+            let told = db.explain_range(None, None).unwrap();
+            let asked = ASKED.load(Ordering::Relaxed) - before;
+            assert_eq!(told.tables.len(), db.tables().len());
+            (told.tables.len(), asked)
+        };
+        let ((few, of_few), (many, of_many)) = (asked(1000), asked(8000));
+        assert!(few > 30 && many > 6 * few, "{preset}: {few}, {many} tables");
+        let (each_of_few, each_of_many) = (of_few / few, of_many / many);
+        assert!(
+            each_of_many < 2 * each_of_few,
+            "{preset}: {each_of_few} bytes for each of {few} tables, {each_of_many} of {many}"
+        );
+    }
 }
 
 #[test]

@@ -68,7 +68,12 @@ pub trait Placer: Send + Sync {
     }
     /// Why `table` lies where it lies, and what would move it next; `None` when
     /// no keyspace has it.
-    fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation>;
+    fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation> {
+        self.why_each(view, &[table]).pop().flatten()
+    }
+    /// The same of each of `tables`, in their order. What all of them are compared with is looked at once, so
+    /// this takes little more time for all tables than for one.
+    fn why_each(&self, view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>>;
     /// What lies lower than it belongs because the tier it belongs on is full.
     /// Nothing where that depends on more than the room on the tiers.
     fn lower(&self, _view: &View<'_>) -> Lower {

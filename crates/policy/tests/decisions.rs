@@ -16,7 +16,6 @@ use thermocline_model::view::{PartLoad, TableHeat};
 use thermocline_policy::place::ByLevel;
 use thermocline_policy::plan::Balance;
 use thermocline_policy::pressure::{RUNS_DUE_PERCENT, counted_runs, runs_slow_percent};
-use thermocline_policy::why::by_level::why;
 use thermocline_policy::{Placer, Planner, pressure};
 
 const LARGE: u64 = 1 << 40;
@@ -643,14 +642,18 @@ fn pressure_counts_runs_and_what_should_lie_further_down() {
 fn every_table_can_say_why_it_lies_there() {
     let text = "L0.0: #9[a..z]{size=20M} | L7: #1[a..f]{size=90M} #2[g..z]{size=40M,tier=1}";
     let world = World::of(text, &[100 * M, LARGE]);
-    let of = |t| why(&world.view(), TableId(t)).unwrap();
+    let why = |t| ByLevel.why(&world.view(), TableId(t));
+    let of = |t| why(t).unwrap();
     assert_eq!((of(9).rule.as_str(), of(9).tier.0), ("level-fits", 0));
     assert_eq!(
         of(9).next.as_deref(),
         Some("a merge into L6 at 4 runs, now 1")
     );
     assert_eq!((of(2).rule.as_str(), of(2).next), ("level-spans", None));
-    assert!(why(&world.view(), TableId(77)).is_none());
+    assert!(why(77).is_none());
+    let all = [9, 77, 1, 2].map(TableId);
+    let each = all.map(|table| ByLevel.why(&world.view(), table));
+    assert_eq!(ByLevel.why_each(&world.view(), &all), each);
 }
 
 /// Once: an older level gave up a table to a newer one that did not fit even then, and got it back at once, as

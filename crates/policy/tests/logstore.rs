@@ -310,6 +310,11 @@ fn what_a_table_of_the_last_level_waits_for_is_the_condition_that_fails() {
             .clone()
             .any(|(n, _)| n == "temperature_of_the_least_read_tenth_of_l1")
     );
+    let all: Vec<TableId> = (0..23).map(TableId).collect();
+    let alone = all.iter().map(|t| ByShape.why(&world.view(), *t));
+    let alone: Vec<_> = alone.collect();
+    assert_eq!(ByShape.why_each(&world.view(), &all), alone);
+    assert_eq!(alone.iter().flatten().count(), 12);
     world.shape.staging.on.reverse = false;
     assert!(next(&world).next.unwrap().contains("switched on"));
 }

@@ -476,6 +476,35 @@ fn a_move_says_why_in_numbers() {
     assert_eq!(ByHeat.why(&world.view(), TableId(9)), None);
 }
 
+#[test]
+fn tables_explained_together_are_told_what_lies_next_to_them() {
+    let world = four(0.29, [9.0, 8.0, 2.0, 1.0]);
+    let all = [1, 9, 2, 3, 4].map(TableId);
+    let together = ByHeat.why_each(&world.view(), &all);
+    let told = together.iter().map(|why| {
+        let why = why.as_ref()?;
+        let of = |name: &str| why.numbers.iter().find(|(n, _)| n == name).map(|n| n.1);
+        let faster = of("temperature_of_the_coldest_on_a_faster_tier");
+        Some((
+            of("rank")?,
+            faster,
+            of("temperature_of_the_hottest_on_a_slower_tier"),
+        ))
+    });
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            Some((1.0, None, Some(2.0))),
+            None,
+            Some((2.0, None, Some(2.0))),
+            Some((3.0, Some(8.0), None)),
+            Some((4.0, Some(8.0), None)),
+        ]
+    );
+    let alone = all.map(|table| ByHeat.why(&world.view(), table));
+    assert_eq!(together, alone);
+}
+
 fn place(world: &World, slot: Slot, start: &[u8], parents: &[u64]) -> (u32, &'static str, bool) {
     let new = NewTable {
         keyspace: KEYSPACE,

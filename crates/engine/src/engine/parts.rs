@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use thermocline_model::cuts::Cuts;
 use thermocline_model::edit::Change;
 use thermocline_model::key::Prefix;
-use thermocline_model::version::{KeyspaceId, Tiny};
+use thermocline_model::version::{Keyspace, KeyspaceId, Tiny};
 use thermocline_model::view::FewKeys;
 
 use super::RANGE_DELETES_MAX;
@@ -191,6 +191,30 @@ pub(crate) fn recorded(
             tiny: tiny.into_iter().map(share).collect(),
         }
     })
+}
+
+/// What an opening recalls of the writes to the parts of `keyspace`: shares as the manifest has them, of
+/// `writes_max` writes at most. There are a million in the manifest however few were counted, against which a
+/// few thousand new ones would weigh nothing. They are rounded together, so that each part has its share to one write.
+pub(crate) fn recalled(keyspace: &Keyspace, writes_max: u64) -> Vec<Vec<Tiny>> {
+    let parts = keyspace.parts.iter();
+    let writes = parts.clone().flat_map(|part| &part.tiny);
+    let all: u128 = writes.map(|tiny| u128::from(tiny.writes)).sum();
+    let most = all.min(u128::from(writes_max));
+    let (mut before, mut given) = (0u128, 0u128);
+    let mut share = |tiny: &Tiny| {
+        before += u128::from(tiny.writes);
+        let upto = before.saturating_mul(most) / all.max(1);
+        let writes = (upto - given) as u64;
+        given = upto;
+        Tiny {
+            start: tiny.start.clone(),
+            writes,
+        }
+    };
+    parts
+        .map(|part| part.tiny.iter().map(&mut share).collect())
+        .collect()
 }
 
 /// The memtables of a part as reads see them.

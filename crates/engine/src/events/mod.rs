@@ -145,10 +145,22 @@ impl Event {
 
     /// The same, of its tables only `table`: what is said of one is not to name all others.
     pub(crate) fn of_table(&self, table: u64) -> Event {
-        let mut event = self.clone();
-        event.tables_in.clear();
-        event.tables_out.retain(|placed| placed.table == table);
-        event
+        let placed = self.tables_out.iter().filter(|p| p.table == table);
+        // Not cloned and cut: of many tables that it made, each would copy all.
+        Event {
+            number: self.number,
+            started_us: self.started_us,
+            took_us: self.took_us,
+            job: self.job.clone(),
+            keyspace: self.keyspace.clone(),
+            what: self.what.clone(),
+            reason: self.reason.clone(),
+            tables_in: Vec::new(),
+            tables_out: placed.cloned().collect(),
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            error: self.error.clone(),
+        }
     }
 }
 

@@ -65,6 +65,9 @@ pub struct ReplayReport {
     pub torn: Option<Torn>,
     /// The number for the next segment.
     pub next_segment: u64,
+    /// Whether the segments that were there begin with the first that was to be replayed. If not, either
+    /// nothing was logged since, or the first ones were gone.
+    pub(crate) is_whole: bool,
     /// The last segment that counts, and where its last sound frame ends.
     keep: Option<(u64, u64)>,
     /// Segments passed over: the remains of failed appends.
@@ -173,6 +176,7 @@ pub(crate) fn replay_as(
                 .map_or(0, |segment| segment.id + 1)
                 .max(first_segment)
                 .max(1),
+            is_whole: matches!(chain.links.first(), Some(Link::Sound(_))),
             skipped: chain.skipped.clone(),
             ..ReplayReport::default()
         },

@@ -114,6 +114,9 @@ impl Engine {
             },
         )?;
         self.end_replay(&mut replay);
+        if self.options.read_only && !report.is_whole {
+            self.check_not_trimmed(version.log_floor)?;
+        }
         report
             .check_reach(version.log_reach)
             .map_err(|e| e.at(&directory))?;

@@ -449,6 +449,10 @@ impl Options {
     /// Whether to open for reading only: nothing is written, not even the
     /// recovery of the log, which is kept in memory. Default false.
     ///
+    /// It takes no lock. Where another process writes meanwhile, what is opened is the store as it was at
+    /// some moment of the opening, which begins anew, up to ten times, when files went that it needed. Tables that go
+    /// later are [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) to reads of them.
+    ///
     /// ```
     /// # use thermocline::{Db, ErrorKind, Options};
     /// # let directory = tempfile::tempdir().unwrap();

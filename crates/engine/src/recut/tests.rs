@@ -469,6 +469,32 @@ fn how_long_counters_remember_is_a_trigger() {
     }
 }
 
+// The manifest has shares of a million writes. They came back as so many writes, of a few hundred that were
+// counted: the first looks after an opening saw next to nothing of what was written since.
+#[test]
+fn what_is_recalled_of_writes_weighs_no_more_than_one_look() {
+    for recut_writes in [64, 1000] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path()).recut_writes(recut_writes);
+        let db = Db::open(options.clone()).unwrap();
+        recut(&db, &[("", 0), ("m", 0)]);
+        for n in 0..40u32 {
+            let key = [if n < 30 { b'a' } else { b'n' }, n as u8];
+            db.put(&key, b"value").unwrap();
+        }
+        db.close().unwrap();
+        let db = Db::open(options).unwrap();
+        let (writes, _) = counted(&db, 0);
+        let all: u64 = writes.parts.iter().flat_map(|p| &p.writes).sum();
+        let look = 2 * recut_writes;
+        assert!((look / 4..=look).contains(&all), "{all} of {look}");
+        assert_eq!(writes.since, 0);
+        // As they were shared out.
+        let share = writes.parts[0].writes[0] as f64 / all as f64;
+        assert!((0.7..0.8).contains(&share), "{share}");
+    }
+}
+
 #[test]
 fn how_many_writes_make_a_keyspace_share_the_parts_is_a_trigger() {
     for sharer_looks in [1, 5] {

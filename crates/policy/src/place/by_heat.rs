@@ -100,8 +100,8 @@ impl Placer for ByHeat {
         }
     }
 
-    fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation> {
-        by_heat::why(view, table)
+    fn why_each(&self, view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>> {
+        by_heat::why_each(view, tables)
     }
 }
 

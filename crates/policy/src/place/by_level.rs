@@ -44,8 +44,8 @@ impl Placer for ByBucket {
         ByLevel.place(view, new)
     }
 
-    fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation> {
-        by_level::why_with(view, table, Targets::under_buckets)
+    fn why_each(&self, view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>> {
+        by_level::why_each_with(view, tables, Targets::under_buckets)
     }
 
     fn lower(&self, view: &View<'_>) -> Lower {
@@ -97,8 +97,8 @@ impl Placer for ByLevel {
         }
     }
 
-    fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation> {
-        by_level::why(view, table)
+    fn why_each(&self, view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>> {
+        by_level::why_each(view, tables)
     }
 
     fn lower(&self, view: &View<'_>) -> Lower {

@@ -68,8 +68,8 @@ impl Placer for ByShape {
         }
     }
 
-    fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation> {
-        by_shape::why(view, table)
+    fn why_each(&self, view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>> {
+        by_shape::why_each(view, tables)
     }
 }
 

@@ -75,9 +75,7 @@ impl Planner for Reverse {
         if share.excess_bytes() > 0 {
             return None;
         }
-        let keyspaces = view.version.keyspaces.values();
-        let all = keyspaces.filter(|k| !newest_waits(view, k, on.deferred));
-        let all: Vec<Rivals<'_>> = all.map(|k| Rivals::of(FastLevels::of(k))).collect();
+        let all = all_rivals(view);
         let mut hottest: Vec<(&Rivals<'_>, LevelBucket<'_>)> = Vec::new();
         for rivals in &all {
             let levels = &rivals.levels;
@@ -124,31 +122,61 @@ impl Kept {
     }
 }
 
-/// Asks of `table`, which lies in the last level of `keyspace` on a slow tier, what [`Reverse`] asks.
-///
-/// # Errors
-/// What keeps it where it is.
-pub fn rises(view: &View<'_>, keyspace: &Keyspace, table: &Arc<TableMeta>) -> Result<Merge, Kept> {
-    let on = view.shape.staging.on;
-    if !on.reverse || view.tiers.len() < 2 {
-        return Err(Kept::until("reverse compaction is switched on"));
+/// What [`Reverse`] compares all tables with.
+pub struct Raising<'a> {
+    view: &'a View<'a>,
+    share: Share,
+    all: Vec<Rivals<'a>>,
+    devices: Vec<Device>,
+}
+
+impl<'a> Raising<'a> {
+    /// Of what `view` shows, where fast levels take `share`.
+    ///
+    /// # Errors
+    /// What keeps all tables where they are.
+    pub fn of(view: &'a View<'a>, share: Share) -> Result<Raising<'a>, Kept> {
+        let on = view.shape.staging.on;
+        if !on.reverse || view.tiers.len() < 2 {
+            return Err(Kept::until("reverse compaction is switched on"));
+        }
+        if share.excess_bytes() > 0 {
+            return Err(Kept::until("the fast levels hold no more than they may"));
+        }
+        Ok(Raising {
+            view,
+            share,
+            all: all_rivals(view),
+            devices: Device::of(view.tiers),
+        })
     }
-    let share = Share::of(view);
-    if share.excess_bytes() > 0 {
-        return Err(Kept::until("the fast levels hold no more than they may"));
+
+    /// Asks of `table`, which lies in the last level of `keyspace` on a slow tier, what [`Reverse`] asks.
+    ///
+    /// # Errors
+    /// What keeps it where it is.
+    pub fn rises(&self, keyspace: &Keyspace, table: &Arc<TableMeta>) -> Result<Merge, Kept> {
+        let heat = self.view.heat.get(&table.id);
+        let Some(heat) = heat.filter(|h| h.temperature.is_some()) else {
+            return Err(Kept::until("it is known how much it is read"));
+        };
+        let mut all = self.all.iter();
+        let own = all.find(|r| r.levels.keyspace.id == keyspace.id);
+        let Some(rivals) = own.filter(|r| !r.levels.has_strays()) else {
+            return Err(Kept::until("what lies above it has come down"));
+        };
+        let hot = LevelBucket { table, heat: *heat };
+        let (share, all) = (&self.share, &self.all);
+        up(self.view, share, rivals, all, &hot, &self.devices)
     }
-    let Some(heat) = view.heat.get(&table.id).filter(|h| h.temperature.is_some()) else {
-        return Err(Kept::until("it is known how much it is read"));
-    };
+}
+
+/// The fast levels of all keyspaces of which tables may be raised now.
+fn all_rivals<'a>(view: &View<'a>) -> Vec<Rivals<'a>> {
+    let deferred = view.shape.staging.on.deferred;
     let keyspaces = view.version.keyspaces.values();
-    let all = keyspaces.filter(|k| !newest_waits(view, k, on.deferred));
-    let all: Vec<Rivals<'_>> = all.map(|k| Rivals::of(FastLevels::of(k))).collect();
-    let own = all.iter().find(|r| r.levels.keyspace.id == keyspace.id);
-    let Some(rivals) = own.filter(|r| !r.levels.has_strays()) else {
-        return Err(Kept::until("what lies above it has come down"));
-    };
-    let hot = LevelBucket { table, heat: *heat };
-    up(view, &share, rivals, &all, &hot, &Device::of(view.tiers))
+    let all = keyspaces.filter(|k| !newest_waits(view, k, deferred));
+    all.map(|k| Rivals::of(FastLevels::of(k))).collect()
 }
 
 /// The fast levels of a keyspace, which what may be raised is compared with.

@@ -1,24 +1,77 @@
 //! Why a table lies where it lies, where temperature and money decide.
 
+use std::collections::BTreeMap;
+
 use thermocline_model::table::TableId;
 use thermocline_model::view::View;
 
-use super::Explanation;
 use super::by_level::next_merge;
+use super::{Explanation, Located, TargetsBy, each};
 use crate::plan::organisation::{Organisation, Placed, target};
 use crate::plan::targets::Targets;
 
-/// Explains the place of `table`; `None` when no keyspace has it.
+/// Explains the place of each of `tables`; `None` of one that no keyspace has.
 #[must_use]
-pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
-    let mut keyspaces = view.version.keyspaces.values();
-    let (keyspace, (slot, _, table)) = keyspaces.find_map(|k| Some((k, k.find(table)?)))?;
-    let organisation = Organisation::of(view);
+pub fn why_each(view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>> {
+    let ranked = Ranked::of(view);
+    let mut targets = TargetsBy::new();
+    each(view, tables, |place| {
+        let targets = targets
+            .entry(place.keyspace.id)
+            .or_insert_with(|| Targets::by_parts(place.keyspace, view.shape));
+        why(view, &ranked, targets, place)
+    })
+}
+
+/// Where all tables belong, with what is asked of that for each of them.
+struct Ranked<'a> {
+    organisation: Organisation<'a>,
+    /// The positions in it.
+    at: BTreeMap<TableId, usize>,
+    /// By tier, the known temperature of the coldest table that belongs on a faster one.
+    coldest_faster: Vec<Option<f64>>,
+    /// By tier, that of the hottest that belongs on a slower one.
+    hottest_slower: Vec<Option<f64>>,
+}
+
+impl<'a> Ranked<'a> {
+    fn of(view: &'a View<'_>) -> Ranked<'a> {
+        let organisation = Organisation::of(view);
+        let tables = &organisation.tables;
+        let at = tables.iter().map(|t| t.table.id).zip(0..).collect();
+        let tiers = view.tiers.len();
+        let mut coldest_faster = vec![None; tiers];
+        let mut hottest_slower = vec![None; tiers];
+        // Hottest first.
+        for placed in tables.iter().filter(|t| t.is_known) {
+            let to = placed.to.min(tiers);
+            let temperature = Some(placed.temperature);
+            coldest_faster[(to + 1).min(tiers)..].fill(temperature);
+            for hottest in &mut hottest_slower[..to] {
+                *hottest = hottest.or(temperature);
+            }
+        }
+        Ranked {
+            organisation,
+            at,
+            coldest_faster,
+            hottest_slower,
+        }
+    }
+}
+
+fn why(view: &View<'_>, ranked: &Ranked<'_>, targets: &Targets, place: Located<'_>) -> Explanation {
+    let Located {
+        keyspace,
+        slot,
+        table,
+    } = place;
+    let organisation = &ranked.organisation;
     let tables = &organisation.tables;
     let tier = table.tier();
     let mut numbers = vec![("size_bytes".to_string(), table.size_bytes() as f64)];
     let mut add = |name: &str, number: f64| numbers.push((name.to_string(), number));
-    let at = tables.iter().position(|t| t.table.id == table.id);
+    let at = ranked.at.get(&table.id).copied();
     let placed = at.map(|at| &tables[at]);
     if let (Some(at), Some(placed)) = (at, placed) {
         if placed.is_known {
@@ -26,18 +79,12 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
         }
         add("rank", at as f64 + 1.0);
         add("tables", tables.len() as f64);
-        let mut known = tables.iter().filter(|t| t.is_known);
-        if let Some(faster) = known.clone().rfind(|t| t.to < placed.to) {
-            add(
-                "temperature_of_the_coldest_on_a_faster_tier",
-                faster.temperature,
-            );
+        let beside = |by: &[Option<f64>]| by.get(placed.to).copied().flatten();
+        if let Some(faster) = beside(&ranked.coldest_faster) {
+            add("temperature_of_the_coldest_on_a_faster_tier", faster);
         }
-        if let Some(slower) = known.find(|t| t.to > placed.to) {
-            add(
-                "temperature_of_the_hottest_on_a_slower_tier",
-                slower.temperature,
-            );
+        if let Some(slower) = beside(&ranked.hottest_slower) {
+            add("temperature_of_the_hottest_on_a_slower_tier", slower);
         }
     }
     add(
@@ -68,19 +115,16 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
             "a relocation to tier {to}, where its temperature belongs; if it changes places with \
              another table, once their temperatures differ by more than chance"
         )),
-        None => {
-            let targets = Targets::by_parts(keyspace, view.shape);
-            next_merge(view, keyspace, &targets, slot, &mut numbers)
-                .or_else(|| placed.and_then(|placed| next_move(&organisation, placed)))
-        }
+        None => next_merge(view, keyspace, targets, slot, &mut numbers)
+            .or_else(|| placed.and_then(|placed| next_move(organisation, placed))),
     };
-    Some(Explanation {
+    Explanation {
         rule: rule.to_string(),
         slot,
         tier,
         numbers,
         next,
-    })
+    }
 }
 
 /// The relocation that another temperature would call for, of a table that lies where it belongs.

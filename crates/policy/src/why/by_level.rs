@@ -5,29 +5,49 @@ use thermocline_model::tier::TIERS_MAX;
 use thermocline_model::version::{Keyspace, Slot};
 use thermocline_model::view::{ShapeOptions, View};
 
-use super::Explanation;
-use crate::place::fill::{Fill, depth};
+use super::{Explanation, Located, TargetsBy, each};
+use crate::place::fill::{ByTier, DEPTHS, Fill, depth};
 use crate::plan::leveled::{DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share};
 use crate::plan::targets::Targets;
 
-/// Explains the place of `table`; `None` when no keyspace has it.
+/// Explains the place of each of `tables`; `None` of one that no keyspace has.
 #[must_use]
-pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
-    why_with(view, table, Targets::by_parts)
+pub fn why_each(view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>> {
+    why_each_with(view, tables, Targets::by_parts)
 }
 
 /// The same, where levels have other sizes than [`Targets::by_parts`] says.
-pub(crate) fn why_with(
+pub(crate) fn why_each_with(
     view: &View<'_>,
-    table: TableId,
+    tables: &[TableId],
     targets_of: fn(&Keyspace, &ShapeOptions) -> Targets,
-) -> Option<Explanation> {
-    let mut keyspaces = view.version.keyspaces.values();
-    let (keyspace, (slot, _, table)) = keyspaces.find_map(|k| Some((k, k.find(table)?)))?;
+) -> Vec<Option<Explanation>> {
     let fill = Fill::of(view);
+    let quotas = fill.quotas(&[0; TIERS_MAX]);
+    let mut targets = TargetsBy::new();
+    each(view, tables, |place| {
+        let targets = targets
+            .entry(place.keyspace.id)
+            .or_insert_with(|| targets_of(place.keyspace, view.shape));
+        why(view, &fill, &quotas, targets, place)
+    })
+}
+
+fn why(
+    view: &View<'_>,
+    fill: &Fill,
+    quotas: &[ByTier; DEPTHS],
+    targets: &Targets,
+    place: Located<'_>,
+) -> Explanation {
+    let Located {
+        keyspace,
+        slot,
+        table,
+    } = place;
     let tier = table.tier();
     let index = fill.index(tier);
-    let quota = fill.quotas(&[0; TIERS_MAX])[depth(slot)];
+    let quota = quotas[depth(slot)];
     let (first, last) = (
         quota.iter().position(|&b| b > 0).unwrap_or(index),
         quota.iter().rposition(|&b| b > 0).unwrap_or(index),
@@ -61,8 +81,7 @@ pub(crate) fn why_with(
             "a relocation to tier {to}, where its level belongs"
         ))
     } else {
-        let targets = targets_of(keyspace, view.shape);
-        next_merge(view, keyspace, &targets, slot, &mut numbers).or_else(|| {
+        next_merge(view, keyspace, targets, slot, &mut numbers).or_else(|| {
             if dead_share(table) > DEAD_SHARE_MAX {
                 Some("a rewrite when idle: most of its blocks are dead".to_string())
             } else if deletes_share(table) > DELETES_SHARE_MAX {
@@ -72,13 +91,13 @@ pub(crate) fn why_with(
             }
         })
     };
-    Some(Explanation {
+    Explanation {
         rule: rule.to_string(),
         slot,
         tier,
         numbers,
         next,
-    })
+    }
 }
 
 /// The merge that will take a table of `slot` along, and the numbers that call

@@ -1,21 +1,63 @@
 //! Why a table lies where it lies, where fast levels lie above a strict one.
 
+use std::collections::BTreeMap;
+
 use thermocline_model::table::TableId;
-use thermocline_model::version::Slot;
+use thermocline_model::version::{Keyspace, Slot};
 use thermocline_model::view::View;
 
-use super::Explanation;
+use super::{Explanation, Located, each};
 use crate::heat::Histogram;
-use crate::plan::fast_levels::{FastLevels, Share, is_fast};
-use crate::plan::reverse::rises;
+use crate::plan::fast_levels::{FastLevels, FastTable, Share, is_fast};
+use crate::plan::reverse::{Kept, Raising};
 
-/// Explains the place of `table`; `None` when no keyspace has it.
+/// Explains the place of each of `tables`; `None` of one that no keyspace has.
 #[must_use]
-pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
-    let mut keyspaces = view.version.keyspaces.values();
-    let (keyspace, (slot, _, table)) = keyspaces.find_map(|k| Some((k, k.find(table)?)))?;
-    let levels = FastLevels::of(keyspace);
+pub fn why_each(view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>> {
     let share = Share::of(view);
+    let raising = Raising::of(view, share);
+    let mut ranked = BTreeMap::new();
+    each(view, tables, |place| {
+        let ranked = ranked
+            .entry(place.keyspace.id)
+            .or_insert_with(|| Ranked::of(view, place.keyspace));
+        why(view, &share, &raising, ranked, place)
+    })
+}
+
+/// The tables of the fast levels of a keyspace.
+struct Ranked<'a> {
+    levels: FastLevels<'a>,
+    tables: BTreeMap<TableId, FastTable<'a>>,
+    /// Ranks, from 1, coldest first.
+    ranks: BTreeMap<TableId, usize>,
+}
+
+impl<'a> Ranked<'a> {
+    fn of(view: &View<'_>, keyspace: &'a Keyspace) -> Ranked<'a> {
+        let levels = FastLevels::of(keyspace);
+        let histogram = Histogram::of(view, levels.tables().map(|t| t.table));
+        let ids = histogram.coldest().map(|bucket| bucket.table.id);
+        Ranked {
+            ranks: ids.zip(1..).collect(),
+            tables: levels.tables().map(|t| (t.table.id, t)).collect(),
+            levels,
+        }
+    }
+}
+
+fn why(
+    view: &View<'_>,
+    share: &Share,
+    raising: &Result<Raising<'_>, Kept>,
+    ranked: &Ranked<'_>,
+    place: Located<'_>,
+) -> Explanation {
+    let Located {
+        keyspace,
+        slot,
+        table,
+    } = place;
     let fast = is_fast(keyspace, slot);
     let tier = table.tier();
     let heat = view.heat.get(&table.id).copied().unwrap_or_default();
@@ -44,12 +86,11 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
         add("runs", runs as f64);
         Some(format!("into L1 at {due} runs, now {runs}"))
     } else if fast {
-        let place = levels.tables().find(|t| t.table.id == table.id);
-        let settled = place.is_some_and(|t| levels.is_settled(t));
-        let histogram = Histogram::of(view, levels.tables().map(|t| t.table));
-        let rank = histogram.coldest().position(|b| b.table.id == table.id);
-        add("rank_from_coldest", rank.map_or(0.0, |r| r as f64 + 1.0));
-        add("tables", histogram.buckets().len() as f64);
+        let place = ranked.tables.get(&table.id);
+        let settled = place.is_some_and(|&t| ranked.levels.is_settled(t));
+        let rank = ranked.ranks.get(&table.id).copied();
+        add("rank_from_coldest", rank.unwrap_or(0) as f64);
+        add("tables", ranked.ranks.len() as f64);
         Some(match settled {
             true => "a merge to the slow tier, when room is needed and it is among the coldest"
                 .to_string(),
@@ -58,7 +99,11 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
             }
         })
     } else if view.tiers.len() > 1 && tier.0 > 0 {
-        match rises(view, keyspace, table) {
+        let rises = match raising {
+            Ok(raising) => raising.rises(keyspace, table),
+            Err(kept) => Err(kept.clone()),
+        };
+        match rises {
             Ok(_) => Some("a merge up to L1, when its turn comes".to_string()),
             Err(kept) => {
                 let known: Vec<_> = numbers.iter().map(|(name, _)| name.clone()).collect();
@@ -72,11 +117,11 @@ pub fn why(view: &View<'_>, table: TableId) -> Option<Explanation> {
     } else {
         None
     };
-    Some(Explanation {
+    Explanation {
         rule: rule.to_string(),
         slot,
         tier,
         numbers,
         next,
-    })
+    }
 }
