@@ -35,7 +35,6 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{OpenTable, TableHome, Tree};
-use crate::waits::WaitedFor;
 
 mod parts;
 
@@ -124,7 +123,6 @@ pub(crate) struct Engine {
     pub(crate) arenas: Arc<ArenaPool>,
     pub(crate) lookup: Indexing,
     pub(crate) lent: Lent,
-    pub(crate) waits: WaitedFor,
     /// Memory of memtables that are in no view any more and that a flush still
     /// holds, in bytes.
     pub(crate) leaving_bytes: AtomicUsize,
@@ -228,10 +226,10 @@ impl Engine {
             .sharing_takers(takers.chain(will.map(|(_, takers)| takers)))
     }
 
-    /// When and how cuts move, where so many keyspaces share the parts.
-    pub(crate) fn ranges(&self, sharers: usize) -> RangeOptions {
+    /// When and how cuts move, where so many keyspaces share the parts, if these pay.
+    pub(crate) fn ranges(&self, sharers: usize, parts_pay: bool) -> RangeOptions {
         let ranges = self.options.ranges();
-        let slots = match (self.options.adapts_parts(), self.waits.parts_pay()) {
+        let slots = match (self.options.adapts_parts(), parts_pay) {
             (true, true) => (ranges.slots / sharers.max(1)).max(1),
             (true, false) => 1,
             (false, _) => ranges.slots,

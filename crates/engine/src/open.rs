@@ -48,7 +48,6 @@ use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::TableContext;
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{Graveyard, TableHome, Tree};
-use crate::waits::WaitedFor;
 
 use look::{Found, look};
 pub(crate) use look::{check_log_tier, tier_problems};
@@ -101,7 +100,6 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         arenas,
         lookup: Indexing::new(&options, Arc::clone(&environment.clock)),
         lent: Lent::default(),
-        waits: WaitedFor::default(),
         leaving_bytes: AtomicUsize::new(0),
         brake_turn: Mutex::new(()),
         emptied: Mutex::default(),
