@@ -22,6 +22,7 @@ use thermocline_model::view::RangeOptions;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
+use crate::job::SpareThreads;
 use crate::lend::Lent;
 use crate::log::{LocalLog, LogSyncer};
 use crate::lookup::Indexing;
@@ -123,6 +124,7 @@ pub(crate) struct Engine {
     pub(crate) arenas: Arc<ArenaPool>,
     pub(crate) lookup: Indexing,
     pub(crate) lent: Lent,
+    pub(crate) spare_threads: SpareThreads,
     /// Memory of memtables that are in no view any more and that a flush still
     /// holds, in bytes.
     pub(crate) leaving_bytes: AtomicUsize,

@@ -30,6 +30,7 @@ use crate::cache::BlockCache;
 use crate::engine::{Commit, Engine, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
+use crate::job::SpareThreads;
 use crate::lend::Lent;
 use crate::lock::{lock, lock_if_there};
 use crate::log::{self, LocalLog, LogOptions, ReplayReport};
@@ -100,6 +101,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
         arenas,
         lookup: Indexing::new(&options, Arc::clone(&environment.clock)),
         lent: Lent::default(),
+        spare_threads: SpareThreads::new(options.threads()),
         leaving_bytes: AtomicUsize::new(0),
         brake_turn: Mutex::new(()),
         emptied: Mutex::default(),

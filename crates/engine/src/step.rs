@@ -644,7 +644,7 @@ impl Engine {
             memtables: self.memtable_resident_bytes() + self.arenas.idle_bytes() as u64,
             block_cache: self.home.context.cache.stats().resident_bytes,
             table_metadata: self.metadata_bytes(&self.versions.lock()),
-            jobs: running * self.options.job_bytes_max(),
+            jobs: (running + self.spare_threads.beside() as u64) * self.options.job_bytes_max(),
             lookup_index: self.lookup.stats().bytes,
             other: heat,
         }
