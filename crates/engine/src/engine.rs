@@ -22,6 +22,7 @@ use thermocline_model::view::RangeOptions;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
+use crate::job::SpareThreads;
 use crate::lend::Lent;
 use crate::log::{LocalLog, LogSyncer};
 use crate::lookup::Indexing;
@@ -35,7 +36,6 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{OpenTable, TableHome, Tree};
-use crate::waits::WaitedFor;
 
 mod parts;
 
@@ -125,7 +125,7 @@ pub(crate) struct Engine {
     pub(crate) arenas: Arc<ArenaPool>,
     pub(crate) lookup: Indexing,
     pub(crate) lent: Lent,
-    pub(crate) waits: WaitedFor,
+    pub(crate) spare_threads: SpareThreads,
     /// Memory of memtables that are in no view any more and that a flush still
     /// holds, in bytes.
     pub(crate) leaving_bytes: AtomicUsize,
@@ -229,10 +229,10 @@ impl Engine {
             .sharing_takers(takers.chain(will.map(|(_, takers)| takers)))
     }
 
-    /// When and how cuts move, where so many keyspaces share the parts.
-    pub(crate) fn ranges(&self, sharers: usize) -> RangeOptions {
+    /// When and how cuts move, where so many keyspaces share the parts, if these pay.
+    pub(crate) fn ranges(&self, sharers: usize, parts_pay: bool) -> RangeOptions {
         let ranges = self.options.ranges();
-        let slots = match (self.options.adapts_parts(), self.waits.parts_pay()) {
+        let slots = match (self.options.adapts_parts(), parts_pay) {
             (true, true) => (ranges.slots / sharers.max(1)).max(1),
             (true, false) => 1,
             (false, _) => ranges.slots,

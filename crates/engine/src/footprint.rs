@@ -11,12 +11,14 @@
 //!
 //! Not in the formula, since the caller decides on it: batches while they are
 //! written, values and iterators that the caller holds
-//! ([`Options::iterator_bytes_max`]), and what they keep alive. Nor are pages of
+//! ([`Options::iterator_bytes_max`]), and what they keep alive; and a job for each thread that asks
+//! for a compaction ([`Db::compact_range`](crate::Db::compact_range)), beside those of the background. Nor are pages of
 //! files, among them those of the mapped log: the system takes them back as it
 //! needs them.
 
 use serde::Serialize;
 
+use crate::job::stretches_max;
 use crate::options::{Options, Tier};
 use crate::store::SCRATCH_BYTES_MAX;
 use crate::table::{
@@ -42,7 +44,7 @@ pub struct MemoryBytes {
     /// Block lists and filters of tables.
     pub table_metadata: u64,
     /// Buffers of flushes, merges and relocations. As a use: the most that the
-    /// jobs running now may take.
+    /// jobs running now may take, and the stretches that merges are shared out into.
     pub jobs: u64,
     /// The lookup index.
     pub lookup_index: u64,
@@ -144,7 +146,7 @@ impl Options {
     ///   entries of no less; where cuts move no less than what a sample takes
     ///   ([`RecutTriggers`](crate::RecutTriggers): its bytes, and 192 for each of its keys); all that twice, for the allocator. One job without background threads or with one of
     ///   them; with `n` of them (where no number is given, as many as the machine has processors:
-    ///   [`Options::background_threads`]), a flush and `(n - 1)²` stretches of merges, twice as many
+    ///   [`Options::background_threads`]), a flush and `2n - 3` stretches of merges, twice as many
     ///   with `logstore` on several tiers, whose merges send intervals deeper. And where
     ///   that is more than what a merge reads ahead, a thirty-second of
     ///   what memtables may have at most, for the filter of a flush.
@@ -289,10 +291,12 @@ impl Options {
 
     /// The most jobs, or stretches of a merge, that run at a time with so many threads.
     fn jobs_max(&self, threads: usize) -> u64 {
-        let others = (threads as u64).saturating_sub(1);
+        if threads < 2 {
+            return 1;
+        }
         // What goes deeper in the same merge has as many threads again.
         let goes_deeper = self.tiers.len() > 1 && self.entry().is_some_and(|p| p.goes_deeper);
-        let stretches = others.saturating_mul(others);
+        let stretches = stretches_max(threads) as u64;
         stretches
             .saturating_mul(1 + u64::from(goes_deeper))
             .saturating_add(1)
@@ -362,7 +366,11 @@ mod tests {
         let one = options.clone().background_threads(0).memory_max(1).jobs;
         assert_eq!(max.jobs, 2 * one);
         let many = options.clone().background_threads(4).memory_max(1).jobs;
-        assert_eq!(many, 10 * one);
+        assert_eq!(many, 6 * one);
+        // A flush, seven merges, and six threads that these share.
+        let eight = options.clone().background_threads(8);
+        assert_eq!(eight.memory_max(1).jobs, (1 + 7 + 6) * one);
+        assert_eq!(one, 2 * options.job_bytes_max());
         // Without a sample, which may be larger than a merge.
         let two = options.clone().tier(Tier::new("slow", "/y"));
         let two = two.moving_cuts(false);

@@ -38,6 +38,14 @@ pub(crate) struct Tended {
     saved_us: u64,
     recorded_us: u64,
     lent_us: u64,
+    waits_us: u64,
+}
+
+impl Tended {
+    /// Whether it is to be looked what writers wait for, every `period_us`.
+    pub(crate) fn waits_are_due(&mut self, now_us: u64, period_us: u64) -> bool {
+        is_due(&mut self.waits_us, now_us, period_us)
+    }
 }
 
 /// Whether `period_us` has passed since `last_us`, or the clock has gone back.
@@ -160,7 +168,6 @@ impl Engine {
         };
         if lend {
             self.lend_memory();
-            self.look_what_is_waited_for();
         }
         if record {
             self.record_events();

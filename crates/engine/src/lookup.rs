@@ -9,7 +9,7 @@
 //! the key's entry, one line of memory each. What it costs is one line for each put and
 //! for each read. With few memtables it costs more; so by default a memtable gets a stamp
 //! only if a read of its part has many places to look in ([`PLACES_MIN`]), and only as long as
-//! what is passed over was worth it ([`thermocline_policy::lookup`]). Uses are counted by samples.
+//! what is passed over was worth it ([`thermocline_policy::plan::lookup`]). Uses are counted by samples.
 //!
 //! Range deletes are no keys: nothing is passed over that is not newer than the newest
 //! memtable that got one.
@@ -17,7 +17,8 @@
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
-use thermocline_policy::lookup::{LookupTurns, LookupUse, PLACES_PER_USE};
+use thermocline_model::view::{LookupTurns, LookupUse, LookupView};
+use thermocline_policy::plan::lookup::{PLACES_PER_USE, turns};
 
 use crate::engine::PartView;
 use crate::memory::Lookup;
@@ -104,10 +105,28 @@ impl Indexing {
                 let runs = runs.iter().take_while(|run| run.stamp > 0);
                 let memtables = 2 + part.sealed.len();
                 memtables * self.memtable_places + runs.count() >= PLACES_MIN
-                    && self.turns.lock().next_is_known(self.used())
+                    && self.next_is_known()
             }
         };
         if is_wanted { self.next_stamp() } else { 0 }
+    }
+
+    /// Whether the memtable that is made now is to be known to the index.
+    fn next_is_known(&self) -> bool {
+        let mut last = self.turns.lock();
+        *last = turns(&LookupView {
+            used: self.used(),
+            turns: *last,
+        });
+        !last.is_paused()
+    }
+
+    /// What policies may see of it now.
+    pub(crate) fn view(&self) -> LookupView {
+        LookupView {
+            used: self.used(),
+            turns: *self.turns.lock(),
+        }
     }
 
     /// The stamp of the first memtable of a part, which has no place to look in yet.
@@ -198,14 +217,14 @@ impl Indexing {
     }
 
     pub(crate) fn stats(&self) -> LookupStats {
-        let used = self.used();
+        let LookupView { used, turns } = self.view();
         LookupStats {
             bytes: self.index.get().map_or(0, |index| index.bytes() as u64),
             notes: used.notes,
             reads: used.answered + used.in_vain,
             answered: used.answered,
             passed_over: self.passed_over.load(Ordering::Relaxed),
-            is_paused: self.turns.lock().is_paused(),
+            is_paused: turns.is_paused(),
             cpu_us: self.timed_us.load(Ordering::Relaxed) * SAMPLE,
         }
     }

@@ -34,6 +34,7 @@ use crate::cache::BlockCache;
 use crate::engine::{Commit, Engine, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
+use crate::job::SpareThreads;
 use crate::lend::Lent;
 use crate::lock::{lock, lock_if_there};
 use crate::log::{self, LocalLog, LogOptions, ReplayReport};
@@ -52,7 +53,6 @@ use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::TableContext;
 use crate::version::manifest::{self, Header, Manifest};
 use crate::version::tree::{Graveyard, TableHome, Tree};
-use crate::waits::WaitedFor;
 
 use look::{Found, look};
 pub(crate) use look::{check_log_tier, tier_problems};
@@ -114,7 +114,7 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
         arenas,
         lookup: Indexing::new(&options, Arc::clone(&environment.clock)),
         lent: Lent::default(),
-        waits: WaitedFor::default(),
+        spare_threads: SpareThreads::new(options.threads()),
         leaving_bytes: AtomicUsize::new(0),
         brake_turn: Mutex::new(()),
         emptied: Mutex::default(),

@@ -21,7 +21,8 @@ use thermocline_model::table::TableId;
 use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
 use thermocline_model::view::{
-    CostOptions, FewKeys, KeyspaceWrites, PartLoad, ShapeOptions, TableHeat, View,
+    CostOptions, FewKeys, KeyspaceWrites, LookupView, PartLoad, ShapeOptions, Spent, TableHeat,
+    View, Waits,
 };
 use thermocline_policy::Preset;
 use thermocline_policy::cost::estimate;
@@ -78,6 +79,8 @@ pub(crate) struct Scheduler {
     pub(crate) tended: crate::heat::Tended,
     /// What new tables are placed by.
     pub(crate) placing: Option<Arc<Placing>>,
+    /// What is known of what writers wait for.
+    pub(crate) waits: Waits,
     flushed: flushed::FlushRate,
     /// No job before this moment: one has just failed.
     not_before_us: u64,
@@ -125,6 +128,7 @@ impl Scheduler {
             moves: Moves::default(),
             tended: crate::heat::Tended::default(),
             placing: None,
+            waits: Waits::default(),
             flushed: flushed::FlushRate::default(),
             not_before_us: 0,
         }
@@ -156,6 +160,11 @@ pub(crate) struct Scene {
     memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
     sealed: usize,
     pub(crate) writes: BTreeMap<KeyspaceId, KeyspaceWrites>,
+    /// Keyspaces that share the parts.
+    pub(crate) sharers: usize,
+    spent: Spent,
+    pub(crate) waits: Waits,
+    lookup: LookupView,
     flushed_bytes_per_s: f64,
     log_bytes: u64,
     log_segments: (u64, u64),
@@ -185,6 +194,9 @@ impl Scene {
             memtables: &self.memtables,
             sealed: self.sealed,
             writes: &self.writes,
+            spent: self.spent,
+            waits: self.waits,
+            lookup: self.lookup,
             busy,
             busy_outputs,
             flushed_bytes_per_s: self.flushed_bytes_per_s,
@@ -239,6 +251,10 @@ impl Engine {
         let flushed_bytes = self.counters.flushed_bytes.get();
         Scene {
             writes,
+            sharers,
+            spent: self.spent(),
+            waits: scheduler.waits,
+            lookup: self.lookup.view(),
             flushed_bytes_per_s: scheduler.flushed.per_second(now_us, flushed_bytes),
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,
@@ -256,7 +272,7 @@ impl Engine {
             sealed: self.sealed_memtables(),
             log_bytes: self.log_bytes.load(Ordering::Relaxed),
             shape: ShapeOptions {
-                ranges: self.ranges(sharers),
+                ranges: self.ranges(sharers, scheduler.waits.parts_pay),
                 ..self.shape()
             },
             cost: scheduler.cost.clone(),
@@ -340,7 +356,8 @@ impl Engine {
         if scheduler.backoff_us(self.environment.clock.now_micros()) > 0 {
             return None;
         }
-        let scene = self.scene(&mut scheduler);
+        let mut scene = self.scene(&mut scheduler);
+        self.look_what_is_waited_for(&mut scheduler, &mut scene);
         let Scheduler {
             preset,
             busy,
@@ -627,7 +644,7 @@ impl Engine {
             memtables: self.memtable_resident_bytes() + self.arenas.idle_bytes() as u64,
             block_cache: self.home.context.cache.stats().resident_bytes,
             table_metadata: self.metadata_bytes(&self.versions.lock()),
-            jobs: running * self.options.job_bytes_max(),
+            jobs: (running + self.spare_threads.beside() as u64) * self.options.job_bytes_max(),
             lookup_index: self.lookup.stats().bytes,
             other: heat,
         }

@@ -97,9 +97,15 @@ impl Watch {
             memory.used.memtables,
             max.memtables
         );
+        // Half of what jobs may take is for the allocator.
+        assert!(
+            memory.used.jobs <= max.jobs / 2,
+            "{doing}: jobs may take {} of {}",
+            memory.used.jobs,
+            max.jobs / 2
+        );
         // Nobody knows at what moment the heap was at its peak, so memtables are
         // taken at theirs.
-        // Half of what jobs may take is for the allocator.
         let heap_max = max.total() - max.memtables - max.jobs / 2 + more;
         assert!(
             heap as u64 <= heap_max,
@@ -241,6 +247,23 @@ fn memory_stays_within_the_promise_with_background_threads() {
     let _turn = alone();
     keep_promise(|o| small(o).background_threads(2), entries(60_000, 16, 100));
     keep_promise(|o| small(o).background_threads(4), entries(40_000, 24, 200));
+}
+
+/// The promise grows with the threads, as merges share those that they have beside one each.
+#[test]
+fn memory_stays_within_the_promise_while_many_threads_merge_many_parts() {
+    let _turn = alone();
+    let cuts: Vec<Vec<u8>> = (1..8u32)
+        .map(|i| format!("{:016}", i * 7_500).into_bytes())
+        .collect();
+    let many = |o| small(o).background_threads(8).cuts(cuts.clone());
+    keep_promise(
+        |o| many(o).merges_end_at_cuts(true),
+        entries(60_000, 16, 200),
+    );
+    let jobs = |threads| many(Options::at("/x")).background_threads(threads);
+    let jobs = |threads| jobs(threads).memory_max(8).jobs;
+    assert_eq!((jobs(8), jobs(64)), (14 * jobs(1), 126 * jobs(1)));
 }
 
 #[test]

@@ -6,8 +6,14 @@ use crate::key::SeqNo;
 use crate::moves::Moves;
 use crate::table::TableId;
 use crate::tier::{TierId, TierState};
-use crate::triggers::RecutTriggers;
+use crate::triggers::{PartTriggers, RecutTriggers};
 use crate::version::{KeyspaceId, Slot, Tiny, Version};
+
+mod lookup;
+mod waits;
+
+pub use lookup::{LookupTurns, LookupUse, LookupView};
+pub use waits::{Spent, Waits};
 
 /// How often a table was used, as its heat tracker tells it: counts since the
 /// table was opened, or since then and fading, whichever the tracker keeps.
@@ -143,6 +149,8 @@ pub struct RangeOptions {
     pub first_runs_max: usize,
     /// What else sets a reorganisation off, and what one must gain.
     pub triggers: RecutTriggers,
+    /// When parts pay, where there are only as many as writers gain by.
+    pub part_triggers: PartTriggers,
 }
 
 impl Default for RangeOptions {
@@ -159,6 +167,7 @@ impl Default for RangeOptions {
             prefix_bytes: 0,
             first_runs_max: 1,
             triggers: RecutTriggers::default(),
+            part_triggers: PartTriggers::default(),
         }
     }
 }
@@ -325,6 +334,12 @@ pub struct View<'a> {
     pub sealed: usize,
     /// What is known of the writes to keyspaces whose cuts may move now.
     pub writes: &'a BTreeMap<KeyspaceId, KeyspaceWrites>,
+    /// What writers waited for, and what merges did meanwhile.
+    pub spent: Spent,
+    /// What was made of that so far.
+    pub waits: Waits,
+    /// The lookup index of memtables.
+    pub lookup: LookupView,
     /// Tables that a running job reads or replaces: no new job may name them.
     pub busy: &'a BTreeSet<TableId>,
     /// Slots that running merges write to, with the keyspace and the key range

@@ -20,7 +20,6 @@ pub mod cost;
 pub mod forecast;
 pub mod heat;
 pub mod lending;
-pub mod lookup;
 pub mod pace;
 pub mod place;
 pub mod plan;

@@ -1,7 +1,14 @@
 //! When the lookup index rests.
 
-use thermocline_policy::lookup::{
-    LookupTurns, LookupUse, PAUSE_MEMTABLES_MAX, PLACES_PER_USE, TURN_MEMTABLES, USES_MIN, is_worth,
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::World;
+use thermocline_model::view::LookupUse;
+use thermocline_policy::plan::lookup::{
+    PAUSE_MEMTABLES_MAX, PLACES_PER_USE, TURN_MEMTABLES, USES_MIN, is_worth, turns,
 };
 
 /// So many of each, a thousand times.
@@ -39,13 +46,23 @@ fn an_index_is_worth_it_where_each_use_saves_a_few_places() {
     assert_eq!(is_worth(few), None);
 }
 
+/// Whether the memtable that is made now is to be known to the index.
+fn is_known(world: &mut World) -> bool {
+    world.lookup.turns = turns(&world.view().lookup);
+    !world.lookup.turns.is_paused()
+}
+
+fn world() -> World {
+    World::of("L1: #1[a..m]", &[1 << 30])
+}
+
 /// The lengths of turns and pauses, by turns, of `memtables`, with each of which comes `each`.
 fn stretches(memtables: u64, each: LookupUse) -> Vec<(bool, u64)> {
-    let (mut turns, mut all) = (LookupTurns::default(), LookupUse::default());
+    let mut world = world();
     let mut stretches: Vec<(bool, u64)> = Vec::new();
     for _ in 0..memtables {
-        let known = turns.next_is_known(all);
-        assert_eq!(known, !turns.is_paused());
+        let known = is_known(&mut world);
+        let all = &mut world.lookup.used;
         if known {
             all.answered += each.answered;
             all.in_vain += each.in_vain;
@@ -90,16 +107,17 @@ fn an_index_that_is_worth_it_or_hardly_used_never_rests() {
 
 #[test]
 fn a_turn_that_was_worth_it_makes_the_next_pause_short_again() {
-    let (mut turns, mut all) = (LookupTurns::default(), LookupUse::default());
+    let mut world = world();
     let mut pauses = Vec::new();
     for memtable in 0..2_000u64 {
-        if !turns.next_is_known(all) {
+        if !is_known(&mut world) {
             match pauses.last_mut() {
                 Some((_, end)) if *end == memtable => *end += 1,
                 _ => pauses.push((memtable, memtable + 1)),
             }
             continue;
         }
+        let all = &mut world.lookup.used;
         all.notes += 1000;
         // Read for a while.
         if (300..700).contains(&memtable) {

@@ -164,7 +164,7 @@ impl Engine {
         let mut results = Vec::new();
         if !merged.is_empty() {
             let deeper = stretches.iter().map(|stretch| stretch.slot != job.output);
-            let lanes = lanes(deeper, self.options.threads());
+            let lanes = lanes(deeper, self.options.threads(), &self.spare_threads);
             results = side_by_side(stretches, &lanes, &run_one)?;
         }
 

@@ -17,6 +17,8 @@ mod relocate;
 mod stretches;
 pub(crate) mod survive;
 
+pub(crate) use lanes::{SpareThreads, stretches_max};
+
 /// How long a job waits for the write path, which somebody may hold who waits for the job.
 pub(crate) const COMMIT_WAIT: Duration = Duration::from_millis(20);
 

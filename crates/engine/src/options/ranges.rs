@@ -206,6 +206,7 @@ impl Options {
                 _ => 1,
             },
             triggers: self.recut_triggers,
+            part_triggers: self.part_triggers,
         }
     }
 

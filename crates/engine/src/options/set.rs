@@ -158,7 +158,7 @@ impl Options {
 
     /// Threads for flush, merge and relocation. With 0 nothing happens in the
     /// background: [`crate::Db::step`] runs one job at a time. With 2 or more, large merges
-    /// have up to one less for a while, and what they send to a slower device as many again. At most 64.
+    /// have up to one less for a while, which they share, and what they send to a slower device as many again. At most 64.
     ///
     /// Default: as many as the process may use processors, from 2 to 8, but no more than whose jobs need half as much
     /// memory as `write_buffer_bytes`, `block_cache_bytes` and `pinned_meta_bytes` together ([`Options::memory_max`]).

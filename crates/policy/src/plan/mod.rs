@@ -13,6 +13,7 @@ pub mod headroom;
 pub mod knapsack;
 mod leaving;
 pub mod leveled;
+pub mod lookup;
 pub mod major;
 pub mod migrate;
 pub mod newest;
@@ -26,6 +27,7 @@ pub mod room;
 pub mod sample;
 pub mod staging;
 pub mod targets;
+pub mod waits;
 
 pub use balance::Balance;
 pub use belong::Belong;

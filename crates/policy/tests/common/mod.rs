@@ -15,8 +15,8 @@ use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
 use thermocline_model::tier::{DeviceProfile, TIERS_MAX, TierId, TierState};
 use thermocline_model::version::{Keyspace, KeyspaceId, RunId, Slot, Version};
 use thermocline_model::view::{
-    CostOptions, KeyspaceWrites, PartLoad, RangeOptions, ShapeOptions, StagingOptions, TableHeat,
-    TierPins, View,
+    CostOptions, KeyspaceWrites, LookupView, PartLoad, RangeOptions, ShapeOptions, Spent,
+    StagingOptions, TableHeat, TierPins, View, Waits,
 };
 use thermocline_model::{Change, Cuts, Edit, check_edit, check_version, picture};
 use thermocline_policy::heat::HeatOptions;
@@ -80,6 +80,9 @@ pub struct World {
     pub heat: BTreeMap<TableId, TableHeat>,
     pub memtables: BTreeMap<(KeyspaceId, u32), PartLoad>,
     pub writes: BTreeMap<KeyspaceId, KeyspaceWrites>,
+    pub spent: Spent,
+    pub waits: Waits,
+    pub lookup: LookupView,
     pub busy: BTreeSet<TableId>,
     pub busy_outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
     pub flushed_bytes_per_s: f64,
@@ -129,6 +132,9 @@ impl World {
             heat: BTreeMap::new(),
             memtables: BTreeMap::new(),
             writes: BTreeMap::new(),
+            spent: Spent::default(),
+            waits: Waits::default(),
+            lookup: LookupView::default(),
             busy: BTreeSet::new(),
             busy_outputs: Vec::new(),
             flushed_bytes_per_s: f64::INFINITY,
@@ -156,6 +162,9 @@ impl World {
             memtables: &self.memtables,
             sealed: self.memtables.values().map(|load| load.sealed).sum(),
             writes: &self.writes,
+            spent: self.spent,
+            waits: self.waits,
+            lookup: self.lookup,
             busy: &self.busy,
             busy_outputs: &self.busy_outputs,
             flushed_bytes_per_s: self.flushed_bytes_per_s,

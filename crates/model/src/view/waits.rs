@@ -1,0 +1,46 @@
+//! What writers wait for, as who says whether parts pay sees it.
+
+/// What was spent since the store was opened, in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Spent {
+    /// Time in which a writer waited, or several did, because of runs that are not merged yet.
+    pub stalled_us: u64,
+    /// By threads, on merges.
+    pub merges_us: u64,
+    /// Of these, running or waiting for a processor; all else is waiting for devices.
+    pub running_us: u64,
+}
+
+/// What was made of it so far: whether parts pay, and what that is said by. A look makes the next of these out of the last.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Waits {
+    /// Whether there should be more than one part.
+    pub parts_pay: bool,
+    /// What was spent up to the last look that counted it.
+    pub counted: Spent,
+    /// When the last look was, in microseconds since the Unix epoch.
+    pub looked_us: u64,
+    /// Waited since merges last said what for, in microseconds; like the next two less and less as time passes.
+    pub waited_us: f64,
+    /// Waited for merges that waited for processors.
+    pub for_processors_us: f64,
+    /// The same for devices.
+    pub for_devices_us: f64,
+    /// For how long cuts have been on their way, less what has passed since.
+    pub moving_us: u64,
+    /// How often parts were taken back.
+    pub taken_back: u32,
+    /// No parts before this moment, in microseconds since the Unix epoch.
+    pub not_before_us: u64,
+}
+
+impl Waits {
+    /// Of a store that just began, with several parts or not.
+    #[must_use]
+    pub fn beginning(parts_pay: bool) -> Waits {
+        Waits {
+            parts_pay,
+            ..Waits::default()
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! When parts pay: what writers wait for, look by look.
+
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::World;
+use thermocline_model::triggers::PartTriggers;
+use thermocline_model::view::Waits;
+use thermocline_policy::plan::waits::waits;
+
+/// A store that is looked at, a second apart.
+struct Looks(World);
+
+impl Default for Looks {
+    fn default() -> Looks {
+        with(PartTriggers::default())
+    }
+}
+
+fn with(triggers: PartTriggers) -> Looks {
+    let mut world = World::of("L1: #1[a..m]", &[1 << 30]);
+    world.now_us = 0;
+    world.shape.ranges.part_triggers = triggers;
+    Looks(world)
+}
+
+impl Looks {
+    /// A look after so much more was spent.
+    fn look(&mut self, stalled_ms: u64, merges_ms: u64, running_ms: u64) -> bool {
+        self.0.now_us += 1_000_000;
+        self.0.spent.stalled_us += stalled_ms * 1000;
+        self.0.spent.merges_us += merges_ms * 1000;
+        self.0.spent.running_us += running_ms * 1000;
+        self.0.waits = waits(&self.0.view());
+        self.0.waits.parts_pay
+    }
+
+    /// The same while cuts are on their way: L1 has a run that was handed down.
+    fn look_moving(&mut self, stalled_ms: u64, merges_ms: u64, running_ms: u64) -> bool {
+        let one = self.0.version.clone();
+        self.0.version = World::of("L1: #2[a..b] / #1[a..m]", &[1 << 30]).version;
+        let pay = self.look(stalled_ms, merges_ms, running_ms);
+        self.0.version = one;
+        pay
+    }
+}
+
+#[test]
+fn parts_pay_while_writers_wait_for_merges_that_wait_for_processors() {
+    let mut looks = Looks::default();
+    assert!(!looks.look(500, 0, 0), "no merge says what for");
+    // What was waited before counts for those that ended since.
+    assert!(!looks.look(0, 1000, 100));
+    assert!(!looks.look(250, 1000, 900), "most was for devices");
+    looks = Looks::default();
+    assert!(!looks.look(200, 1000, 900));
+    assert!(looks.look(100, 1000, 500));
+    assert!(looks.look(900, 1000, 400));
+    assert!(!looks.look(500, 1000, 400));
+    assert!(!looks.look(1000, 50, 50), "too little to say");
+}
+
+#[test]
+fn what_was_waited_for_fades() {
+    let mut looks = Looks::default();
+    for _ in 0..1000 {
+        assert!(!looks.look(10, 1000, 1000));
+    }
+    let mut busy = Looks::default();
+    assert!((0..30).any(|_| busy.look(30, 1000, 1000)));
+    // Also while no merge says what for.
+    looks.look(900, 0, 0);
+    for _ in 0..60 {
+        looks.look(0, 0, 0);
+    }
+    assert!(!looks.look(0, 1000, 1000));
+    looks.0.now_us = 0;
+    assert!(!looks.look(10, 1000, 1000), "a clock that goes back");
+}
+
+#[test]
+fn each_time_parts_are_taken_back_it_takes_longer_until_there_are_some_again() {
+    let mut looks = Looks::default();
+    let mut waited = Vec::new();
+    for _ in 0..4 {
+        let mut seconds = 1;
+        while !looks.look(500, 1000, 1000) {
+            seconds += 1;
+        }
+        waited.push(seconds);
+        while looks.look(900, 1000, 0) {}
+    }
+    assert!(waited[0] == 1 && waited[1] >= 25, "{waited:?}");
+    assert!(waited[2] >= 55 && waited[3] >= 115, "{waited:?}");
+    for _ in 0..20 {
+        while !looks.look(500, 1000, 1000) {}
+        while looks.look(900, 1000, 0) {}
+    }
+    let most_us = (30_000_000 << 7) + looks.0.now_us;
+    assert!(looks.0.waits.not_before_us <= most_us);
+}
+
+#[test]
+fn what_writers_wait_for_while_cuts_are_on_their_way_says_nothing_for_a_while() {
+    let mut looks = Looks::default();
+    let moving = |looks: &mut Looks, running_ms| looks.look_moving(800, 1000, running_ms);
+    for _ in 0..10 {
+        assert!(!moving(&mut looks, 1000));
+    }
+    assert!(!looks.look(0, 1000, 1000));
+    assert!(looks.look(400, 1000, 1000));
+    for _ in 0..20 {
+        looks.look(0, 0, 0);
+    }
+    let moved = (0..30).take_while(|_| moving(&mut looks, 0)).count();
+    assert!((9..20).contains(&moved), "{moved}");
+}
+
+#[test]
+fn how_long_writers_wait_until_parts_come_and_go_is_a_trigger() {
+    let usual = PartTriggers::default();
+    for ms in [1, 40, 700] {
+        let come = PartTriggers {
+            processor_waits_ms: ms,
+            ..usual
+        };
+        assert!(!with(come).look(ms - 1, 1000, 1000), "{ms} ms");
+        assert!(with(come).look(ms, 1000, 1000), "{ms} ms");
+        let go = PartTriggers {
+            device_waits_ms: ms,
+            ..usual
+        };
+        let goes = |waited_ms| {
+            let mut looks = with(go);
+            looks.0.waits = Waits::beginning(true);
+            !looks.look(waited_ms, 1000, 0)
+        };
+        assert!(!goes(ms - 1) && goes(ms), "{ms} ms");
+    }
+    // What they wait for, and from how much of merges that is told.
+    let share = |running_share| PartTriggers {
+        running_share,
+        ..usual
+    };
+    assert!(with(share(0.9)).look(300, 1000, 900) && !with(share(0.9)).look(300, 1000, 899));
+    let of = |merges_ms_min| PartTriggers {
+        merges_ms_min,
+        ..usual
+    };
+    assert!(with(of(2000)).look(300, 2000, 2000) && !with(of(2000)).look(300, 1999, 1999));
+    // After its time what was waited counts half.
+    let half = |waits_fade_ms| {
+        let mut looks = with(PartTriggers {
+            waits_fade_ms,
+            ..usual
+        });
+        looks.look(400, 0, 0);
+        looks.look(0, 1000, 1000)
+    };
+    assert!(half(1500) && !half(1000));
+}
+
+#[test]
+fn how_long_parts_stay_away_is_a_trigger() {
+    let seconds = |again_ms, again_doublings_max| {
+        let mut looks = with(PartTriggers {
+            again_ms,
+            again_doublings_max,
+            ..PartTriggers::default()
+        });
+        let away = (0..4).map(|_| {
+            let away = (0..).take_while(|_| !looks.look(500, 1000, 1000)).count();
+            while looks.look(3000, 1000, 0) {}
+            looks.0.waits.for_devices_us = 0.0;
+            away
+        });
+        away.collect::<Vec<_>>()
+    };
+    assert_eq!(seconds(0, 16), [0; 4]);
+    assert_eq!(seconds(20_000, 0), [0, 19, 19, 19]);
+    assert_eq!(seconds(20_000, 1), [0, 19, 39, 39]);
+    assert_eq!(seconds(20_000, 16), [0, 19, 39, 79]);
+    // While cuts are on their way nothing is counted, for so long.
+    let counts_after = |moving_ms| {
+        let mut looks = with(PartTriggers {
+            moving_ms,
+            ..PartTriggers::default()
+        });
+        (1..)
+            .take_while(|_| !looks.look_moving(900, 1000, 1000))
+            .count()
+    };
+    assert_eq!((counts_after(0), counts_after(5000)), (0, 5));
+}
