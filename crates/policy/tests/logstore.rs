@@ -327,6 +327,10 @@ fn a_hotter_table_takes_the_place_of_the_coldest_which_leaves_first() {
     for expected in ["yields-to-hotter", "reverse"] {
         let job = world.plan(&mut logstore()).unwrap();
         assert_eq!(job.reason().rule, expected);
+        let names = job.reason().numbers.iter().map(|(name, _)| name);
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert!(names.is_sorted_by(|a, b| a < b), "{expected}: {names:?}");
         world.start(&job);
         world.finish(&job);
     }

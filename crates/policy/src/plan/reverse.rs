@@ -348,9 +348,20 @@ fn up(
     }
     let displaced = descent.block_reads(view);
     let down = descent.cost_s(devices);
-    let reason = wins("yields-to-hotter", displaced, down)?;
+    let reason = of_the_hotter(wins("yields-to-hotter", displaced, down)?);
     let merge = descent.merge(view, &coldest.levels, reason);
     merge.ok_or_else(|| kept("no job has what goes down for it"))
+}
+
+/// The reason for which others go down: the sizes are to be theirs, so those of the table that comes up
+/// are named as its own.
+fn of_the_hotter(mut reason: Reason) -> Reason {
+    for (name, _) in &mut reason.numbers {
+        if name == "bytes" || name == "overlap_bytes" {
+            name.insert_str(0, "hotter_");
+        }
+    }
+    reason
 }
 
 /// Of the block reads of a table, the share that was made since it was written where it
