@@ -337,6 +337,40 @@ fn a_keyspace_is_cut_by_its_first_keys_within_the_limits() {
     }
 }
 
+/// The memtables that were sealed before become one for every part, which the limit has room for only as long as
+/// nobody else has any.
+#[test]
+fn what_other_keyspaces_have_sealed_counts_when_a_keyspace_is_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |preset: &str| {
+        let options = small(directory.path()).preset(preset).partitions(4);
+        options.sealed_memtables_total_max(4)
+    };
+    let db = Db::open(small(directory.path())).unwrap();
+    let second = KeyspaceOptions::default().cuts(vec![key(50)]);
+    let second = db.create_keyspace("second", second).unwrap();
+    for n in 0..100 {
+        db.put(&key(n), &[1; 100]).unwrap();
+        second.put(&key(n), &[1; 20]).unwrap();
+    }
+    drop((second, db));
+    // What a recovery finds is sealed.
+    let db = Db::open(of("ohdb")).unwrap();
+    let before = db.stats();
+    let sealed = |name: &str| {
+        let keyspace = before.keyspaces.iter().find(|k| k.name == name).unwrap();
+        let parts = keyspace.part_list.iter();
+        parts.map(|p| p.sealed_memtables).sum::<u64>()
+    };
+    assert!(sealed("default") == 1 && sealed("second") > 0, "{before}");
+    let seen = Seen::default();
+    for n in 0..2000 {
+        db.put(&key(n % 100), &n.to_be_bytes().repeat(12)).unwrap();
+        seen.look(&db, 4, 4);
+    }
+    assert_eq!(db.stats().keyspaces[0].parts, 4);
+}
+
 #[test]
 fn memtables_that_take_writes_are_no_more_than_the_options_allow_in_all_keyspaces() {
     let directory = tempfile::tempdir().unwrap();

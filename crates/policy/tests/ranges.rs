@@ -840,3 +840,46 @@ fn cuts_that_would_be_the_same_are_not_made_anew() {
     // All keys have this prefix, so that there is one part.
     assert!(matches!(found(3), Judged::InVain(_)));
 }
+
+/// What is written now gathers in a tenth of the keys, or was gathered there and is not any more.
+#[test]
+fn cuts_that_earlier_writes_make_are_judged_by_later_ones() {
+    let mut store = with(&[(0, &[("", 1000)][..])], 100_000);
+    store.world.shape.ranges.slots = 4;
+    let recut = Recut {
+        keyspace: K,
+        parts: Vec::new(),
+        slots: 4,
+        reason: Reason::new("test"),
+    };
+    let found = |gathered_from: u64| {
+        let entry = |n: u64| {
+            let key = match n / 250 == gathered_from {
+                true => 300 + n % 250 * 37 % 100,
+                false => n % 250 * 37 % 250 * 4,
+            };
+            (format!("{key:03}").into_bytes().into(), SeqNo(n + 1))
+        };
+        let mut entries: Vec<(Box<[u8]>, SeqNo)> = (0..500).map(entry).collect();
+        entries.sort();
+        let sample = Sample {
+            parts: vec![PartSample {
+                entries,
+                tiny: store.parts[0].tiny.clone(),
+            }],
+        };
+        judged(&store.world.view(), &recut, &sample)
+    };
+    // Cuts of all keys, and nearly all writes in one part.
+    let gathered = found(1);
+    let Judged::InVain(gain) = gathered else {
+        panic!("{gathered:?}");
+    };
+    assert!(gain.before == 1.0 && gain.after > 0.8, "{gain:?}");
+    // Cuts of few keys, and most writes on one side of them.
+    let spread = found(0);
+    let Judged::Better(_, gain) = spread else {
+        panic!("{spread:?}");
+    };
+    assert!(gain.before == 1.0 && gain.after < 0.7, "{gain:?}");
+}
