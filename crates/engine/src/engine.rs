@@ -4,8 +4,8 @@
 //! Lock order, outermost first: `commit` (the write path), `scheduler` (what is
 //! planned and running), `versions` (the manifest and the current version),
 //! `Space::change` (one keyspace's view). `snapshots`, `last_write`, `poisoned` and
-//! the turns of the lookup index are taken last and alone. A bulk load and a checkpoint hold
-//! `commit` while they wait for flushes, so no job may wait for `commit` before
+//! the turns of the lookup index are taken last and alone. A bulk load, a checkpoint and a flush
+//! on demand hold `commit` while they wait for flushes, so no flush may wait for `commit` before
 //! it has ended. Reads take none of them.
 
 use std::collections::BTreeMap;

@@ -91,6 +91,7 @@ impl Compression {
     }
 
     /// That `engine` has no such compression.
+    #[cfg(any(feature = "thermocline", feature = "leveldb", feature = "fjall"))]
     fn refused<T>(self, engine: &str) -> Result<T> {
         Err(format!("{engine} has no {}", self.words()).into())
     }
@@ -197,6 +198,13 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
+    #[cfg(any(
+        feature = "thermocline",
+        feature = "rocksdb",
+        feature = "leveldb",
+        feature = "fjall",
+        test
+    ))]
     pub(crate) fn new(name: impl Into<String>, count: u64) -> Counted {
         Counted {
             name: name.into(),

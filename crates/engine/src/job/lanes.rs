@@ -32,7 +32,7 @@ pub(crate) fn stretches_max(background_threads: usize) -> usize {
     match background_threads {
         0 | 1 => 1,
         // One thread for each merge, and those that they share.
-        more => (more - 1) + spare(more),
+        more => (more - 1).saturating_add(spare(more)),
     }
 }
 
