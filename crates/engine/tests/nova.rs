@@ -309,7 +309,7 @@ fn skewed_writes_after_a_load_in_order_are_cut_long_before_there_are_as_many() {
     let (mut dice, zipf) = (Dice(5), Zipf::below(20_000));
     let put = |n: u64, round: u64| {
         db.put(&key(n), &[0; 60]).unwrap();
-        if round % 64 == 0 {
+        if round.is_multiple_of(64) {
             db.step().unwrap();
         }
     };
