@@ -699,6 +699,16 @@ fn how_many_keys_a_part_needs_is_a_trigger() {
     assert_eq!([1, 5, 6, 20, 21].map(parts), [8, 8, 6, 2, 1]);
 }
 
+/// A reorganisation that makes all parts anew, so many of them.
+fn of_all_parts(slots: usize) -> Recut {
+    Recut {
+        keyspace: K,
+        parts: Vec::new(),
+        slots,
+        reason: Reason::new("test"),
+    }
+}
+
 #[test]
 fn what_a_major_reorganisation_must_gain_is_a_trigger() {
     // Three quarters of the writes go to the first of two parts, and could be one half.
@@ -718,12 +728,7 @@ fn what_a_major_reorganisation_must_gain_is_a_trigger() {
         let sample = Sample {
             parts: sampled.collect(),
         };
-        let recut = Recut {
-            keyspace: K,
-            parts: Vec::new(),
-            slots: 2,
-            reason: Reason::new("test"),
-        };
+        let recut = of_all_parts(2);
         match judged(&store.world.view(), &recut, &sample) {
             Judged::Better(parts, _) => parts.len(),
             Judged::InVain(gain) => {
@@ -741,12 +746,7 @@ fn what_a_major_reorganisation_must_gain_is_a_trigger() {
 fn a_view_without_the_writes_to_a_keyspace_says_nothing_of_its_cuts() {
     let mut store = with(&[(0, &[("", 750)][..]), (0, &[("m", 250)])], 100_000);
     store.world.writes.clear();
-    let recut = Recut {
-        keyspace: K,
-        parts: Vec::new(),
-        slots: 2,
-        reason: Reason::new("test"),
-    };
+    let recut = of_all_parts(2);
     let sample = store.sample();
     let judged = judged(&store.world.view(), &recut, &sample);
     assert!(matches!(judged, Judged::TooLittle), "{judged:?}");
@@ -814,12 +814,7 @@ fn cuts_that_would_be_the_same_are_not_made_anew() {
     let mut store = with(&[(0, &[("", 1000)][..])], 100_000);
     store.world.shape.ranges.triggers.gain_share_min = 0.0;
     store.world.shape.ranges.slots = 4;
-    let recut = Recut {
-        keyspace: K,
-        parts: Vec::new(),
-        slots: 4,
-        reason: Reason::new("test"),
-    };
+    let recut = of_all_parts(4);
     let mut found = |prefix_bytes| {
         store.world.shape.ranges.prefix_bytes = prefix_bytes;
         let entry = |n: u64| {
@@ -846,12 +841,7 @@ fn cuts_that_would_be_the_same_are_not_made_anew() {
 fn cuts_that_earlier_writes_make_are_judged_by_later_ones() {
     let mut store = with(&[(0, &[("", 1000)][..])], 100_000);
     store.world.shape.ranges.slots = 4;
-    let recut = Recut {
-        keyspace: K,
-        parts: Vec::new(),
-        slots: 4,
-        reason: Reason::new("test"),
-    };
+    let recut = of_all_parts(4);
     let found = |gathered_from: u64| {
         let entry = |n: u64| {
             let key = match n / 250 == gathered_from {

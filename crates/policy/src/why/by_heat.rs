@@ -60,12 +60,16 @@ impl<'a> Ranked<'a> {
     }
 }
 
-fn why(view: &View<'_>, ranked: &Ranked<'_>, targets: &Targets, place: Located<'_>) -> Explanation {
-    let Located {
+fn why(
+    view: &View<'_>,
+    ranked: &Ranked<'_>,
+    targets: &Targets,
+    Located {
         keyspace,
         slot,
         table,
-    } = place;
+    }: Located<'_>,
+) -> Explanation {
     let organisation = &ranked.organisation;
     let tables = &organisation.tables;
     let tier = table.tier();

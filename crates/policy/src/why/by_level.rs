@@ -38,13 +38,12 @@ fn why(
     fill: &Fill,
     quotas: &[ByTier; DEPTHS],
     targets: &Targets,
-    place: Located<'_>,
-) -> Explanation {
-    let Located {
+    Located {
         keyspace,
         slot,
         table,
-    } = place;
+    }: Located<'_>,
+) -> Explanation {
     let tier = table.tier();
     let index = fill.index(tier);
     let quota = quotas[depth(slot)];

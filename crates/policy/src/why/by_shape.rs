@@ -51,13 +51,12 @@ fn why(
     share: &Share,
     raising: &Result<Raising<'_>, Kept>,
     ranked: &Ranked<'_>,
-    place: Located<'_>,
-) -> Explanation {
-    let Located {
+    Located {
         keyspace,
         slot,
         table,
-    } = place;
+    }: Located<'_>,
+) -> Explanation {
     let fast = is_fast(keyspace, slot);
     let tier = table.tier();
     let heat = view.heat.get(&table.id).copied().unwrap_or_default();
