@@ -121,14 +121,6 @@ impl Indexing {
         !last.is_paused()
     }
 
-    /// What policies may see of it now.
-    pub(crate) fn view(&self) -> LookupView {
-        LookupView {
-            used: self.used(),
-            turns: *self.turns.lock(),
-        }
-    }
-
     /// The stamp of the first memtable of a part, which has no place to look in yet.
     pub(crate) fn first_stamp(&self) -> u64 {
         match self.mode {
@@ -217,14 +209,14 @@ impl Indexing {
     }
 
     pub(crate) fn stats(&self) -> LookupStats {
-        let LookupView { used, turns } = self.view();
+        let used = self.used();
         LookupStats {
             bytes: self.index.get().map_or(0, |index| index.bytes() as u64),
             notes: used.notes,
             reads: used.answered + used.in_vain,
             answered: used.answered,
             passed_over: self.passed_over.load(Ordering::Relaxed),
-            is_paused: turns.is_paused(),
+            is_paused: self.turns.lock().is_paused(),
             cpu_us: self.timed_us.load(Ordering::Relaxed) * SAMPLE,
         }
     }

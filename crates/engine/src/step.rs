@@ -21,8 +21,7 @@ use thermocline_model::table::TableId;
 use thermocline_model::tier::TierState;
 use thermocline_model::version::{KeyspaceId, Slot, Version};
 use thermocline_model::view::{
-    CostOptions, FewKeys, KeyspaceWrites, LookupView, PartLoad, ShapeOptions, Spent, TableHeat,
-    View, Waits,
+    CostOptions, FewKeys, KeyspaceWrites, PartLoad, ShapeOptions, Spent, TableHeat, View, Waits,
 };
 use thermocline_policy::Preset;
 use thermocline_policy::cost::estimate;
@@ -164,7 +163,6 @@ pub(crate) struct Scene {
     pub(crate) sharers: usize,
     spent: Spent,
     pub(crate) waits: Waits,
-    lookup: LookupView,
     flushed_bytes_per_s: f64,
     log_bytes: u64,
     log_segments: (u64, u64),
@@ -196,7 +194,6 @@ impl Scene {
             writes: &self.writes,
             spent: self.spent,
             waits: self.waits,
-            lookup: self.lookup,
             busy,
             busy_outputs,
             flushed_bytes_per_s: self.flushed_bytes_per_s,
@@ -254,7 +251,6 @@ impl Engine {
             sharers,
             spent: self.spent(),
             waits: scheduler.waits,
-            lookup: self.lookup.view(),
             flushed_bytes_per_s: scheduler.flushed.per_second(now_us, flushed_bytes),
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,

@@ -338,8 +338,6 @@ pub struct View<'a> {
     pub spent: Spent,
     /// What was made of that so far.
     pub waits: Waits,
-    /// The lookup index of memtables.
-    pub lookup: LookupView,
     /// Tables that a running job reads or replaces: no new job may name them.
     pub busy: &'a BTreeSet<TableId>,
     /// Slots that running merges write to, with the keyspace and the key range

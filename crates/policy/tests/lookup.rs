@@ -3,10 +3,7 @@
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::World;
-use thermocline_model::view::LookupUse;
+use thermocline_model::view::{LookupUse, LookupView};
 use thermocline_policy::plan::lookup::{
     PAUSE_MEMTABLES_MAX, PLACES_PER_USE, TURN_MEMTABLES, USES_MIN, is_worth, turns,
 };
@@ -47,22 +44,18 @@ fn an_index_is_worth_it_where_each_use_saves_a_few_places() {
 }
 
 /// Whether the memtable that is made now is to be known to the index.
-fn is_known(world: &mut World) -> bool {
-    world.lookup.turns = turns(&world.view().lookup);
-    !world.lookup.turns.is_paused()
-}
-
-fn world() -> World {
-    World::of("L1: #1[a..m]", &[1 << 30])
+fn is_known(index: &mut LookupView) -> bool {
+    index.turns = turns(index);
+    !index.turns.is_paused()
 }
 
 /// The lengths of turns and pauses, by turns, of `memtables`, with each of which comes `each`.
 fn stretches(memtables: u64, each: LookupUse) -> Vec<(bool, u64)> {
-    let mut world = world();
+    let mut index = LookupView::default();
     let mut stretches: Vec<(bool, u64)> = Vec::new();
     for _ in 0..memtables {
-        let known = is_known(&mut world);
-        let all = &mut world.lookup.used;
+        let known = is_known(&mut index);
+        let all = &mut index.used;
         if known {
             all.answered += each.answered;
             all.in_vain += each.in_vain;
@@ -107,17 +100,17 @@ fn an_index_that_is_worth_it_or_hardly_used_never_rests() {
 
 #[test]
 fn a_turn_that_was_worth_it_makes_the_next_pause_short_again() {
-    let mut world = world();
+    let mut index = LookupView::default();
     let mut pauses = Vec::new();
     for memtable in 0..2_000u64 {
-        if !is_known(&mut world) {
+        if !is_known(&mut index) {
             match pauses.last_mut() {
                 Some((_, end)) if *end == memtable => *end += 1,
                 _ => pauses.push((memtable, memtable + 1)),
             }
             continue;
         }
-        let all = &mut world.lookup.used;
+        let all = &mut index.used;
         all.notes += 1000;
         // Read for a while.
         if (300..700).contains(&memtable) {

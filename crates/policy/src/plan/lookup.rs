@@ -13,7 +13,7 @@
 //! is measured. If that was not worth it, memtables stay unknown for a while, twice as long each
 //! time, and then there is another turn.
 //!
-//! This goes by the part of the view that has the index, and not by all of it: it is asked with every new memtable, with the
+//! This goes by the index alone and not by a [`View`](thermocline_model::view::View): it is asked with every new memtable, with the
 //! write path held, and there a whole view would cost writers more than the index can give.
 
 use thermocline_model::view::{LookupTurns, LookupUse, LookupView};

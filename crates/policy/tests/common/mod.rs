@@ -15,8 +15,8 @@ use thermocline_model::table::{Extent, ObjectId, TableId, TableMeta};
 use thermocline_model::tier::{DeviceProfile, TIERS_MAX, TierId, TierState};
 use thermocline_model::version::{Keyspace, KeyspaceId, RunId, Slot, Version};
 use thermocline_model::view::{
-    CostOptions, KeyspaceWrites, LookupView, PartLoad, RangeOptions, ShapeOptions, Spent,
-    StagingOptions, TableHeat, TierPins, View, Waits,
+    CostOptions, KeyspaceWrites, PartLoad, RangeOptions, ShapeOptions, Spent, StagingOptions,
+    TableHeat, TierPins, View, Waits,
 };
 use thermocline_model::{Change, Cuts, Edit, check_edit, check_version, picture};
 use thermocline_policy::heat::HeatOptions;
@@ -82,7 +82,6 @@ pub struct World {
     pub writes: BTreeMap<KeyspaceId, KeyspaceWrites>,
     pub spent: Spent,
     pub waits: Waits,
-    pub lookup: LookupView,
     pub busy: BTreeSet<TableId>,
     pub busy_outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
     pub flushed_bytes_per_s: f64,
@@ -134,7 +133,6 @@ impl World {
             writes: BTreeMap::new(),
             spent: Spent::default(),
             waits: Waits::default(),
-            lookup: LookupView::default(),
             busy: BTreeSet::new(),
             busy_outputs: Vec::new(),
             flushed_bytes_per_s: f64::INFINITY,
@@ -164,7 +162,6 @@ impl World {
             writes: &self.writes,
             spent: self.spent,
             waits: self.waits,
-            lookup: self.lookup,
             busy: &self.busy,
             busy_outputs: &self.busy_outputs,
             flushed_bytes_per_s: self.flushed_bytes_per_s,
