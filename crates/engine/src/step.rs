@@ -47,6 +47,8 @@ const IDLE_WAIT: Duration = Duration::from_millis(500);
 const MOVE_WAIT_LEAST: Duration = Duration::from_millis(5);
 /// How long nothing must be written before the store counts as idle.
 const IDLE_MICROS: u64 = 5_000_000;
+/// How long a writer waits for a job before it looks again.
+const WRITER_WAIT: Duration = Duration::from_millis(10);
 /// How long the background pauses after a job failed.
 const BACKOFF_MICROS: u64 = 200_000;
 
@@ -600,14 +602,36 @@ impl Engine {
         self.rebuild_trees(&mut versions);
     }
 
+    /// As [`Engine::step`], for a writer who has no threads to wait for. While memory is full that is after a job of
+    /// others that runs now, and, if one has just failed, once the next may begin.
+    pub(crate) fn step_for_writer(&self) -> Result<bool> {
+        if self.step()? {
+            return Ok(true);
+        }
+        if !self.memory_is_full() {
+            return Ok(false);
+        }
+        let mut scheduler = self.scheduler.lock();
+        if scheduler.running > 0 {
+            self.done.wait_for(&mut scheduler, WRITER_WAIT);
+            return Ok(true);
+        }
+        let wait_us = scheduler.backoff_us(self.environment.clock.now_micros());
+        drop(scheduler);
+        if wait_us == 0 {
+            return Ok(false);
+        }
+        self.environment.clock.sleep(Duration::from_micros(wait_us));
+        self.step()
+    }
+
     /// Waits a moment for a job to end; fails with the reason when there is no
     /// hope of room.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
         self.wake();
         {
             let mut scheduler = self.scheduler.lock();
-            self.done
-                .wait_for(&mut scheduler, Duration::from_millis(10));
+            self.done.wait_for(&mut scheduler, WRITER_WAIT);
         }
         let failing = self.environment.clock.now_micros() < self.scheduler.lock().not_before_us;
         if failing && let Some(error) = self.counters.last_error() {

@@ -263,7 +263,7 @@ impl Engine {
                 self.check_writable()?;
                 if !self.options.has_threads() {
                     // Nobody else will make room.
-                    if !self.step()? {
+                    if !self.step_for_writer()? {
                         break;
                     }
                 } else {

@@ -55,7 +55,18 @@ impl Seen {
     }
 }
 
-/// Many writers, a flush on demand, checkpoints and a watcher. What a writer wrote last is there at the end.
+/// A keyspace that fills memtables of its own and goes.
+fn written_and_dropped(db: &Db) {
+    let options = KeyspaceOptions::default();
+    let third = db.create_keyspace("third", options).unwrap();
+    for n in 0..400 {
+        third.put(&key(n), &[7; 120]).unwrap();
+    }
+    db.drop_keyspace("third").unwrap();
+}
+
+/// Many writers, whatever else may seal memtables or wait for those who do, and a watcher. What a writer wrote last
+/// is there at the end, and nobody waits for ever.
 fn written_by_many(options: Options, part_max: u64, total_max: u64) -> Seen {
     let directory = tempfile::tempdir().unwrap();
     let copies = tempfile::tempdir().unwrap();
@@ -79,6 +90,18 @@ fn written_by_many(options: Options, part_max: u64, total_max: u64) -> Seen {
                 }
                 db.flush().unwrap();
                 db.checkpoint(&copies.path().join(n.to_string())).unwrap();
+            }
+        });
+        scope.spawn(move || {
+            for n in 0.. {
+                if done_.load(Ordering::Relaxed) {
+                    break;
+                }
+                match n % 3 {
+                    0 => db.compact_range(None, None).unwrap(),
+                    1 => written_and_dropped(db),
+                    _ => db.settle().unwrap(),
+                }
             }
         });
         let writers: Vec<_> = (0..4u64)

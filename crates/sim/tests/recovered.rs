@@ -49,12 +49,28 @@ fn folding() -> Options {
         .cuts(vec![key(1000)])
 }
 
+/// With so little memory that what survives does not fit beside what a fold would have left.
+fn folding_in_little() -> Options {
+    folding()
+        .write_buffer_bytes(64 * KIB)
+        .sealed_memtables_total_max(1)
+}
+
+/// Whether the log keeps everything, or what folds have logged anew takes the place of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Log {
+    Pinned,
+    Trimmed,
+}
+
 /// Folds some dozen times what is written in the meantime. Some keys of each round are written in no later one.
-fn folded(disk: &Disk) -> Model {
+fn folded(disk: &Disk, log: Log) -> Model {
     let db = Db::open_in(folding(), &disk.environment()).unwrap();
     let mut model = Model::new();
-    db.put(&key(5000), b"pins the log").unwrap();
-    model.insert(key(5000), b"pins the log".to_vec());
+    if log == Log::Pinned {
+        db.put(&key(5000), b"pins the log").unwrap();
+        model.insert(key(5000), b"pins the log".to_vec());
+    }
     for n in 0..12_000u64 {
         let k = match n % 400 {
             0 => n / 400 % 40 + 50,
@@ -79,7 +95,8 @@ fn folded(disk: &Disk) -> Model {
         stats.folds,
         stats.flushes
     );
-    assert!(stats.log_bytes > 4 << 20, "{}", stats.log_bytes);
+    let is_pinned = stats.log_bytes > 4 << 20;
+    assert_eq!(is_pinned, log == Log::Pinned, "{}", stats.log_bytes);
     assert_eq!(contents(&db), model);
     model
 }
@@ -88,7 +105,7 @@ fn folded(disk: &Disk) -> Model {
 fn after_many_folds_a_recovery_holds_no_more_than_memory_may_and_the_same() {
     let disk = Disk::new(3);
     disk.mount("/store");
-    let model = folded(&disk);
+    let model = folded(&disk, Log::Pinned);
     disk.reboot(Down::Kill);
     for round in 0..2 {
         // For reading only first, which may not flush.
@@ -115,21 +132,35 @@ fn after_many_folds_a_recovery_holds_no_more_than_memory_may_and_the_same() {
     assert_eq!(contents(&db), model);
 }
 
+/// The segments that had it first are gone.
+#[test]
+fn what_only_folds_have_logged_is_recovered_within_memory() {
+    let disk = Disk::new(6);
+    disk.mount("/store");
+    let model = folded(&disk, Log::Trimmed);
+    disk.reboot(Down::Kill);
+    for (options, is_little) in [(folding(), false), (folding_in_little(), true)] {
+        let disk = disk.fork(7);
+        for round in 0..2 {
+            let db = Db::open_in(options.clone(), &disk.environment()).unwrap();
+            assert_within_memory(&db, &format!("round {round}, little {is_little}"));
+            let recovery = db.stats().recovery;
+            assert_eq!(recovery.compactions > 0, is_little, "{recovery:?}");
+            assert_eq!(contents(&db), model, "round {round}, little {is_little}");
+            drop(db);
+            disk.reboot(Down::Kill);
+        }
+    }
+}
+
 #[test]
 fn a_crash_at_any_call_of_a_recovery_after_many_folds_leaves_the_same() {
     let disk = Disk::new(4);
     disk.mount("/store");
-    let model = folded(&disk);
+    let model = folded(&disk, Log::Pinned);
     disk.reboot(Down::Kill);
-    let mut options = vec![folding()];
-    // Half the memory: what survives does not fit beside what a fold would have left.
-    options.push(
-        folding()
-            .write_buffer_bytes(64 * KIB)
-            .sealed_memtables_total_max(1),
-    );
     let mut sites = 0;
-    for options in options {
+    for options in [folding(), folding_in_little()] {
         let disk = disk.fork(5);
         disk.record_crashes();
         drop(Db::open_in(options.clone(), &disk.environment()).unwrap());
@@ -281,7 +312,7 @@ fn an_error_at_any_call_of_such_an_opening_loses_nothing() {
 fn what_was_logged_anew_is_never_flushed_before_older_entries_however_few_may_be_sealed() {
     let disk = Disk::new(9);
     disk.mount("/store");
-    let model = folded(&disk);
+    let model = folded(&disk, Log::Pinned);
     disk.reboot(Down::Kill);
     let options = folding()
         .write_buffer_bytes(64 << 20)

@@ -93,7 +93,7 @@ impl Options {
     }
 
     /// The least that [`Options::sealed_memtables_max`] and [`Options::sealed_memtables_total_max`] may be with these options: as many as
-    /// a part may have memtables that take writes, at least 1.
+    /// a part may have memtables that take writes, at least 1; the same on any machine.
     ///
     /// ```
     /// # use thermocline::Options;
@@ -105,7 +105,9 @@ impl Options {
     pub fn sealed_memtables_least(&self) -> usize {
         let duplicates = self.ranges().duplicates_max as usize;
         match self.moves_cuts() {
-            true => (1 + duplicates).min(self.parts_max()).max(1),
+            true => (1 + duplicates)
+                .min(self.parts_max_with(self.threads_anywhere()))
+                .max(1),
             false => 1,
         }
     }
@@ -213,6 +215,20 @@ mod tests {
         assert!(text.contains("sealed_memtables_max = 3") && text.contains("_total_max = 9"));
         assert_eq!(Options::from_toml(&text).unwrap(), options);
         assert!(!Options::at("/x").to_toml().contains("memtables_"));
+    }
+
+    /// It followed the processors, so that options that opened on one machine were refused on another.
+    #[test]
+    fn what_may_be_sealed_at_least_is_the_same_on_any_machine() {
+        let options = Options::at("/x")
+            .moving_cuts(true)
+            .duplicates_max(63)
+            .write_buffer_bytes(1 << 30)
+            .block_cache_bytes(16 << 30);
+        // Four parts for each of eight threads.
+        assert_eq!(options.sealed_memtables_least(), 32);
+        let given = options.background_threads(4);
+        assert_eq!(given.sealed_memtables_least(), 16);
     }
 
     #[test]

@@ -338,12 +338,17 @@ impl Options {
 
     /// Most parts of keyspaces made without cuts.
     pub(crate) fn parts_max(&self) -> usize {
+        self.parts_max_with(self.threads())
+    }
+
+    /// The same with so many threads of the background.
+    pub(super) fn parts_max_with(&self, threads: usize) -> usize {
         let auto = || match self.entry() {
             Some(preset) if preset.adapts_parts || preset.cuts_if_asked => {
                 parts::parts_max(&parts::Means {
                     write_buffer_bytes: self.write_buffer_bytes,
                     memtable_bytes: self.memtable_bytes,
-                    threads: self.threads(),
+                    threads,
                 })
             }
             _ => PARTS,

@@ -157,7 +157,8 @@ impl Options {
     }
 
     /// Threads for flush, merge and relocation. With 0 nothing happens in the
-    /// background: [`crate::Db::step`] runs one job at a time. With 2 or more, large merges
+    /// background: [`crate::Db::step`] runs one job at a time, as does a writer for whom memory has no room; if that
+    /// job fails the writer has its error, and the next one is not run sooner than 0.2 seconds later. With 2 or more, large merges
     /// have up to one less for a while, which they share, and what they send to a slower device as many again. At most 64.
     ///
     /// Default: as many as the process may use processors, from 2 to 8, but no more than whose jobs need half as much

@@ -27,6 +27,12 @@ impl Options {
         self.background_threads.unwrap_or_else(auto)
     }
 
+    /// The most that there are on any machine: what is refused on one is refused on all.
+    pub(super) fn threads_anywhere(&self) -> usize {
+        let most = || self.threads_on(THREADS_MAX);
+        self.background_threads.unwrap_or_else(most)
+    }
+
     /// Whether there are any.
     pub(crate) fn has_threads(&self) -> bool {
         self.background_threads != Some(0)

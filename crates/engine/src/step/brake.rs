@@ -67,9 +67,7 @@ impl Engine {
                 (newest_runs, parts) = (runs, view.tree.parts.len());
             }
         }
-        // What may be added before this is looked at again: half of it unseen,
-        // half by writers that are past the brake.
-        let resident = self.memtable_resident_bytes() + 2 * self.options.memory_step_bytes();
+        let resident = self.memtable_bytes_soon();
         let limit = self.write_buffer_bytes();
         self.arenas
             .shrink_to(limit.saturating_sub(resident) as usize);
@@ -102,6 +100,17 @@ impl Engine {
             self.pace.clear();
         }
         brake
+    }
+
+    /// Memory of memtables, with what may be added before it is looked at again: half of that unseen, half by
+    /// writers that are past the brake.
+    fn memtable_bytes_soon(&self) -> u64 {
+        self.memtable_resident_bytes() + 2 * self.options.memory_step_bytes()
+    }
+
+    /// Whether memtables may take no more.
+    pub(super) fn memory_is_full(&self) -> bool {
+        self.memtable_bytes_soon() >= self.write_buffer_bytes()
     }
 
     /// Sleeps for `owed`, or until writers are no longer slowed, or have to stop.

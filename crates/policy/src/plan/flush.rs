@@ -152,7 +152,10 @@ impl Planner for FlushSealed {
             .or_else(|| oldest_segment(view))
             .or_else(|| largest(view));
         let Some(flush) = flush else {
-            self.waiting_us = 0;
+            // Those that have given up wait no more before there was room.
+            if !self.has_given_up(view) {
+                self.waiting_us = 0;
+            }
             return None;
         };
         if self.waits_for_room(view, &flush) {
