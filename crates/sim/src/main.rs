@@ -14,6 +14,9 @@ use parking_lot::Mutex;
 use thermocline_sim::harness::{ALL, Harness};
 use thermocline_sim::{Dice, Tally};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs every kind of proof on Thermocline, at random, and counts.
 #[derive(Parser)]
 #[command(

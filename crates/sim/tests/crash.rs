@@ -15,6 +15,9 @@ use thermocline_sim::harness::run_seeds;
 use thermocline_sim::operation::Operation;
 use thermocline_sim::oracle::Effect;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[test]
 fn crash_survivors_are_a_prefix_with_everything_acknowledged() {
     run_seeds(0, 400, crash::run);

@@ -6,6 +6,9 @@ use thermocline_sim::harness::faults::{
 };
 use thermocline_sim::harness::workload::Workload;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[test]
 fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
     let mut done = std::collections::BTreeSet::new();

@@ -9,6 +9,9 @@ use thermocline_sim::disk::{Disk, Down, Fault};
 use thermocline_sim::harness::faults::every_call_crashes_of;
 use thermocline_sim::harness::workload::Workload;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const KIB: u64 = 1 << 10;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

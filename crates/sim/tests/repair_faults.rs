@@ -14,6 +14,9 @@ use thermocline_sim::harness::corruption::interrupt::Case;
 use thermocline_sim::harness::corruption::store::{self, Small};
 use thermocline_sim::harness::faults::ERRORS;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn stride(default: u64) -> u64 {
     let set = std::env::var("THERMOCLINE_FAULT_STRIDE").ok();
     set.map_or(default, |s| s.parse::<u64>().unwrap().max(1))
