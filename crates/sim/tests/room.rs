@@ -159,16 +159,18 @@ fn a_fast_device_that_is_full_stops_no_writer() {
 #[test]
 fn a_writer_without_threads_stops_at_the_promise_while_flushes_fail() {
     let (disk, fast, slow) = machine(6);
-    let options = options("leveled", None, 0).log_bytes_max(64 << 20);
-    let db = Db::open_in(options.clone(), &disk.environment()).unwrap();
+    disk.mount("/log");
+    // The log has a device of its own, on which there may be no tables.
+    let tier = |name: &str| Tier::new(name, format!("/{name}/store")).block_bytes(1024);
+    let tiers = vec![tier("fast"), tier("slow"), tier("log").capacity_bytes(1)];
+    let options = options("leveled", None, 0).with_tiers(tiers);
+    let options = options.log_tier("log").log_bytes_max(64 << 20);
+    let db = Db::open_in(options, &disk.environment()).unwrap();
+    for device in [&fast, &slow] {
+        device.set_capacity_bytes(Some(device.used_bytes() + (4 << 10)));
+    }
     let (mut taken, mut refused) = (Vec::new(), 0);
-    for i in 0..2000u64 {
-        if i == 100 {
-            // Of what is left neither tier has room for a table.
-            for device in [&fast, &slow] {
-                device.set_capacity_bytes(Some(device.used_bytes() + (4 << 10)));
-            }
-        }
+    for i in 0..4000u64 {
         match db.put(&key(i), &value(i)) {
             Ok(()) => taken.push(i),
             Err(e) => {
