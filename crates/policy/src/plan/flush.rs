@@ -22,7 +22,7 @@
 //! With `logstore` a flush for which the first tier has no room waits while a job reads tables of
 //! it, most of which make room, or such a job is due: on the slow tier each flush would be one
 //! more run to seek in, and come up again. When there is none, or it has made none for
-//! `WAITS_US_MAX`, it goes where there is room.
+//! `WAITS_US_MAX`, it goes where there is room, as do those after it until the first tier has some.
 //!
 //! Where folding the memtables does as well as flushing them, they are folded
 //! ([`fold`]).
