@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use thermocline_model::job::{Layout, NewTable};
 use thermocline_model::view::View;
-use thermocline_policy::Ranking;
+use thermocline_policy::Seen;
 
 use crate::engine::Engine;
 use crate::step::{Scene, Scheduler};
@@ -23,15 +23,15 @@ const SCENE_AGE_US_MAX: u64 = 500_000;
 #[derive(Debug)]
 pub(crate) struct Placing {
     scene: Scene,
-    /// What the placer makes of it, once it is asked.
-    ranking: OnceLock<Option<Ranking>>,
+    /// What a placer sees of it, once one is asked.
+    seen: OnceLock<Seen>,
 }
 
 impl Placing {
     pub(crate) fn new(scene: Scene) -> Arc<Placing> {
         Arc::new(Placing {
             scene,
-            ranking: OnceLock::new(),
+            seen: OnceLock::new(),
         })
     }
 }
@@ -50,12 +50,8 @@ impl Engine {
             tiers: &tiers,
             ..placing.scene.view(&busy, &[])
         };
-        // What is flushed or loaded is like no other table.
-        let ranking = match new.parents.is_empty() {
-            true => None,
-            false => placing.ranking.get_or_init(|| placer.rank(&view)).as_ref(),
-        };
-        placer.place_ranked(&view, ranking, new)
+        let seen = placing.seen.get_or_init(|| Seen::of(&view));
+        placer.place_as_seen(&view, seen, new)
     }
 
     /// What the last job was planned by, or what there is now.

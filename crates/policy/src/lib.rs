@@ -28,7 +28,7 @@ pub mod pressure;
 pub mod why;
 
 pub use forecast::forecast;
-pub use plan::organisation::Ranking;
+pub use place::seen::Seen;
 pub use preset::{Preset, PresetEntry, by_name, presets};
 pub use pressure::{Pressure, pressure};
 pub use why::Explanation;
@@ -55,16 +55,11 @@ pub trait Planner: Send {
 /// Says where a new table lies.
 pub trait Placer: Send + Sync {
     /// The tiers of `new`.
-    fn place(&self, view: &View<'_>, new: &NewTable) -> Layout;
-    /// What is the same for all tables that are placed under views which differ from
-    /// `view` in what the tiers hold alone, if there is such a thing.
-    fn rank(&self, _view: &View<'_>) -> Option<Ranking> {
-        None
+    fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
+        self.place_as_seen(view, &Seen::of(view), new)
     }
-    /// As [`Placer::place`], by what [`Placer::rank`] has made of such a view.
-    fn place_ranked(&self, view: &View<'_>, _: Option<&Ranking>, new: &NewTable) -> Layout {
-        self.place(view, new)
-    }
+    /// The same, by what was seen under `view` or one that differs from it in what the tiers hold alone.
+    fn place_as_seen(&self, view: &View<'_>, seen: &Seen, new: &NewTable) -> Layout;
     /// Why `table` lies where it lies, and what would move it next; `None` when
     /// no keyspace has it.
     fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation> {

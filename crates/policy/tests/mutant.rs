@@ -18,7 +18,7 @@ use thermocline_model::view::{PartLoad, TableHeat};
 use thermocline_policy::cost::Budget;
 use thermocline_policy::place::{ByHeat, Fill};
 use thermocline_policy::plan::organisation::Organisation;
-use thermocline_policy::{Placer, Preset};
+use thermocline_policy::{Placer, Preset, Seen};
 
 const LARGE: u64 = 1 << 40;
 /// The paper's local SSD, remote SSD and remote magnetic disk.
@@ -518,8 +518,8 @@ fn place(world: &World, slot: Slot, start: &[u8], parents: &[u64]) -> (u32, &'st
     let view = world.view();
     let layout = ByHeat.place(&view, &new);
     assert_eq!(layout.meta.0, 0, "meta lies on the fastest tier");
-    let ranking = ByHeat.rank(&view);
-    assert_eq!(ByHeat.place_ranked(&view, ranking.as_ref(), &new), layout);
+    let seen = Seen::of(&view);
+    assert_eq!(ByHeat.place_as_seen(&view, &seen, &new), layout);
     (layout.data.0, layout.rule, layout.migrates)
 }
 
@@ -581,12 +581,12 @@ fn what_a_merge_makes_takes_the_place_of_what_it_read() {
 /// Once: all tables were ranked anew for each table that a merge made, which took five
 /// times the instructions of all planning.
 #[test]
-fn one_ranking_serves_all_tables_of_a_merge_while_the_tiers_fill() {
+fn one_look_serves_all_tables_of_a_merge_while_the_tiers_fill() {
     let mut world = four(0.29, [9.0, 8.0, 2.0, 1.0]);
-    let ranking = ByHeat.rank(&world.view()).unwrap();
+    let seen = Seen::of(&world.view());
     let new = made_of_all();
     let mut rule = || {
-        let layout = ByHeat.place_ranked(&world.view(), Some(&ranking), &new);
+        let layout = ByHeat.place_as_seen(&world.view(), &seen, &new);
         world.tiers[0].used_bytes = world.tiers[0].capacity_bytes;
         world.tiers[0].device_free_bytes = 0;
         (layout.data.0, layout.rule)

@@ -394,6 +394,19 @@ pub fn hottest<'a>(
     let heat = |table: &TableMeta| view.heat.get(&table.id);
     let mut known = Vec::with_capacity(view.heat.len());
     known.extend(tables.filter_map(|t| Some((heat(t)?.temperature?, t))));
+    let bucket = |(_, table): (f64, &'a Arc<TableMeta>)| {
+        let heat = heat(table).copied().unwrap_or_default();
+        LevelBucket { table, heat }
+    };
+    let hottest = hottest_of(known, most).into_iter();
+    hottest.map(bucket).collect()
+}
+
+/// The same of tables whose temperatures are at hand.
+pub(crate) fn hottest_of<'a>(
+    mut known: Vec<(f64, &'a Arc<TableMeta>)>,
+    most: usize,
+) -> Vec<(f64, &'a Arc<TableMeta>)> {
     let order = |one: &(f64, &'a Arc<TableMeta>), other: &(f64, &'a Arc<TableMeta>)| {
         by_heat((Some(other.0), other.1), (Some(one.0), one.1))
     };
@@ -402,11 +415,7 @@ pub fn hottest<'a>(
         known.truncate(most);
     }
     known.sort_unstable_by(order);
-    let bucket = |(_, table): (f64, &'a Arc<TableMeta>)| {
-        let heat = heat(table).copied().unwrap_or_default();
-        LevelBucket { table, heat }
-    };
-    known.into_iter().map(bucket).collect()
+    known
 }
 
 /// The histogram of a level; see the module.

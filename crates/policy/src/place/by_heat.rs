@@ -25,9 +25,10 @@ use thermocline_model::view::View;
 
 use crate::place::fill::{Fill, depth, parents, replaced};
 use crate::place::reads::ReadsByKey;
+use crate::place::seen::Seen;
 use crate::place::span::{Span, wide};
 use crate::plan::leveled::hull;
-use crate::plan::organisation::{Ranking, target};
+use crate::plan::organisation::target;
 use crate::why::{Explanation, by_heat};
 use crate::{Placer, cost::money::Budget};
 
@@ -56,19 +57,11 @@ impl Wanted {
 }
 
 impl Placer for ByHeat {
-    fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
-        self.place_ranked(view, None, new)
-    }
-
-    fn rank(&self, view: &View<'_>) -> Option<Ranking> {
-        (view.tiers.len() > 1).then(|| Ranking::of(view))
-    }
-
-    fn place_ranked(&self, view: &View<'_>, ranking: Option<&Ranking>, new: &NewTable) -> Layout {
+    fn place_as_seen(&self, view: &View<'_>, seen: &Seen, new: &NewTable) -> Layout {
         let tiers = view.tiers.len().clamp(1, TIERS_MAX);
         let parents = parents(view, new);
         let replaced = replaced(view, &parents);
-        let fill = Fill::of(view);
+        let fill = seen.fill(view);
         let first_with_room = |from: usize, bytes: u64| {
             let has_room = |t: &usize| match (new.parents.is_empty(), new.slot) {
                 (false, _) => fill.has_room_for_output(view, *t, bytes, new, &replaced),
@@ -83,11 +76,11 @@ impl Placer for ByHeat {
         let wanted = if tiers == 1 {
             Wanted::new(0, "only-tier")
         } else if !new.parents.is_empty() {
-            merged(view, &fill, ranking, new, &parents)
+            merged(view, &fill, seen, new, &parents)
         } else if matches!(new.slot, Slot::Newest(_)) {
             Wanted::new(0, "newest-on-fast")
         } else {
-            Wanted::new(loaded(view, new), "within-budget")
+            Wanted::new(loaded(view, &fill, new), "within-budget")
         };
         let data = first_with_room(wanted.tier, new.size_bytes);
         let here = data == wanted.tier;
@@ -120,7 +113,7 @@ struct Likeness {
 fn merged(
     view: &View<'_>,
     fill: &Fill,
-    ranking: Option<&Ranking>,
+    seen: &Seen,
     new: &NewTable,
     parents: &[&Arc<TableMeta>],
 ) -> Wanted {
@@ -128,8 +121,8 @@ fn merged(
         return Wanted::new(0, "newest-on-fast");
     };
     let like = likeness(view, fill, &span, parents, new);
-    let tier_for = |ranking: &Ranking| ranking.tier_for(like.temperature, like.from, new.slot);
-    let tier = ranking.map_or_else(|| tier_for(&Ranking::of(view)), tier_for);
+    let ranking = seen.ranking(view);
+    let tier = ranking.tier_for(like.temperature, like.from, new.slot);
     Wanted {
         tier,
         rule: if tier == like.from {
@@ -256,9 +249,8 @@ fn below<'a>(
 }
 
 /// The fastest tier that takes a table of a bulk load.
-fn loaded(view: &View<'_>, new: &NewTable) -> usize {
+fn loaded(view: &View<'_>, fill: &Fill, new: &NewTable) -> usize {
     // A load's tables are in no version yet, but on their devices.
-    let fill = Fill::of(view);
     let used: Vec<u64> = view.tiers.iter().map(|t| t.used_bytes).collect();
     let prices: Vec<f64> = view.tiers.iter().map(|t| t.price_usd_gb_month).collect();
     let holds = |tier: &usize| {

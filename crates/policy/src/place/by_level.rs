@@ -24,6 +24,7 @@ use thermocline_model::view::View;
 use crate::Placer;
 use crate::place::fill::{Fill, depth, parents, replaced};
 use crate::place::lower::Lower;
+use crate::place::seen::Seen;
 use crate::plan::targets::Targets;
 use crate::why::{Explanation, by_level};
 
@@ -40,8 +41,8 @@ pub struct ByLevel;
 pub struct ByBucket;
 
 impl Placer for ByBucket {
-    fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
-        ByLevel.place(view, new)
+    fn place_as_seen(&self, view: &View<'_>, seen: &Seen, new: &NewTable) -> Layout {
+        ByLevel.place_as_seen(view, seen, new)
     }
 
     fn why_each(&self, view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>> {
@@ -54,9 +55,9 @@ impl Placer for ByBucket {
 }
 
 impl Placer for ByLevel {
-    fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
+    fn place_as_seen(&self, view: &View<'_>, seen: &Seen, new: &NewTable) -> Layout {
         let tiers = view.tiers.len().clamp(1, TIERS_MAX);
-        let fill = Fill::of(view);
+        let fill = seen.fill(view);
         let parents = parents(view, new);
         let replaced = replaced(view, &parents);
         let flushed = parents.is_empty() && matches!(new.slot, Slot::Newest(_));

@@ -20,6 +20,7 @@ use thermocline_model::view::View;
 
 use crate::Placer;
 use crate::place::fill::{Fill, parents, replaced};
+use crate::place::seen::Seen;
 use crate::plan::fast_levels::{Share, is_fast};
 use crate::plan::targets::BOTTOM;
 use crate::why::{Explanation, by_shape};
@@ -32,9 +33,9 @@ const META_DIVISOR: u64 = 20;
 pub struct ByShape;
 
 impl Placer for ByShape {
-    fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
+    fn place_as_seen(&self, view: &View<'_>, seen: &Seen, new: &NewTable) -> Layout {
         let tiers = view.tiers.len().clamp(1, TIERS_MAX);
-        let fill = Fill::of(view);
+        let fill = seen.fill(view);
         let replaced = replaced(view, &parents(view, new));
         let first_with_room = |from: usize, bytes: u64| {
             let has_room = |t: &usize| match view.tiers.get(*t) {
@@ -56,7 +57,7 @@ impl Placer for ByShape {
             _ if tiers == 1 => (0, "only-tier"),
             true if is_loaded(new) && !holds(view, new.size_bytes) => (1, "load-beyond-share"),
             true => (0, "fast-level"),
-            false => (slow_tier(view, new), "last-level"),
+            false => (slow_tier(view, &fill, new), "last-level"),
         };
         let data = first_with_room(wanted, new.size_bytes);
         Layout {
@@ -96,11 +97,10 @@ fn holds(view: &View<'_>, bytes: u64) -> bool {
 }
 
 /// Where a table of the last level belongs.
-fn slow_tier(view: &View<'_>, new: &NewTable) -> usize {
+fn slow_tier(view: &View<'_>, fill: &Fill, new: &NewTable) -> usize {
     if view.tiers.len() == 2 {
         return 1;
     }
-    let fill = Fill::of(view);
     let mut parents = [0u64; TIERS_MAX];
     if let Some(keyspace) = view.version.keyspaces.get(&new.keyspace) {
         let level = keyspace.level(new.slot);

@@ -91,6 +91,18 @@ impl Fill {
         fill
     }
 
+    /// The same tables, where the tiers hold and may hold what `view` says.
+    #[must_use]
+    pub fn under(&self, view: &View<'_>) -> Fill {
+        Fill {
+            data: self.data,
+            used: self.used,
+            meta: self.meta,
+            busy: self.busy,
+            ..Fill::limits(view)
+        }
+    }
+
     /// The same, if the devices had room for all of their tiers' capacities.
     #[must_use]
     pub fn by_capacity(&self, view: &View<'_>) -> Fill {
@@ -230,10 +242,14 @@ pub fn parents<'a>(view: &'a View<'_>, new: &NewTable) -> Vec<&'a Arc<TableMeta>
     if new.parents.is_empty() {
         return Vec::new();
     }
+    let mut ids = new.parents.clone();
+    ids.sort_unstable();
     let keyspace = view.version.keyspaces.get(&new.keyspace);
     let tables = keyspace.into_iter().flat_map(|k| k.tables());
     let tables = tables.map(|(_, _, table)| table);
-    tables.filter(|t| new.parents.contains(&t.id)).collect()
+    tables
+        .filter(|t| ids.binary_search(&t.id).is_ok())
+        .collect()
 }
 
 /// Bytes that `parents` have on each tier: what is made of them takes their place.

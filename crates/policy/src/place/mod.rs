@@ -6,6 +6,7 @@ pub mod by_shape;
 pub mod fill;
 pub mod lower;
 pub mod reads;
+pub mod seen;
 pub mod span;
 
 pub use by_heat::ByHeat;

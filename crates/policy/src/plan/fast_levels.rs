@@ -324,16 +324,18 @@ pub fn fast_device(view: &View<'_>) -> Device {
 /// they cover.
 #[must_use]
 pub fn is_free(view: &View<'_>, keyspace: &Keyspace, tables: &[&Arc<TableMeta>]) -> bool {
-    if tables.iter().any(|t| view.busy.contains(&t.id)) {
+    if !view.busy.is_empty() && tables.iter().any(|t| view.busy.contains(&t.id)) {
         return false;
     }
-    let Some(hull) = hull(tables.iter().copied()) else {
-        return false;
-    };
-    let mut outputs = view.busy_outputs.iter();
-    !outputs.any(|(id, slot, range)| {
-        *id == keyspace.id && matches!(slot, Slot::Level(_)) && range.overlaps(&hull)
-    })
+    let outputs = view.busy_outputs.iter();
+    let into_levels =
+        outputs.filter(|(id, slot, _)| *id == keyspace.id && matches!(slot, Slot::Level(_)));
+    let mut written = into_levels.map(|(_, _, range)| range).peekable();
+    if written.peek().is_none() {
+        return !tables.is_empty();
+    }
+    let hull = hull(tables.iter().copied());
+    hull.is_some_and(|hull| !written.any(|range| range.overlaps(&hull)))
 }
 
 /// A merge of `tables` into the level `to`.

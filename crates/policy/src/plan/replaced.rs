@@ -1,6 +1,7 @@
 //! What it costs that older entries keep room of the fast tier with `logstore`: how many bytes
 //! overlapping tables may have replaced, and what reads of slower tiers take longer for want of them.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use thermocline_model::table::TableMeta;
@@ -56,46 +57,73 @@ impl Replaced {
 }
 
 /// What room on the fast tier is worth.
-pub(super) struct Worth {
-    /// The tables of slower tiers that are read most: their MiB, and the seconds by which reads of
-    /// one of these take longer in one second than they would here. The hottest first.
-    waiting: Vec<(f64, f64)>,
+pub(super) struct Worth<'a> {
+    /// The temperature of the coldest table of the first tier.
+    coldest: f64,
+    /// By tier, the seconds by which a read takes longer than on the first.
+    slower_s: Vec<f64>,
+    /// The tables of slower tiers, with their temperatures.
+    slow: Vec<(f64, &'a Arc<TableMeta>)>,
+    /// Seconds by which reads of a MiB of one of these take longer in one second than they would here, at most.
+    most_s: f64,
+    /// Those that are read most: their MiB, and these seconds. The hottest first; put in order when somebody asks.
+    waiting: OnceCell<Vec<(f64, f64)>>,
 }
 
-impl Worth {
+impl<'a> Worth<'a> {
     /// None where nothing would come up.
-    pub(super) fn of(view: &View<'_>) -> Option<Worth> {
-        let tables = || {
-            let keyspaces = view.version.keyspaces.values();
-            keyspaces.flat_map(|k| k.tables().map(|(_, _, table)| table))
-        };
-        let temperature = |t: &Arc<TableMeta>| view.heat.get(&t.id).and_then(|h| h.temperature);
-        let here = tables().filter(|t| t.tier() == TierId(0));
-        let coldest = here.filter_map(temperature).min_by(f64::total_cmp)?;
-        if coldest <= 0.0 {
-            return None;
+    pub(super) fn of(view: &View<'a>) -> Option<Worth<'a>> {
+        let mut coldest = None::<f64>;
+        let mut slow = Vec::new();
+        let keyspaces = view.version.keyspaces.values();
+        for table in keyspaces.flat_map(|k| k.tables().map(|(_, _, table)| table)) {
+            let Some(temperature) = view.heat.get(&table.id).and_then(|h| h.temperature) else {
+                continue;
+            };
+            match table.tier() {
+                TierId(0) => coldest = Some(coldest.map_or(temperature, |c| c.min(temperature))),
+                _ => slow.push((temperature, table)),
+            }
         }
-        let devices = Device::of(view.tiers);
-        let read_s = |tier: usize| {
-            let device = devices.get(tier).or(devices.last());
-            device.map_or(0.0, |d| compaction::reads_s(1.0, SEEKS, *d))
+        let coldest = coldest.filter(|coldest| *coldest > 0.0)?;
+        let read_s = |device: &Device| compaction::reads_s(1.0, SEEKS, *device);
+        let reads_s: Vec<f64> = Device::of(view.tiers).iter().map(read_s).collect();
+        let first = reads_s.first().copied().unwrap_or(0.0);
+        let mut worth = Worth {
+            coldest,
+            slower_s: reads_s.iter().map(|s| s - first).collect(),
+            slow,
+            most_s: 0.0,
+            waiting: OnceCell::new(),
         };
-        let slow = tables().filter(|t| t.tier() > TierId(0));
-        let hottest = histogram::hottest(view, slow, TABLES_MAX as usize).into_iter();
-        let waiting = hottest.map(|bucket| {
-            let slower_s = read_s(bucket.table.tier().0 as usize) - read_s(0);
-            // Nobody gains from room for what is read less than what is there.
-            let reads = bucket.temperature().min(coldest);
-            (bucket.table.size_bytes() as f64 / MIB, reads * slower_s)
-        });
-        let waiting: Vec<_> = waiting.take_while(|(_, seconds)| *seconds > 0.0).collect();
-        (!waiting.is_empty()).then_some(Worth { waiting })
+        let seconds = worth.slow.iter().map(|(t, table)| worth.seconds(*t, table));
+        worth.most_s = seconds.fold(0.0, f64::max);
+        (worth.most_s > 0.0).then_some(worth)
+    }
+
+    /// Seconds by which reads of a MiB of `table` take longer in one second than they would here.
+    fn seconds(&self, temperature: f64, table: &TableMeta) -> f64 {
+        let slower_s = self.slower_s.get(table.tier().0 as usize);
+        let slower_s = slower_s.or(self.slower_s.last()).copied().unwrap_or(0.0);
+        // Nobody gains from room for what is read less than what is there.
+        temperature.min(self.coldest) * slower_s
+    }
+
+    fn waiting(&self) -> &[(f64, f64)] {
+        self.waiting.get_or_init(|| {
+            let hottest = histogram::hottest_of(self.slow.clone(), TABLES_MAX as usize);
+            let waiting = hottest.into_iter().map(|(temperature, table)| {
+                let mib = table.size_bytes() as f64 / MIB;
+                (mib, self.seconds(temperature, table))
+            });
+            waiting.take_while(|(_, seconds)| *seconds > 0.0).collect()
+        })
     }
 
     /// Seconds by which reads take longer in one second for want of `bytes`.
     pub(super) fn read_s(&self, bytes: u64) -> f64 {
         let mut left = bytes as f64 / MIB;
-        let seconds = self.waiting.iter().map(|(mib, seconds)| {
+        let seconds = self.waiting().iter().map(|(mib, seconds)| {
             let taken = mib.min(left);
             left -= taken;
             taken * seconds
@@ -107,8 +135,6 @@ impl Worth {
     pub(super) fn most_s(&self, view: &View<'_>, table: &TableMeta) -> f64 {
         let age_us = view.now_us.saturating_sub(table.created_us);
         let seconds = (age_us as f64 / 1e6).min(WAITED_SECONDS_MAX);
-        let waiting = self.waiting.iter().map(|(_, seconds)| *seconds);
-        let most = waiting.fold(0.0, f64::max);
-        table.size_bytes() as f64 / MIB * most * seconds
+        table.size_bytes() as f64 / MIB * self.most_s * seconds
     }
 }

@@ -155,31 +155,44 @@ fn group<'a>(
             && bytes_of(tables.iter().map(|t| t.table)) <= room
             && is_free(view, levels.keyspace, &metas(tables))
     };
-    let all = closure(levels, overlapping.iter().copied());
-    if fits(&all) {
-        return Some(all);
+    // With all that is older they take no less.
+    if bytes_of(overlapping.iter().map(|t| t.table)) <= room {
+        let all = closure(levels, overlapping.iter().copied());
+        if fits(&all) {
+            return Some(all);
+        }
     }
-    if let Some(tables) = window(levels, fits) {
+    let runs = by_run(levels);
+    if let Some(tables) = window(&runs, room, fits) {
         return Some(tables);
     }
     let mut chosen: BTreeMap<(usize, TableId), FastTable<'a>> = BTreeMap::new();
-    let oldest = overlapping.iter().rev().take(CANDIDATES_MAX);
-    for table in oldest {
-        let mut more = chosen.clone();
+    let mut chosen_bytes = 0;
+    let place = |t: &FastTable<'_>| (t.run, t.table.id);
+    for table in overlapping.iter().rev().take(CANDIDATES_MAX) {
+        // What came with another brought along all that it needs itself.
+        if chosen.contains_key(&place(table)) || chosen_bytes + table.table.size_bytes() > room {
+            continue;
+        }
         let part = closure(levels, [*table]);
-        more.extend(part.iter().map(|t| ((t.run, t.table.id), *t)));
+        let added = part.iter().filter(|t| !chosen.contains_key(&place(t)));
+        let bytes = chosen_bytes + bytes_of(added.map(|t| t.table));
+        if part.len() < 2 || bytes > room {
+            continue;
+        }
+        let mut more = chosen.clone();
+        more.extend(part.iter().map(|t| (place(t), *t)));
         let tables: Vec<_> = more.values().copied().collect();
-        if part.len() > 1 && fits(&tables) {
-            chosen = more;
+        if fits(&tables) {
+            (chosen, chosen_bytes) = (more, bytes);
         }
     }
     if !chosen.is_empty() {
         return Some(chosen.into_values().collect());
     }
     let mut newest: Vec<FastTable<'a>> = Vec::new();
-    for run in 0..levels.first_runs() {
-        let mut more = newest.clone();
-        more.extend(levels.tables().filter(|t| t.run == run));
+    for run in &runs {
+        let more = [&newest[..], run].concat();
         if !fits(&more) && more.len() > 1 {
             break;
         }
@@ -191,30 +204,39 @@ fn group<'a>(
     (newest_overlap && fits(&newest)).then_some(newest)
 }
 
-/// Of the runs that lie one behind the other as many as `fits` lets be merged at once,
-/// the newest of equals; none if these are few.
+/// The tables of L1, run by run, the newest first.
+fn by_run<'a>(levels: &FastLevels<'a>) -> Vec<Vec<FastTable<'a>>> {
+    let mut runs = vec![Vec::new(); levels.first_runs()];
+    for table in levels.tables() {
+        if let Some(run) = runs.get_mut(table.run) {
+            run.push(table);
+        }
+    }
+    runs
+}
+
+/// Of the runs that lie one behind the other as many as `fits` lets be merged at once, which take no more than
+/// `room`, the newest of equals; none if these are few.
 fn window<'a>(
-    levels: &FastLevels<'a>,
+    runs: &[Vec<FastTable<'a>>],
+    room: u64,
     fits: impl Fn(&[FastTable<'a>]) -> bool,
 ) -> Option<Vec<FastTable<'a>>> {
-    let runs = levels.first_runs();
-    let mut by_run: Vec<Vec<FastTable<'a>>> = vec![Vec::new(); runs];
-    for table in levels.tables().filter(|t| t.run < runs) {
-        by_run[table.run].push(table);
-    }
-    let (mut begin, mut end) = (0, 0);
+    let (mut begin, mut bytes) = (0, 0);
     let mut best = 0..0;
     // Both ends go on: what fits without the newest run may be longer.
-    while end < runs {
-        end += 1;
-        while end - begin > 1 && !fits(&by_run[begin..end].concat()) {
+    for end in 1..=runs.len() {
+        let of = |run: &[FastTable<'_>]| bytes_of(run.iter().map(|t| t.table));
+        bytes += of(&runs[end - 1]);
+        while end - begin > 1 && (bytes > room || !fits(&runs[begin..end].concat())) {
+            bytes -= of(&runs[begin]);
             begin += 1;
         }
         if end - begin > best.len() {
             best = begin..end;
         }
     }
-    (best.len() >= WINDOW_RUNS_MIN).then(|| by_run[best].concat())
+    (best.len() >= WINDOW_RUNS_MIN).then(|| runs[best].concat())
 }
 
 fn staging(
