@@ -12,12 +12,12 @@
 //! takes along what is older and overlaps it ([`FastLevels::closure`]). What is
 //! newer stays where it is, above both.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use thermocline_model::job::{Merge, Reason};
 use thermocline_model::range::KeyRange;
-use thermocline_model::table::{TableId, TableMeta};
+use thermocline_model::table::TableMeta;
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{Keyspace, Level, Run, Slot};
 use thermocline_model::view::View;
@@ -250,22 +250,21 @@ impl<'a> FastLevels<'a> {
     /// The tables given and, run by run, all older ones that overlap one of them.
     #[must_use]
     pub fn closure(&self, tables: impl IntoIterator<Item = FastTable<'a>>) -> Vec<FastTable<'a>> {
-        let mut chosen: BTreeMap<(usize, TableId), FastTable<'a>> = BTreeMap::new();
+        let mut chosen: Vec<Vec<FastTable<'a>>> = vec![Vec::new(); self.runs.len()];
         for table in tables {
-            chosen.insert((table.run, table.table.id), table);
+            chosen[table.run].push(table);
         }
-        let Some(&(newest, _)) = chosen.keys().next() else {
-            return Vec::new();
-        };
-        for (at, (_, run)) in self.runs.iter().enumerate().skip(newest + 1) {
-            let above: Vec<_> = chosen.range(..(at, TableId(0))).map(|(_, t)| *t).collect();
-            for upper in above {
-                for table in run.overlapping(&upper.table.range) {
-                    chosen.insert((at, table.id), FastTable { table, run: at });
-                }
+        for (at, (_, run)) in self.runs.iter().enumerate() {
+            let (above, below) = chosen.split_at_mut(at);
+            let here = &mut below[0];
+            for upper in above.iter().flatten() {
+                let met = run.overlapping(&upper.table.range).iter();
+                here.extend(met.map(|table| FastTable { table, run: at }));
             }
+            here.sort_unstable_by_key(|t| t.table.id);
+            here.dedup_by_key(|t| t.table.id);
         }
-        chosen.into_values().collect()
+        chosen.concat()
     }
 
     /// The tables of the last level that overlap one of `tables`; `None` when that
