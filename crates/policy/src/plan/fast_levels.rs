@@ -247,12 +247,14 @@ impl<'a> FastLevels<'a> {
             .all(<[_]>::is_empty)
     }
 
-    /// The tables given and, run by run, all older ones that overlap one of them.
+    /// The tables given and, run by run, all older ones that overlap one of them. Requires: they are of these levels.
     #[must_use]
     pub fn closure(&self, tables: impl IntoIterator<Item = FastTable<'a>>) -> Vec<FastTable<'a>> {
         let mut chosen: Vec<Vec<FastTable<'a>>> = vec![Vec::new(); self.runs.len()];
         for table in tables {
-            chosen[table.run].push(table);
+            if let Some(run) = chosen.get_mut(table.run) {
+                run.push(table);
+            }
         }
         for (at, (_, run)) in self.runs.iter().enumerate() {
             let (above, below) = chosen.split_at_mut(at);

@@ -168,20 +168,20 @@ fn group<'a>(
     }
     let mut chosen: BTreeMap<(usize, TableId), FastTable<'a>> = BTreeMap::new();
     let mut chosen_bytes = 0;
-    let place = |t: &FastTable<'_>| (t.run, t.table.id);
+    let id = |t: &FastTable<'_>| (t.run, t.table.id);
     for table in overlapping.iter().rev().take(CANDIDATES_MAX) {
         // What came with another brought along all that it needs itself.
-        if chosen.contains_key(&place(table)) || chosen_bytes + table.table.size_bytes() > room {
+        if chosen.contains_key(&id(table)) || chosen_bytes + table.table.size_bytes() > room {
             continue;
         }
         let part = closure(levels, [*table]);
-        let added = part.iter().filter(|t| !chosen.contains_key(&place(t)));
+        let added = part.iter().filter(|t| !chosen.contains_key(&id(t)));
         let bytes = chosen_bytes + bytes_of(added.map(|t| t.table));
         if part.len() < 2 || bytes > room {
             continue;
         }
         let mut more = chosen.clone();
-        more.extend(part.iter().map(|t| (place(t), *t)));
+        more.extend(part.iter().map(|t| (id(t), *t)));
         let tables: Vec<_> = more.values().copied().collect();
         if fits(&tables) {
             (chosen, chosen_bytes) = (more, bytes);
