@@ -39,6 +39,14 @@ fn assert_within_memory(db: &Db, context: &str) {
     assert!(used <= max, "{context}: {used} of {max} bytes");
 }
 
+/// A store that has just been opened: within its memory, with what `model` says.
+fn assert_recovered(disk: &Disk, options: Options, model: &Model, context: &str) -> Db {
+    let db = Db::open_in(options, &disk.environment()).unwrap();
+    assert_within_memory(&db, context);
+    assert_eq!(contents(&db), *model, "{context}");
+    db
+}
+
 /// Two parts, one of which pins the log while all of the other is folded again and again.
 fn folding() -> Options {
     Options::at("/store")
@@ -114,12 +122,10 @@ fn after_many_folds_a_recovery_holds_no_more_than_memory_may_and_the_same() {
         // For reading only first, which may not flush.
         for read_only in [true, false] {
             let options = folding().read_only(read_only);
-            let db = Db::open_in(options, &disk.environment()).unwrap();
-            let stats = db.stats();
-            assert_within_memory(&db, &format!("round {round}, read only {read_only}"));
+            let context = format!("round {round}, read only {read_only}");
+            let stats = assert_recovered(&disk, options, &model, &context).stats();
             assert!(stats.recovery.compactions > 0 && stats.flushes == 0);
             assert!(stats.recovery.bytes > 4 << 20);
-            assert_eq!(contents(&db), model);
         }
         disk.reboot(Down::Kill);
     }
@@ -145,12 +151,10 @@ fn what_only_folds_have_logged_is_recovered_within_memory() {
     for (options, is_little) in [(folding(), false), (folding_in_little(), true)] {
         let disk = disk.fork(7);
         for round in 0..2 {
-            let db = Db::open_in(options.clone(), &disk.environment()).unwrap();
-            assert_within_memory(&db, &format!("round {round}, little {is_little}"));
-            let recovery = db.stats().recovery;
-            assert_eq!(recovery.compactions > 0, is_little, "{recovery:?}");
-            assert_eq!(contents(&db), model, "round {round}, little {is_little}");
-            drop(db);
+            let context = format!("round {round}, little {is_little}");
+            let stats = assert_recovered(&disk, options.clone(), &model, &context).stats();
+            let compactions = stats.recovery.compactions;
+            assert_eq!(compactions > 0, is_little, "{context}: {compactions}");
             disk.reboot(Down::Kill);
         }
     }
@@ -169,9 +173,8 @@ fn a_crash_at_any_call_of_a_recovery_after_many_folds_leaves_the_same() {
         drop(Db::open_in(options.clone(), &disk.environment()).unwrap());
         for (at, crashed) in disk.recorded_crashes().iter().enumerate() {
             let disk = crashed.disk(at as u64, Down::Kill);
-            let db = Db::open_in(options.clone(), &disk.environment()).unwrap();
-            assert_within_memory(&db, &format!("crash {at}"));
-            assert_eq!(contents(&db), model, "crash {at}");
+            let context = format!("crash {at}");
+            drop(assert_recovered(&disk, options.clone(), &model, &context));
             sites += 1;
         }
     }
