@@ -74,9 +74,10 @@ fn what_came_last_goes_down_with_what_is_dear() {
     assert_eq!(merge(&world).reason.rule, "coldest");
 }
 
-/// Up to three flushes lay in the newest level while room was made, and none of their keys went along.
+/// Up to three flushes lay in the newest level while room was made, and none of their keys went along. Where what goes down
+/// is not dear they stay: what of them is hot came up again at once, in a simulation of half updates by twice as many merges.
 #[test]
-fn newest_runs_are_passed_on_when_room_is_to_be_made() {
+fn newest_runs_are_passed_on_when_room_is_to_be_made_that_is_dear() {
     let above = "L0.0: #30[100..1090]{size=3M} / #31[100..1090]{size=3M} | L1: ";
     let mut world = even(above, 20);
     world.shape.newest_runs_merge = 4;
@@ -85,4 +86,8 @@ fn newest_runs_are_passed_on_when_room_is_to_be_made() {
     world.shape.staging.fast_share = 8.0 / 246.0;
     let passed = line(world.plan(&mut logstore()));
     assert!(passed.starts_with("newest-deferred: "), "{passed}");
+    let mut world = even(above, 7);
+    world.shape.newest_runs_merge = 4;
+    world.shape.staging.fast_share = 8.0 / 116.0;
+    assert_eq!(merge(&world).reason.rule, "coldest");
 }

@@ -80,7 +80,7 @@ pub fn spare_for_writes(view: &View<'_>, fill: &Fill) -> u64 {
     let in_memory: u64 = view.memtables.values().map(held).sum();
     let mut parts = view.version.keyspaces.values().flat_map(|k| &k.parts);
     let is_written = in_memory >= shape.flush_bytes / 2 || parts.any(|p| !p.newest.runs.is_empty());
-    let one = shape.flush_bytes.max(shape.table_bytes);
+    let one = shape.flush_bytes;
     let bytes = match is_written && !view.idle {
         true => one
             .saturating_mul(2)

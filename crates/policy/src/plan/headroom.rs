@@ -19,7 +19,7 @@ const ROOM_SHARE: f64 = 0.4;
 /// that is mostly read keeps little free.
 const ROOM_S: f64 = 15.0;
 
-/// Tables, and flushes, for which room is made at least, so that they go together.
+/// Flushes for which room is made at least, so that they go together.
 const ROOM_MIN: u64 = 2;
 
 /// Tables of full size that one merge takes from the fast levels, at most.
@@ -32,7 +32,7 @@ pub fn room_bytes(view: &View<'_>, limit_bytes: u64) -> u64 {
     let table_bytes = view.shape.table_bytes;
     let coming = (view.flushed_bytes_per_s * ROOM_S) as u64;
     let most = (limit_bytes as f64 * ROOM_SHARE) as u64;
-    let least = ROOM_MIN.saturating_mul(table_bytes.max(view.shape.flush_bytes));
+    let least = ROOM_MIN.saturating_mul(view.shape.flush_bytes);
     (coming.max(least)).min(most).min(TABLES_MAX * table_bytes)
 }
 

@@ -19,11 +19,12 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use thermocline_model::table::TableMeta;
+use thermocline_model::version::{Keyspace, Level};
 use thermocline_model::view::View;
 
 use crate::MIB;
 use crate::cost::compaction::{self, Device, SEEKS, Work};
-use crate::plan::fast_levels::bytes_of;
+use crate::plan::fast_levels::{bytes_of, last_level};
 
 /// Of the bytes whose temperature is known, the colder part that may be compared alone.
 const COLDER_SHARE: f64 = 1.0 / 3.0;
@@ -34,6 +35,16 @@ const DEAR: u64 = 2;
 /// Seconds of the slow device that a merge may take for what is dear, however soon the fast one
 /// is done with its part: its edit, syncs and reopened tables cost some hundredths.
 pub(super) const DEAR_S: f64 = 1.6;
+
+/// Whether what leaves the fast levels of `keyspace` is dear, were all of it to go, as it is where keys are
+/// written evenly.
+pub(super) fn all_is_dear(keyspace: &Keyspace) -> bool {
+    let (fast, last) = keyspace
+        .levels
+        .split_at(last_level(keyspace).min(keyspace.levels.len()));
+    let bytes = |levels: &[Level]| levels.iter().map(Level::size_bytes).sum();
+    is_dear(bytes(fast), bytes(last))
+}
 
 /// Whether `bytes` are dear if so many are rewritten for them.
 pub(super) fn is_dear(bytes: u64, rewritten: u64) -> bool {

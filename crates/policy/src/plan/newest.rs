@@ -4,8 +4,10 @@
 //! it is: as a run of its own, by an edit of the version, without a byte being read
 //! or written. No merge is done until reads suffer or room is needed
 //! ([`super::staging`], [`super::coldest`]); the fast tier is a very large buffer. When
-//! the store rests, or room is to be made, all of them are passed on, so that nothing is kept from
-//! these: a merge that makes room makes the more of it, the more there is for what it rewrites.
+//! the store rests all of them are passed on, so that nothing is kept from
+//! these; and when room is to be made that is dear ([`super::leaving`]): a merge then makes the more of it,
+//! the more there is for what it rewrites. Where it is not, what came last stays: it would go down with
+//! the rest, and what of it is hot come up again, table by table.
 //!
 //! Parts do not overlap, so what several pass on lies side by side: each run joins the oldest run of L1
 //! that is above all it overlaps and has room for it (`model/join.rs`). So L1 gets as many runs as the part with most
@@ -27,6 +29,7 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::plan::fast_levels::{FIRST, FastLevels, Share, bytes_of, is_free, merge};
 use crate::plan::headroom::wanted_bytes;
+use crate::plan::leaving::all_is_dear;
 use crate::plan::leveled::oldest_free;
 
 /// See the module.
@@ -51,9 +54,10 @@ impl Planner for Newest {
             LazyCell::new(|| deferred && wanted_bytes(view, &Share::of(view), deferred) > 0);
         let mut due: Vec<Due<'_>> = Vec::new();
         for keyspace in view.version.keyspaces.values() {
+            let goes_along = LazyCell::new(|| all_is_dear(keyspace) && *room_is_wanted);
             for part in &keyspace.parts {
                 let runs = oldest_free(view, &part.newest.runs);
-                let all = deferred && !runs.is_empty() && (view.idle || *room_is_wanted);
+                let all = deferred && !runs.is_empty() && (view.idle || *goes_along);
                 if all || runs.len() >= view.shape.newest_runs_merge {
                     due.push(Due { keyspace, runs });
                 }

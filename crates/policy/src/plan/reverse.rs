@@ -16,6 +16,10 @@
 //!    makes of equals. Without this, tables read equally often would change places
 //!    without end.
 //!
+//! Several go up in one merge: those behind the hottest with which the conditions are met for all together, and whose own
+//! reads have cost at least half of what merging them alone would. What they overlap of L1 is rewritten once, and merges
+//! are few.
+//!
 //! Where there is room the first condition is not asked: nothing is displaced. While
 //! the store is written to, the room that informed compaction has made is not taken
 //! for that; it is for what is written next. A table that is hot enough takes it all the
@@ -61,23 +65,25 @@ const REST_US: u64 = 10_000_000;
 /// The hottest tables that are looked at, should the first be busy.
 const CANDIDATES_MAX: usize = 8;
 
+/// The hottest tables of which some go up together, at most.
+const TOGETHER_MAX: usize = 16;
+
+/// Of what merging a table alone would cost, the part that its reads must have cost, if it goes up with a hotter one.
+const PAID_SHARE: f64 = 0.5;
+
+/// Seconds that devices take for tables that go up together, at most: what must be merged meanwhile should not wait for
+/// long.
+const TOGETHER_S: f64 = 2.0;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Reverse;
 
 impl Planner for Reverse {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        let on = view.shape.staging.on;
-        if !on.reverse || view.tiers.len() < 2 {
-            return None;
-        }
-        let share = Share::of(view);
-        if share.excess_bytes() > 0 {
-            return None;
-        }
-        let all = all_rivals(view);
+        let raising = Raising::of(view, Share::of(view)).ok()?;
         let mut hottest: Vec<(&Rivals<'_>, LevelBucket<'_>)> = Vec::new();
-        for rivals in &all {
+        for rivals in &raising.all {
             let levels = &rivals.levels;
             let Some(last) = levels.keyspace.levels.get(levels.last) else {
                 continue;
@@ -86,16 +92,17 @@ impl Planner for Reverse {
                 continue;
             }
             let slow = last.tables().filter(|t| t.tier() > TierId(0));
-            let most = histogram::hottest(view, slow, CANDIDATES_MAX);
+            let most = histogram::hottest(view, slow, TOGETHER_MAX);
             hottest.extend(most.into_iter().map(|bucket| (rivals, bucket)));
         }
         hottest.sort_by(|a, b| b.1.temperature().total_cmp(&a.1.temperature()));
-        let devices = Device::of(view.tiers);
-        hottest.truncate(CANDIDATES_MAX);
-        let merge = hottest
-            .into_iter()
-            .find_map(|(rivals, hot)| up(view, &share, rivals, &all, &hot, &devices).ok());
-        merge.map(Job::Merge)
+        hottest.truncate(TOGETHER_MAX);
+        let mut first = hottest.iter().take(CANDIDATES_MAX).enumerate();
+        let (first, merge) = first.find_map(|(at, (rivals, hot))| {
+            let alone = raising.up(rivals, &[*hot], 1.0);
+            Some((at, alone.ok()?))
+        })?;
+        Some(Job::Merge(raising.together(&hottest[first..], merge)))
     }
 }
 
@@ -166,8 +173,241 @@ impl<'a> Raising<'a> {
             return Err(Kept::until("what lies above it has come down"));
         };
         let hot = LevelBucket { table, heat: *heat };
-        let (share, all) = (&self.share, &self.all);
-        up(self.view, share, rivals, all, &hot, &self.devices)
+        self.up(rivals, &[hot], 1.0)
+    }
+
+    /// `merge`, or one in its place by which not only the first of `hottest` goes up, but more of them.
+    fn together(&self, hottest: &[(&Rivals<'a>, LevelBucket<'a>)], mut merge: Merge) -> Merge {
+        let [(rivals, hot), others @ ..] = hottest else {
+            return merge;
+        };
+        let mut rising = vec![*hot];
+        for (rivals_of_other, other) in others {
+            let same_way =
+                std::ptr::eq(*rivals, *rivals_of_other) && other.table.tier() == hot.table.tier();
+            if !same_way || self.up(rivals, &[*other], PAID_SHARE).is_err() {
+                continue;
+            }
+            rising.push(*other);
+            let takes_s = Ascent::of(&rivals.levels, &rising, &self.devices).cost_s;
+            let more = (takes_s <= TOGETHER_S).then(|| self.up(rivals, &rising, 1.0));
+            match more {
+                Some(Ok(more)) if more.output == merge.output => merge = more,
+                _ => {
+                    rising.pop();
+                }
+            }
+        }
+        merge
+    }
+
+    /// The merge by which `rising` go up, hottest first, or others down for them, if it pays: if reads have cost more than
+    /// the part of what merging costs that is to be `paid`.
+    fn up(
+        &self,
+        rivals: &Rivals<'a>,
+        rising: &[LevelBucket<'_>],
+        paid: f64,
+    ) -> Result<Merge, Kept> {
+        let (view, share, devices) = (self.view, &self.share, &self.devices[..]);
+        let Some(hottest) = rising
+            .first()
+            .filter(|_| rising.iter().all(|hot| hot.heat.block_reads > 0))
+        else {
+            return Err(Kept::until("it is read"));
+        };
+        let levels = &rivals.levels;
+        let rising = Ascent::of(levels, rising, devices);
+        let (reads, cost) = (rising.block_reads(), rising.cost_s * paid);
+        let here = rising.share_here(view);
+        let spared = |reads: f64| reads_s(reads * here, SEEKS, rising.slow);
+        let overlap_bytes = bytes_of(rising.below.iter().copied());
+        let reason = |rule: &str, spared: f64| {
+            Reason::new(rule)
+                .with("temperature", hottest.temperature())
+                .with("rising_tables", rising.tables.len() as f64)
+                .with("block_reads", reads)
+                .with("from_tier", f64::from(hottest.table.tier().0))
+                .with("bytes", rising.bytes() as f64)
+                .with("overlap_bytes", overlap_bytes as f64)
+                .with("reads_cost_s", spared)
+                .with("merge_cost_s", rising.cost_s)
+        };
+        let kept = |until| Kept::until(until).with(reason("", spared(reads)));
+        if spared(reads) <= cost {
+            return Err(kept("its reads here have cost more than that merge"));
+        }
+        let risen = rising.risen_bytes();
+        let grown = (share.fast_bytes.saturating_add(share.coming_bytes)).saturating_add(risen);
+        let written = overlap_bytes.saturating_add(risen);
+        let needed = written.saturating_add(view.shape.flush_bytes);
+        let on_fast = rising.below.iter().filter(|t| t.tier() == TierId(0));
+        let replaced = bytes_of(on_fast.copied());
+        // What goes down is deleted only when its last reader has left, so that of the device nothing
+        // is sure to fit afterwards that does not fit now.
+        let fits = |freed: u64| view.tiers[0].room_beside(replaced.saturating_add(freed)) >= needed;
+        let has_room = grown <= share.limit_bytes;
+        // Where there is room, what went down may still be there.
+        if !fits(u64::MAX) || (has_room && !fits(0)) {
+            return Err(kept("the first tier has room for it"));
+        }
+        // A table may turn out larger than it was, with other blocks or uncompressed. One
+        // that did not fit and went down again would come up and go down without end.
+        let is_tight = grown.saturating_add(risen) > share.limit_bytes;
+        if is_tight && view.now_us.saturating_sub(rising.created_us()) < REST_US {
+            return Err(kept("it is older, as room is short"));
+        }
+        let rises = |reason: Reason| {
+            let mut inputs: Vec<_> = rising.tables.iter().map(|hot| hot.table).collect();
+            inputs.extend(&rising.below);
+            match is_free(view, levels.keyspace, &inputs) {
+                true => Ok(merge(view, levels.keyspace, &inputs, FIRST, reason)),
+                false => Err(kept("no job has what it is merged with")),
+            }
+        };
+        // What was made free while the store is written to is for what is written.
+        let reserved = kept_bytes(view, share.limit_bytes);
+        let unclaimed = share.limit_bytes.saturating_sub(reserved);
+        if has_room && grown <= unclaimed {
+            return rises(reason("reverse", spared(reads)));
+        }
+        let least = rivals.least(view);
+        let reason = |rule: &str, spared: f64| match least {
+            Some(least) => reason(rule, spared).with(LEAST_NAME, least),
+            None => reason(rule, spared),
+        };
+        let kept = |until| Kept::until(until).with(reason("", spared(reads)));
+        if least.is_some_and(|least| least >= rising.temperature()) {
+            return Err(kept(
+                "it is read more often than the least read tenth of L1",
+            ));
+        }
+        let coldest = coldest(view, &self.all, &rising);
+        let wins = |rule: &str, equal: f64, down: f64| {
+            let by_more_than_chance = reads - equal > DEVIATIONS * (reads + equal).sqrt();
+            let gained = spared(reads - equal);
+            let reason = reason(rule, gained)
+                .with("displaced_block_reads", equal)
+                .with("descent_cost_s", down);
+            match by_more_than_chance {
+                _ if gained <= cost + down * paid => Err(Kept::until(
+                    "its reads beyond those of what goes down for it have cost more than both merges",
+                )
+                .with(reason)),
+                false => Err(Kept::until(
+                    "it is read more often than what goes down for it by more than chance",
+                )
+                .with(reason)),
+                true => Ok(reason),
+            }
+        };
+        if has_room {
+            let Some((coldest, reads_per_byte)) = coldest else {
+                return rises(wins("reverse", 0.0, 0.0)?);
+            };
+            let equal = reads_per_byte * rising.bytes() as f64;
+            // The room is for what is written: as much goes down again as comes up.
+            let yielding = coldest.yielding(view, &rising);
+            let descent = Descent::take(view, &coldest.levels, yielding, risen);
+            return rises(wins("reverse", equal, descent.cost_s(devices))?);
+        }
+        if share.busy_bytes > 0 {
+            return Err(kept("what may be making room has ended"));
+        }
+        let Some((coldest, _)) = coldest else {
+            return Err(kept("a settled table of L1 is colder than it"));
+        };
+        // Sizes change a little with the tier.
+        let slack = risen / SLACK_DIVISOR + 1;
+        let bytes = grown.saturating_sub(share.limit_bytes) + slack;
+        let yielding = coldest.yielding(view, &rising);
+        let descent = Descent::take(view, &coldest.levels, yielding, bytes);
+        if descent.bytes() < bytes || !fits(descent.bytes()) {
+            // It would not make room enough, and come up again itself.
+            return Err(kept("settled tables of L1 that are colder hold as much"));
+        }
+        let displaced = descent.block_reads(view);
+        let down = descent.cost_s(devices);
+        let reason = of_the_hotter(wins("yields-to-hotter", displaced, down)?);
+        let merge = descent.merge(view, &coldest.levels, reason);
+        merge.ok_or_else(|| kept("no job has what goes down for it"))
+    }
+}
+
+/// Tables of the last level that go up in one merge, hottest first, with what they overlap of L1's oldest run.
+struct Ascent<'a, 'b> {
+    tables: &'b [LevelBucket<'b>],
+    below: Vec<&'a Arc<TableMeta>>,
+    /// The device that they come from.
+    slow: Device,
+    /// Seconds that the merge takes: equation 10.
+    cost_s: f64,
+}
+
+impl<'a, 'b> Ascent<'a, 'b> {
+    /// Requires: `tables` are some, of one tier, and `devices` are not empty.
+    fn of(
+        levels: &FastLevels<'a>,
+        tables: &'b [LevelBucket<'b>],
+        devices: &[Device],
+    ) -> Ascent<'a, 'b> {
+        let oldest = levels.oldest_first_run();
+        let mut below: Vec<&Arc<TableMeta>> = Vec::new();
+        for hot in tables {
+            let met = oldest.map_or(&[][..], |run| run.overlapping(&hot.table.range));
+            let new = met.iter().filter(|t| below.iter().all(|b| b.id != t.id));
+            let new: Vec<_> = new.collect();
+            below.extend(new);
+        }
+        let from = tables.first().map_or(0, |hot| hot.table.tier().0 as usize);
+        let slow = devices[from.min(devices.len() - 1)];
+        let fast = (below.len(), bytes_of(below.iter().copied()));
+        let bytes = bytes_of(tables.iter().map(|hot| hot.table));
+        Ascent {
+            cost_s: reverse_s(fast, (tables.len(), bytes), (devices[0], slow)),
+            tables,
+            below,
+            slow,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        bytes_of(self.tables.iter().map(|hot| hot.table))
+    }
+
+    /// What they may take on the fast tier.
+    fn risen_bytes(&self) -> u64 {
+        let risen = self.tables.iter().map(|hot| risen_bytes(hot.table));
+        risen.fold(0, u64::saturating_add)
+    }
+
+    fn block_reads(&self) -> f64 {
+        self.tables
+            .iter()
+            .map(|hot| hot.heat.block_reads as f64)
+            .sum()
+    }
+
+    /// Of these, the share that was made where they lie.
+    fn share_here(&self, view: &View<'_>) -> f64 {
+        let here = |hot: &LevelBucket<'_>| hot.heat.block_reads as f64 * share_here(view, hot);
+        self.tables.iter().map(here).sum::<f64>() / self.block_reads()
+    }
+
+    /// That of the coldest.
+    fn temperature(&self) -> f64 {
+        self.tables.last().map_or(0.0, LevelBucket::temperature)
+    }
+
+    fn overlaps(&self, table: &TableMeta) -> bool {
+        let mut tables = self.tables.iter();
+        tables.any(|hot| hot.table.range.overlaps(&table.range))
+    }
+
+    /// When the last of them was made.
+    fn created_us(&self) -> u64 {
+        let created = self.tables.iter().map(|hot| hot.table.created_us);
+        created.max().unwrap_or(0)
     }
 }
 
@@ -205,152 +445,20 @@ impl<'a> Rivals<'a> {
         least.map(|l| l.temperature.unwrap_or(0.0))
     }
 
-    /// The settled tables that are colder than `hot`, coldest first.
+    /// The settled tables that are colder than those which rise, coldest first.
     fn yielding(
         &self,
         view: &View<'_>,
-        hot: &LevelBucket<'_>,
+        rising: &Ascent<'_, '_>,
     ) -> impl Iterator<Item = FastTable<'a>> {
-        let is_colder = |t: &&WarmTable<'_>| t.temperature.is_some_and(|t| t < hot.temperature());
+        let is_colder =
+            |t: &&WarmTable<'_>| t.temperature.is_some_and(|t| t < rising.temperature());
         let colder = self.coldest(view).iter().take_while(is_colder);
         colder.map(|t| t.fast).filter(|t| {
             // What it goes together with comes along.
-            !t.table.range.overlaps(&hot.table.range) && self.levels.is_settled(*t)
+            !rising.overlaps(t.table) && self.levels.is_settled(*t)
         })
     }
-}
-
-fn up(
-    view: &View<'_>,
-    share: &Share,
-    rivals: &Rivals<'_>,
-    all: &[Rivals<'_>],
-    hot: &LevelBucket<'_>,
-    devices: &[Device],
-) -> Result<Merge, Kept> {
-    let (levels, table) = (&rivals.levels, hot.table);
-    let reads = hot.heat.block_reads as f64;
-    let slow = devices.get(table.tier().0 as usize).or(devices.last());
-    let (Some(slow), true) = (slow, reads > 0.0) else {
-        return Err(Kept::until("it is read"));
-    };
-    let below: Vec<&Arc<TableMeta>> = levels
-        .oldest_first_run()
-        .map_or(&[][..], |run| run.overlapping(&table.range))
-        .iter()
-        .collect();
-    let fast = (below.len(), bytes_of(below.iter().copied()));
-    let cost = reverse_s(fast, (1, table.size_bytes()), (devices[0], *slow));
-    let here = share_here(view, hot);
-    let spared = |reads: f64| reads_s(reads * here, SEEKS, *slow);
-    let reason = |rule: &str, spared: f64| {
-        Reason::new(rule)
-            .with("temperature", hot.temperature())
-            .with("block_reads", reads)
-            .with("from_tier", f64::from(table.tier().0))
-            .with("bytes", table.size_bytes() as f64)
-            .with("overlap_bytes", fast.1 as f64)
-            .with("reads_cost_s", spared)
-            .with("merge_cost_s", cost)
-    };
-    let kept = |until| Kept::until(until).with(reason("", spared(reads)));
-    if spared(reads) <= cost {
-        return Err(kept("its reads here have cost more than that merge"));
-    }
-    let risen = risen_bytes(table);
-    let grown = (share.fast_bytes.saturating_add(share.coming_bytes)).saturating_add(risen);
-    let written = fast.1.saturating_add(risen);
-    let needed = written.saturating_add(view.shape.flush_bytes);
-    let here = below.iter().filter(|t| t.tier() == TierId(0));
-    let replaced = bytes_of(here.copied());
-    // What goes down is deleted only when its last reader has left, so that of the device nothing
-    // is sure to fit afterwards that does not fit now.
-    let fits = |freed: u64| view.tiers[0].room_beside(replaced.saturating_add(freed)) >= needed;
-    let has_room = grown <= share.limit_bytes;
-    // Where there is room, what went down may still be there.
-    if !fits(u64::MAX) || (has_room && !fits(0)) {
-        return Err(kept("the first tier has room for it"));
-    }
-    // A table may turn out larger than it was, with other blocks or uncompressed. One
-    // that did not fit and went down again would come up and go down without end.
-    let is_tight = grown.saturating_add(risen) > share.limit_bytes;
-    if is_tight && view.now_us.saturating_sub(table.created_us) < REST_US {
-        return Err(kept("it is older, as room is short"));
-    }
-    let rises = |reason: Reason| {
-        let mut inputs = vec![table];
-        inputs.extend(&below);
-        match is_free(view, levels.keyspace, &inputs) {
-            true => Ok(merge(view, levels.keyspace, &inputs, FIRST, reason)),
-            false => Err(kept("no job has what it is merged with")),
-        }
-    };
-    // What was made free while the store is written to is for what is written.
-    let reserved = kept_bytes(view, share.limit_bytes);
-    let unclaimed = share.limit_bytes.saturating_sub(reserved);
-    if has_room && grown <= unclaimed {
-        return rises(reason("reverse", spared(reads)));
-    }
-    let least = rivals.least(view);
-    let reason = |rule: &str, spared: f64| match least {
-        Some(least) => reason(rule, spared).with(LEAST_NAME, least),
-        None => reason(rule, spared),
-    };
-    let kept = |until| Kept::until(until).with(reason("", spared(reads)));
-    if least.is_some_and(|least| least >= hot.temperature()) {
-        return Err(kept(
-            "it is read more often than the least read tenth of L1",
-        ));
-    }
-    let coldest = coldest(view, all, hot);
-    let wins = |rule: &str, equal: f64, down: f64| {
-        let by_more_than_chance = reads - equal > DEVIATIONS * (reads + equal).sqrt();
-        let gained = spared(reads - equal);
-        let reason = reason(rule, gained)
-            .with("displaced_block_reads", equal)
-            .with("descent_cost_s", down);
-        match by_more_than_chance {
-            _ if gained <= cost + down => Err(Kept::until(
-                "its reads beyond those of what goes down for it have cost more than both merges",
-            )
-            .with(reason)),
-            false => Err(Kept::until(
-                "it is read more often than what goes down for it by more than chance",
-            )
-            .with(reason)),
-            true => Ok(reason),
-        }
-    };
-    if has_room {
-        let Some((coldest, reads_per_byte)) = coldest else {
-            return rises(wins("reverse", 0.0, 0.0)?);
-        };
-        let equal = reads_per_byte * table.size_bytes() as f64;
-        // The room is for what is written: as much goes down again as comes up.
-        let yielding = coldest.yielding(view, hot);
-        let descent = Descent::take(view, &coldest.levels, yielding, risen);
-        return rises(wins("reverse", equal, descent.cost_s(devices))?);
-    }
-    if share.busy_bytes > 0 {
-        return Err(kept("what may be making room has ended"));
-    }
-    let Some((coldest, _)) = coldest else {
-        return Err(kept("a settled table of L1 is colder than it"));
-    };
-    // Sizes change a little with the tier.
-    let slack = risen / SLACK_DIVISOR + 1;
-    let bytes = grown.saturating_sub(share.limit_bytes) + slack;
-    let yielding = coldest.yielding(view, hot);
-    let descent = Descent::take(view, &coldest.levels, yielding, bytes);
-    if descent.bytes() < bytes || !fits(descent.bytes()) {
-        // It would not make room enough, and come up again itself.
-        return Err(kept("settled tables of L1 that are colder hold as much"));
-    }
-    let displaced = descent.block_reads(view);
-    let down = descent.cost_s(devices);
-    let reason = of_the_hotter(wins("yields-to-hotter", displaced, down)?);
-    let merge = descent.merge(view, &coldest.levels, reason);
-    merge.ok_or_else(|| kept("no job has what goes down for it"))
 }
 
 /// The reason for which others go down: the sizes are to be theirs, so those of the table that comes up
@@ -389,16 +497,16 @@ fn risen_bytes(table: &TableMeta) -> u64 {
         .saturating_add(SMALL_PARTS_BYTES)
 }
 
-/// Of all keyspaces the one with the coldest table that yields to `hot`, and the block
+/// Of all keyspaces the one with the coldest table that yields to those which rise, and the block
 /// reads of that table per byte.
 fn coldest<'a, 'b>(
     view: &View<'_>,
     all: &'b [Rivals<'a>],
-    hot: &LevelBucket<'_>,
+    rising: &Ascent<'_, '_>,
 ) -> Option<(&'b Rivals<'a>, f64)> {
     let mut best: Option<(&Rivals<'a>, f64)> = None;
     for rivals in all {
-        let Some(first) = rivals.yielding(view, hot).next() else {
+        let Some(first) = rivals.yielding(view, rising).next() else {
             continue;
         };
         let reads = view.heat.get(&first.table.id).map_or(0, |h| h.block_reads);

@@ -40,7 +40,6 @@ use std::sync::Arc;
 use thermocline_model::job::{Job, Merge, Reason};
 use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierId;
-use thermocline_model::version::Level;
 use thermocline_model::view::View;
 
 use crate::Planner;
@@ -294,8 +293,7 @@ fn space(
         false => OVERLAPPING_SHARE_MAX,
     };
     let enough = over as f64 >= all as f64 * overlapping_max;
-    let last = levels.keyspace.levels.get(levels.last);
-    let dear = much && leaving::is_dear(all, last.map_or(0, Level::size_bytes));
+    let dear = much && leaving::all_is_dear(levels.keyspace);
     if !wide && !enough && !dear {
         return None;
     }
