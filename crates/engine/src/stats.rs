@@ -171,6 +171,9 @@ pub struct Recovery {
     /// Times that a part's memtables were compacted into one, as memory was short: the log has more than what
     /// memtables had where folds left something out, or the options gave more memory before.
     pub compactions: u64,
+    /// The most bytes of memory that memtables took meanwhile, the latest versions that a compaction makes
+    /// beside what it makes them of included.
+    pub memory_bytes: u64,
     /// Bytes of a torn tail that were dropped: writes that were never
     /// acknowledged at device durability, from after the last crash's gap.
     pub torn_bytes: u64,

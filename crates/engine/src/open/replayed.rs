@@ -45,6 +45,8 @@ struct Replay {
     left_bytes: BTreeMap<(KeyspaceId, usize), usize>,
     /// Parts compacted so far.
     compactions: u64,
+    /// The most bytes that memtables took, as far as anybody looked.
+    memory_bytes: u64,
     /// How many more memtables may be sealed, where that was asked since it last changed: all of them are
     /// looked at for it.
     room: Option<SealedRoom>,
@@ -125,6 +127,7 @@ impl Engine {
         self.recovery.bytes = report.bytes;
         self.recovery.torn_bytes = report.torn.as_ref().map_or(0, |t| t.bytes_dropped);
         self.recovery.compactions = replay.compactions;
+        self.recovery.memory_bytes = replay.memory_bytes;
         self.published.begin_at(last);
         self.commit.get_mut().next_seq = last.next();
         Ok(report)
@@ -171,9 +174,14 @@ impl Engine {
         all - 2 * self.options.memory_step_bytes()
     }
 
+    /// Bytes of memory that memtables take, with what was logged anew.
+    fn replayed_bytes(&self, restated: &Restated) -> u64 {
+        self.memtable_resident_bytes() + restated.resident_bytes()
+    }
+
     /// Whether memory has too little room. Gives back the pages that memtables have left.
     fn is_short_of_memory(&self, restated: &Restated) -> bool {
-        let resident = self.memtable_resident_bytes() + restated.resident_bytes();
+        let resident = self.replayed_bytes(restated);
         let most = self.replayed_bytes_max();
         self.arenas
             .shrink_to(most.saturating_sub(resident) as usize);
@@ -182,6 +190,8 @@ impl Engine {
 
     /// Compacts the parts that have grown enough for that, if memory is short.
     fn compact_replayed(&self, replay: &mut Replay) {
+        let held = self.replayed_bytes(&replay.restated);
+        replay.memory_bytes = replay.memory_bytes.max(held);
         if !self.is_short_of_memory(&replay.restated) {
             return;
         }
@@ -200,6 +210,8 @@ impl Engine {
                     *restated = self.latest_of(std::slice::from_ref(restated));
                 }
                 *left_bytes = held_bytes(space, at, replay.restated.of(id, at).as_deref());
+                let beside = held + *left_bytes as u64;
+                replay.memory_bytes = replay.memory_bytes.max(beside);
                 replay.room = None;
                 replay.compactions += 1;
             }
@@ -210,6 +222,8 @@ impl Engine {
     /// Puts what was logged anew where reads and flushes look, and compacts what has come since
     /// the last time if memory is still short.
     fn end_replay(&self, replay: &mut Replay) {
+        let held = self.replayed_bytes(&replay.restated);
+        replay.memory_bytes = replay.memory_bytes.max(held);
         let restated = std::mem::take(&mut replay.restated);
         let is_short = self.is_short_of_memory(&restated);
         for (id, at, restated) in restated.take() {
