@@ -103,6 +103,7 @@ impl BulkLoad {
             keyspace: self.space.id,
             slot: self.slot(),
             table_bytes: self.handle.engine.options.table_size(),
+            bytes_max: u64::MAX,
             parents: Vec::new(),
             first_tier,
             background: false,

@@ -198,3 +198,30 @@ fn a_tier_whose_capacity_is_reached_spills_with_a_warning_that_names_it() {
         lower
     );
 }
+
+/// Each output asked for room of a whole table: small flushes went to the slow tier while the fast one had room for many
+/// more of them.
+#[test]
+fn a_small_flush_asks_for_no_room_of_a_large_table() {
+    let root = tempfile::tempdir().unwrap();
+    let options = options(root.path(), 512 << 10, None).table_bytes(400 << 10);
+    for preset in ["leveled", "mutant", "logstore"] {
+        let dir = root.path().join(preset);
+        let options = options.clone().preset(preset).with_tiers(vec![
+            Tier::new("fast", dir.join("fast")).capacity_bytes(512 << 10),
+            Tier::new("slow", dir.join("slow")),
+        ]);
+        let db = Db::open(options).unwrap();
+        for flush in 0..6u32 {
+            for n in 0..60 {
+                db.put(&key(60 * flush + n), &value(n)).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        let stats = db.stats();
+        let (fast, slow) = (stats.tiers[0].used_bytes, stats.tiers[1].used_bytes);
+        assert!(fast > 140 << 10, "{preset}: {fast} bytes on the fast tier");
+        assert_eq!(slow, 0, "{preset}");
+        assert_eq!(stats.merges, 0, "{preset}");
+    }
+}

@@ -6,6 +6,9 @@ use crate::key::SeqNo;
 use crate::range::KeyRange;
 use crate::tier::TierId;
 
+/// Block list, filter and trailers of a small table, at most.
+const SMALL_PARTS_BYTES: u64 = 4 << 10;
+
 /// A table's number. Never reused within a store.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize,
@@ -119,6 +122,18 @@ impl TableMeta {
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.meta.length + self.data_bytes()
+    }
+
+    /// Bytes that a table of its entries may have where it may not be compressed, about.
+    #[must_use]
+    pub fn rewritten_bytes_max(&self) -> u64 {
+        let size = self.size_bytes();
+        if size >= self.raw_bytes {
+            return size;
+        }
+        let raw = self.raw_bytes;
+        raw.saturating_add(raw / 4)
+            .saturating_add(SMALL_PARTS_BYTES)
     }
 
     /// The tier of its data: the tier of the first data extent, or of the meta

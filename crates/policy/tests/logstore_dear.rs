@@ -91,3 +91,14 @@ fn newest_runs_are_passed_on_when_room_is_to_be_made_that_is_dear() {
     world.shape.staging.fast_share = 8.0 / 116.0;
     assert_eq!(merge(&world).reason.rule, "coldest");
 }
+
+/// A store whose data all lay in newest levels made no room, and its next flush went to the slow tier.
+#[test]
+fn newest_runs_are_passed_on_where_the_first_level_has_less_than_room_is_to_be_made() {
+    let text = "L0.0: #3[1..900]{size=16M} / #2[1..900]{size=16M} / #1[1..900]{size=16M}";
+    let mut world = two_tiers(World::of(&numbered(text), &[50 * M, LARGE]));
+    world.idle = false;
+    world.flushed_bytes_per_s = 20.0 * M as f64;
+    let passed = line(world.plan(&mut logstore()));
+    assert!(passed.starts_with("newest-deferred: "), "{passed}");
+}

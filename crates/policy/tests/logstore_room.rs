@@ -51,6 +51,50 @@ fn the_first_flush_after_a_rest_waits_for_no_merge() {
     assert!(matches!(job, Some(Job::Flush(_))), "{}", line(job));
 }
 
+/// A first tier so full that nothing makes room there, if tables are eight times what is flushed.
+fn full_of_large_tables(idle: bool) -> World {
+    let world = |tenths: u64| {
+        let size = tenths * M / 30;
+        let text = format!(
+            "L1: #1[a..c]{{size={size}}} #2[d..f]{{size={size}}} #3[g..i]{{size={size}}} | \
+             L7: #4[j..m]{{size=2M,tier=1}} #5[n..z]{{size=60M,tier=1}}"
+        );
+        let mut world = two_tiers(World::of(&text, &[125 * M, LARGE]));
+        world.tiers[0].device_free_bytes = LARGE;
+        world.shape.staging.fast_share = 1.0;
+        world.shape.tier_fill_share = 1.0;
+        world.shape.table_bytes = 8 * M;
+        world.shape.flush_bytes = M;
+        world.flushed_bytes_per_s = 0.1 * M as f64;
+        world.idle = idle;
+        read(&mut world, &[(1, 50), (2, 40), (3, 30), (5, 4)]);
+        if !idle {
+            world.memtables.insert((KEYSPACE, 0), load(M));
+        }
+        world
+    };
+    let rests = |world: &World| wanted_bytes(&world.view(), &Share::of(&world.view()), true) == 0;
+    let mut worlds = (900..1250).rev().map(world);
+    worlds.find(rests).unwrap()
+}
+
+/// Room was asked for a whole table. So much was kept free for it on a tier of sixteen, where nothing was read from it;
+/// when it was not, flushes went to the slow tier while nothing was due that would have made room.
+#[test]
+fn a_small_flush_asks_for_no_room_of_a_large_table() {
+    let world = full_of_large_tables(false);
+    let room = flush_room(&world.view(), &Share::of(&world.view()));
+    assert!(room.unwrap().free_bytes > 0);
+    let job = world.plan(&mut logstore());
+    assert!(matches!(job, Some(Job::Flush(_))), "{}", line(job));
+    assert!(Fill::of(&world.view()).has_room_for_flush(&world.view(), 0, M));
+    let mut rested = full_of_large_tables(true);
+    rested.idle = false;
+    rested.memtables.insert((KEYSPACE, 0), load(M));
+    let job = rested.plan(&mut logstore());
+    assert!(matches!(job, Some(Job::Flush(_))), "{}", line(job));
+}
+
 /// Updates of five in a hundred left an eighth of the fast tier unused on average, which reads
 /// missed.
 #[test]

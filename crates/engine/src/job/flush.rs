@@ -70,6 +70,7 @@ impl Engine {
                 keyspace: job.keyspace,
                 slot: Slot::Newest(job.part),
                 table_bytes: self.options.table_size(),
+                bytes_max: bytes_in,
                 parents: Vec::new(),
                 first_tier,
                 background: true,

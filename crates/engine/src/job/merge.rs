@@ -122,10 +122,12 @@ impl Engine {
             covers.push(table.table()?);
         }
         let cover = Cover::merge(covers.iter().map(|t| t.cover()));
+        let inputs = merged.values().flatten();
         let target = Target {
             keyspace: job.keyspace,
             slot: job.output,
             table_bytes: job.table_bytes,
+            bytes_max: inputs.map(|t| t.meta.rewritten_bytes_max()).sum(),
             parents: merged.values().flatten().map(|t| t.meta.id).collect(),
             first_tier,
             background: true,

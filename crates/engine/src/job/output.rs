@@ -31,6 +31,8 @@ pub(crate) struct Target {
     pub(crate) slot: Slot,
     /// Data bytes at which a table is cut.
     pub(crate) table_bytes: u64,
+    /// Bytes that all outputs with this target have together, at most and about.
+    pub(crate) bytes_max: u64,
     pub(crate) parents: Vec<TableId>,
     /// No data on tiers before this one: they are full.
     pub(crate) first_tier: TierId,
@@ -232,14 +234,17 @@ impl<'a> Outputs<'a> {
             let bytes = self.finished.iter().map(|t| t.size_bytes()).sum();
             engine.check_capacity(bytes)?;
         }
+        // The last table is smaller, and what a small flush writes is one.
+        let written_bytes = self.target.written.bytes();
+        let left_bytes = (self.target.bytes_max).saturating_sub(written_bytes.iter().sum());
         let layout = engine.place(&NewTable {
             keyspace: self.target.keyspace,
             slot: self.target.slot,
             range: None,
             start: first.or(self.low.as_deref()).map(Into::into),
-            size_bytes: self.target.table_bytes,
+            size_bytes: self.target.table_bytes.min(left_bytes),
             parents: self.target.parents.clone(),
-            written_bytes: self.target.written.bytes(),
+            written_bytes,
         });
         let last_tier = TierId(engine.tiers.len() as u32 - 1);
         let data_tier = layout.data.max(self.target.first_tier).min(last_tier);

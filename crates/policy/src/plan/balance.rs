@@ -80,13 +80,12 @@ pub fn spare_for_writes(view: &View<'_>, fill: &Fill) -> u64 {
     let in_memory: u64 = view.memtables.values().map(held).sum();
     let mut parts = view.version.keyspaces.values().flat_map(|k| &k.parts);
     let is_written = in_memory >= shape.flush_bytes / 2 || parts.any(|p| !p.newest.runs.is_empty());
-    let one = shape.flush_bytes;
     let bytes = match is_written && !view.idle {
-        true => one
-            .saturating_mul(2)
-            .max((view.flushed_bytes_per_s * SPARE_S) as u64),
-        false => one,
+        true => (view.flushed_bytes_per_s * SPARE_S) as u64,
+        false => 0,
     };
+    let flushes = 1 + u64::from(is_written && !view.idle);
+    let bytes = bytes.max(flushes.saturating_mul(shape.flush_bytes));
     bytes.min(spare_bytes(view, fill)[0])
 }
 

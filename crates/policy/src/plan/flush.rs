@@ -105,8 +105,8 @@ pub(super) fn has_room(view: &View<'_>, flush: &Flush) -> bool {
         true => load.sealed_bytes + load.active_bytes,
         false => load.sealed_bytes,
     });
-    // Placement asks for room for a whole table.
-    let needed = bytes.max(view.shape.table_bytes);
+    // More is written by the time it begins.
+    let needed = bytes.max(view.shape.flush_bytes);
     // What a merge is writing takes the place of what it reads. A tier that is too small for it
     // will never have room.
     first.capacity_bytes < needed

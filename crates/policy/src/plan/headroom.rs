@@ -19,7 +19,7 @@ const ROOM_SHARE: f64 = 0.4;
 /// that is mostly read keeps little free.
 const ROOM_S: f64 = 15.0;
 
-/// Flushes for which room is made at least, so that they go together.
+/// Flushes for which room is made at least.
 const ROOM_MIN: u64 = 2;
 
 /// Tables of full size that one merge takes from the fast levels, at most.
@@ -52,7 +52,7 @@ pub fn flush_room(view: &View<'_>, share: &Share) -> Option<Room> {
     let [first, _, ..] = view.tiers else {
         return None;
     };
-    let next = view.shape.table_bytes.max(view.shape.flush_bytes);
+    let next = view.shape.flush_bytes;
     if first.capacity_bytes < next {
         return None;
     }

@@ -36,14 +36,13 @@ const DEAR: u64 = 2;
 /// is done with its part: its edit, syncs and reopened tables cost some hundredths.
 pub(super) const DEAR_S: f64 = 1.6;
 
-/// Whether what leaves the fast levels of `keyspace` is dear, were all of it to go, as it is where keys are
-/// written evenly.
+/// Whether what leaves L1 of `keyspace` is dear, were all of it to go, as it is where keys are written evenly.
 pub(super) fn all_is_dear(keyspace: &Keyspace) -> bool {
-    let (fast, last) = keyspace
+    let (above, last) = keyspace
         .levels
         .split_at(last_level(keyspace).min(keyspace.levels.len()));
     let bytes = |levels: &[Level]| levels.iter().map(Level::size_bytes).sum();
-    is_dear(bytes(fast), bytes(last))
+    is_dear(bytes(above), bytes(last))
 }
 
 /// Whether `bytes` are dear if so many are rewritten for them.

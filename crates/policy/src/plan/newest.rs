@@ -5,9 +5,9 @@
 //! or written. No merge is done until reads suffer or room is needed
 //! ([`super::staging`], [`super::coldest`]); the fast tier is a very large buffer. When
 //! the store rests all of them are passed on, so that nothing is kept from
-//! these; and when room is to be made that is dear ([`super::leaving`]): a merge then makes the more of it,
-//! the more there is for what it rewrites. Where it is not, what came last stays: it would go down with
-//! the rest, and what of it is hot come up again, table by table.
+//! these. So they are when room is to be made that is dear ([`super::leaving`]), as a merge then makes the more of it,
+//! the more there is for what it rewrites, or more room than L1 has bytes. Else what came last stays: it would
+//! go down with the rest, and what of it is hot come up again.
 //!
 //! Parts do not overlap, so what several pass on lies side by side: each run joins the oldest run of L1
 //! that is above all it overlaps and has room for it (`model/join.rs`). So L1 gets as many runs as the part with most
@@ -23,7 +23,7 @@ use thermocline_model::job::{Job, Merge, Reason};
 use thermocline_model::join::{Join, join};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{TableId, TableMeta};
-use thermocline_model::version::{Keyspace, Run, Slot};
+use thermocline_model::version::{Keyspace, Level, Run, Slot};
 use thermocline_model::view::View;
 
 use crate::Planner;
@@ -50,11 +50,13 @@ struct Due<'a> {
 impl Planner for Newest {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
         let deferred = self.optimised && view.shape.staging.on.deferred;
-        let room_is_wanted =
-            LazyCell::new(|| deferred && wanted_bytes(view, &Share::of(view), deferred) > 0);
+        let wanted = LazyCell::new(|| wanted_bytes(view, &Share::of(view), deferred));
         let mut due: Vec<Due<'_>> = Vec::new();
         for keyspace in view.version.keyspaces.values() {
-            let goes_along = LazyCell::new(|| all_is_dear(keyspace) && *room_is_wanted);
+            let goes_along = LazyCell::new(|| {
+                let first = keyspace.levels.get(FIRST).map_or(0, Level::size_bytes);
+                *wanted > 0 && (*wanted > first || all_is_dear(keyspace))
+            });
             for part in &keyspace.parts {
                 let runs = oldest_free(view, &part.newest.runs);
                 let all = deferred && !runs.is_empty() && (view.idle || *goes_along);

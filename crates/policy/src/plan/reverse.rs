@@ -16,9 +16,9 @@
 //!    makes of equals. Without this, tables read equally often would change places
 //!    without end.
 //!
-//! Several go up in one merge: those behind the hottest with which the conditions are met for all together, and whose own
-//! reads have cost at least half of what merging them alone would. What they overlap of L1 is rewritten once, and merges
-//! are few.
+//! Where nothing has to go down for it, its neighbours in the last level go up with it, one by one on either side, as
+//! long as reads of each have cost more than what it adds to the merge. What they overlap of L1 is rewritten
+//! once so, and merges are few. Only neighbours: outputs do not lie across what stays, and other merges find their inputs free.
 //!
 //! Where there is room the first condition is not asked: nothing is displaced. While
 //! the store is written to, the room that informed compaction has made is not taken
@@ -56,22 +56,13 @@ const DEVIATIONS: f64 = 3.0;
 /// Of a table's size, the part by which more room is made than it needs.
 const SLACK_DIVISOR: u64 = 8;
 
-/// Block list, filter and trailers of a small table, at most.
-const SMALL_PARTS_BYTES: u64 = 4 << 10;
-
 /// How old a table must be, in microseconds, to be raised where room is short.
 const REST_US: u64 = 10_000_000;
 
 /// The hottest tables that are looked at, should the first be busy.
 const CANDIDATES_MAX: usize = 8;
 
-/// The hottest tables of which some go up together, at most.
-const TOGETHER_MAX: usize = 16;
-
-/// Of what merging a table alone would cost, the part that its reads must have cost, if it goes up with a hotter one.
-const PAID_SHARE: f64 = 0.5;
-
-/// Seconds that devices take for tables that go up together, at most: what must be merged meanwhile should not wait for
+/// Seconds that devices take for tables that go up together, at most: what else is to be merged should not wait for
 /// long.
 const TOGETHER_S: f64 = 2.0;
 
@@ -92,17 +83,16 @@ impl Planner for Reverse {
                 continue;
             }
             let slow = last.tables().filter(|t| t.tier() > TierId(0));
-            let most = histogram::hottest(view, slow, TOGETHER_MAX);
+            let most = histogram::hottest(view, slow, CANDIDATES_MAX);
             hottest.extend(most.into_iter().map(|bucket| (rivals, bucket)));
         }
         hottest.sort_by(|a, b| b.1.temperature().total_cmp(&a.1.temperature()));
-        hottest.truncate(TOGETHER_MAX);
-        let mut first = hottest.iter().take(CANDIDATES_MAX).enumerate();
-        let (first, merge) = first.find_map(|(at, (rivals, hot))| {
-            let alone = raising.up(rivals, &[*hot], 1.0);
-            Some((at, alone.ok()?))
-        })?;
-        Some(Job::Merge(raising.together(&hottest[first..], merge)))
+        hottest.truncate(CANDIDATES_MAX);
+        let merge = hottest.into_iter().find_map(|(rivals, hot)| {
+            let rise = raising.up(rivals, &[hot]).ok()?;
+            Some(raising.with_neighbours(rivals, hot, rise))
+        });
+        merge.map(Job::Merge)
     }
 }
 
@@ -173,76 +163,42 @@ impl<'a> Raising<'a> {
             return Err(Kept::until("what lies above it has come down"));
         };
         let hot = LevelBucket { table, heat: *heat };
-        self.up(rivals, &[hot], 1.0)
+        self.up(rivals, &[hot]).map(|rise| rise.merge)
     }
 
-    /// `merge`, or one in its place by which not only the first of `hottest` goes up, but more of them.
-    fn together(&self, hottest: &[(&Rivals<'a>, LevelBucket<'a>)], mut merge: Merge) -> Merge {
-        let [(rivals, hot), others @ ..] = hottest else {
-            return merge;
-        };
-        let mut rising = vec![*hot];
-        for (rivals_of_other, other) in others {
-            let same_way =
-                std::ptr::eq(*rivals, *rivals_of_other) && other.table.tier() == hot.table.tier();
-            if !same_way || self.up(rivals, &[*other], PAID_SHARE).is_err() {
-                continue;
-            }
-            rising.push(*other);
-            let takes_s = Ascent::of(&rivals.levels, &rising, &self.devices).cost_s;
-            let more = (takes_s <= TOGETHER_S).then(|| self.up(rivals, &rising, 1.0));
-            match more {
-                Some(Ok(more)) if more.output == merge.output => merge = more,
-                _ => {
-                    rising.pop();
-                }
-            }
-        }
-        merge
-    }
-
-    /// The merge by which `rising` go up, hottest first, or others down for them, if it pays: if reads have cost more than
-    /// the part of what merging costs that is to be `paid`.
-    fn up(
-        &self,
-        rivals: &Rivals<'a>,
-        rising: &[LevelBucket<'_>],
-        paid: f64,
-    ) -> Result<Merge, Kept> {
+    /// The merge by which `rising` go up, or others down for them.
+    ///
+    /// # Errors
+    /// What keeps them where they are.
+    fn up(&self, rivals: &Rivals<'a>, rising: &[LevelBucket<'_>]) -> Result<Rise, Kept> {
         let (view, share, devices) = (self.view, &self.share, &self.devices[..]);
-        let Some(hottest) = rising
-            .first()
-            .filter(|_| rising.iter().all(|hot| hot.heat.block_reads > 0))
+        let levels = &rivals.levels;
+        let (Some(hot), Some(ascent)) = (rising.first(), Ascent::of(view, levels, rising, devices))
         else {
             return Err(Kept::until("it is read"));
         };
-        let levels = &rivals.levels;
-        let rising = Ascent::of(levels, rising, devices);
-        let (reads, cost) = (rising.block_reads(), rising.cost_s * paid);
-        let here = rising.share_here(view);
-        let spared = |reads: f64| reads_s(reads * here, SEEKS, rising.slow);
-        let overlap_bytes = bytes_of(rising.below.iter().copied());
+        let (reads, cost) = (ascent.block_reads, ascent.cost_s);
+        let overlap_bytes = bytes_of(ascent.below.iter().copied());
         let reason = |rule: &str, spared: f64| {
             Reason::new(rule)
-                .with("temperature", hottest.temperature())
-                .with("rising_tables", rising.tables.len() as f64)
+                .with("temperature", hot.temperature())
                 .with("block_reads", reads)
-                .with("from_tier", f64::from(hottest.table.tier().0))
-                .with("bytes", rising.bytes() as f64)
+                .with("from_tier", f64::from(hot.table.tier().0))
+                .with("bytes", ascent.bytes() as f64)
                 .with("overlap_bytes", overlap_bytes as f64)
                 .with("reads_cost_s", spared)
-                .with("merge_cost_s", rising.cost_s)
+                .with("merge_cost_s", cost)
         };
-        let kept = |until| Kept::until(until).with(reason("", spared(reads)));
-        if spared(reads) <= cost {
+        let kept = |until| Kept::until(until).with(reason("", ascent.reads_cost_s));
+        if ascent.reads_cost_s <= cost {
             return Err(kept("its reads here have cost more than that merge"));
         }
-        let risen = rising.risen_bytes();
+        let risen = ascent.risen_bytes();
         let grown = (share.fast_bytes.saturating_add(share.coming_bytes)).saturating_add(risen);
         let written = overlap_bytes.saturating_add(risen);
         let needed = written.saturating_add(view.shape.flush_bytes);
-        let on_fast = rising.below.iter().filter(|t| t.tier() == TierId(0));
-        let replaced = bytes_of(on_fast.copied());
+        let here = ascent.below.iter().filter(|t| t.tier() == TierId(0));
+        let replaced = bytes_of(here.copied());
         // What goes down is deleted only when its last reader has left, so that of the device nothing
         // is sure to fit afterwards that does not fit now.
         let fits = |freed: u64| view.tiers[0].room_beside(replaced.saturating_add(freed)) >= needed;
@@ -254,43 +210,45 @@ impl<'a> Raising<'a> {
         // A table may turn out larger than it was, with other blocks or uncompressed. One
         // that did not fit and went down again would come up and go down without end.
         let is_tight = grown.saturating_add(risen) > share.limit_bytes;
-        if is_tight && view.now_us.saturating_sub(rising.created_us()) < REST_US {
+        if is_tight && view.now_us.saturating_sub(ascent.created_us()) < REST_US {
             return Err(kept("it is older, as room is short"));
         }
-        let rises = |reason: Reason| {
-            let mut inputs: Vec<_> = rising.tables.iter().map(|hot| hot.table).collect();
-            inputs.extend(&rising.below);
-            match is_free(view, levels.keyspace, &inputs) {
-                true => Ok(merge(view, levels.keyspace, &inputs, FIRST, reason)),
-                false => Err(kept("no job has what it is merged with")),
+        let rises = |displaces: bool, reason: Reason| {
+            let mut inputs: Vec<_> = rising.iter().map(|hot| hot.table).collect();
+            inputs.extend(&ascent.below);
+            if !is_free(view, levels.keyspace, &inputs) {
+                return Err(kept("no job has what it is merged with"));
             }
+            let merge = merge(view, levels.keyspace, &inputs, FIRST, reason);
+            Ok(Rise { merge, displaces })
         };
         // What was made free while the store is written to is for what is written.
         let reserved = kept_bytes(view, share.limit_bytes);
         let unclaimed = share.limit_bytes.saturating_sub(reserved);
         if has_room && grown <= unclaimed {
-            return rises(reason("reverse", spared(reads)));
+            let reason = reason("reverse", ascent.reads_cost_s);
+            return rises(false, reason.with("rising_tables", rising.len() as f64));
         }
         let least = rivals.least(view);
         let reason = |rule: &str, spared: f64| match least {
             Some(least) => reason(rule, spared).with(LEAST_NAME, least),
             None => reason(rule, spared),
         };
-        let kept = |until| Kept::until(until).with(reason("", spared(reads)));
-        if least.is_some_and(|least| least >= rising.temperature()) {
+        let kept = |until| Kept::until(until).with(reason("", ascent.reads_cost_s));
+        if least.is_some_and(|least| least >= ascent.temperature()) {
             return Err(kept(
                 "it is read more often than the least read tenth of L1",
             ));
         }
-        let coldest = coldest(view, &self.all, &rising);
+        let coldest = coldest(view, &self.all, &ascent);
         let wins = |rule: &str, equal: f64, down: f64| {
             let by_more_than_chance = reads - equal > DEVIATIONS * (reads + equal).sqrt();
-            let gained = spared(reads - equal);
+            let gained = ascent.cost_of_s(reads - equal);
             let reason = reason(rule, gained)
                 .with("displaced_block_reads", equal)
                 .with("descent_cost_s", down);
             match by_more_than_chance {
-                _ if gained <= cost + down * paid => Err(Kept::until(
+                _ if gained <= cost + down => Err(Kept::until(
                     "its reads beyond those of what goes down for it have cost more than both merges",
                 )
                 .with(reason)),
@@ -303,13 +261,13 @@ impl<'a> Raising<'a> {
         };
         if has_room {
             let Some((coldest, reads_per_byte)) = coldest else {
-                return rises(wins("reverse", 0.0, 0.0)?);
+                return rises(true, wins("reverse", 0.0, 0.0)?);
             };
-            let equal = reads_per_byte * rising.bytes() as f64;
+            let equal = reads_per_byte * ascent.bytes() as f64;
             // The room is for what is written: as much goes down again as comes up.
-            let yielding = coldest.yielding(view, &rising);
+            let yielding = coldest.yielding(view, &ascent);
             let descent = Descent::take(view, &coldest.levels, yielding, risen);
-            return rises(wins("reverse", equal, descent.cost_s(devices))?);
+            return rises(true, wins("reverse", equal, descent.cost_s(devices))?);
         }
         if share.busy_bytes > 0 {
             return Err(kept("what may be making room has ended"));
@@ -320,7 +278,7 @@ impl<'a> Raising<'a> {
         // Sizes change a little with the tier.
         let slack = risen / SLACK_DIVISOR + 1;
         let bytes = grown.saturating_sub(share.limit_bytes) + slack;
-        let yielding = coldest.yielding(view, &rising);
+        let yielding = coldest.yielding(view, &ascent);
         let descent = Descent::take(view, &coldest.levels, yielding, bytes);
         if descent.bytes() < bytes || !fits(descent.bytes()) {
             // It would not make room enough, and come up again itself.
@@ -330,73 +288,142 @@ impl<'a> Raising<'a> {
         let down = descent.cost_s(devices);
         let reason = of_the_hotter(wins("yields-to-hotter", displaced, down)?);
         let merge = descent.merge(view, &coldest.levels, reason);
-        merge.ok_or_else(|| kept("no job has what goes down for it"))
+        let merge = merge.ok_or_else(|| kept("no job has what goes down for it"))?;
+        Ok(Rise {
+            merge,
+            displaces: true,
+        })
+    }
+
+    /// The merge of `rise`, by which `hot` goes up, or one in its place by which neighbours of it do so, too.
+    fn with_neighbours(&self, rivals: &Rivals<'a>, hot: LevelBucket<'a>, mut rise: Rise) -> Merge {
+        let levels = &rivals.levels;
+        let last = levels.keyspace.levels.get(levels.last);
+        let run = last.and_then(|level| level.runs.first());
+        let run = run.map_or(&[][..], |run| &run.tables);
+        let Some(at) = run.iter().position(|t| t.id == hot.table.id) else {
+            return rise.merge;
+        };
+        let mut rising = vec![hot];
+        let mut add = |table: &'a Arc<TableMeta>| match self.joins(rivals, &rising, table) {
+            Some((bucket, more)) => {
+                rising.push(bucket);
+                rise = more;
+                true
+            }
+            None => false,
+        };
+        let _ = run[..at].iter().rev().all(&mut add);
+        let _ = run[at + 1..].iter().all(&mut add);
+        rise.merge
+    }
+
+    /// How `table` goes up with those that are `rising`, if its reads have paid for what it adds.
+    fn joins<'b>(
+        &self,
+        rivals: &Rivals<'a>,
+        rising: &[LevelBucket<'b>],
+        table: &'b Arc<TableMeta>,
+    ) -> Option<(LevelBucket<'b>, Rise)> {
+        let heat = self.view.heat.get(&table.id);
+        let heat = *heat.filter(|h| h.temperature.is_some())?;
+        let bucket = LevelBucket { table, heat };
+        if rising.iter().any(|hot| hot.table.tier() != table.tier()) {
+            return None;
+        }
+        let own = [bucket];
+        let all = [rising, &own].concat();
+        let ascent = |tables| Ascent::of(self.view, &rivals.levels, tables, &self.devices);
+        let (before, after) = (ascent(rising)?, ascent(&all)?);
+        let paid = ascent(&own)?.reads_cost_s > after.cost_s - before.cost_s;
+        if !paid || after.cost_s > TOGETHER_S {
+            return None;
+        }
+        let rise = self.up(rivals, &all).ok()?;
+        (!rise.displaces).then_some((bucket, rise))
     }
 }
 
-/// Tables of the last level that go up in one merge, hottest first, with what they overlap of L1's oldest run.
+/// A merge by which tables go up, or make room for that.
+struct Rise {
+    merge: Merge,
+    /// Whether others go down for it, now or later.
+    displaces: bool,
+}
+
+/// Tables of the last level that go up in one merge, with what they overlap of L1's oldest run.
 struct Ascent<'a, 'b> {
     tables: &'b [LevelBucket<'b>],
     below: Vec<&'a Arc<TableMeta>>,
     /// The device that they come from.
     slow: Device,
+    block_reads: f64,
+    /// Of these, the part that was made since they lie where they lie.
+    share_here: f64,
+    /// Seconds that this part has cost: equation 11.
+    reads_cost_s: f64,
     /// Seconds that the merge takes: equation 10.
     cost_s: f64,
 }
 
 impl<'a, 'b> Ascent<'a, 'b> {
-    /// Requires: `tables` are some, of one tier, and `devices` are not empty.
+    /// None of tables that nobody reads. Requires: all are of one tier.
     fn of(
+        view: &View<'_>,
         levels: &FastLevels<'a>,
         tables: &'b [LevelBucket<'b>],
         devices: &[Device],
-    ) -> Ascent<'a, 'b> {
-        let oldest = levels.oldest_first_run();
+    ) -> Option<Ascent<'a, 'b>> {
+        let tier = tables.first()?.table.tier().0 as usize;
+        let slow = *devices.get(tier).or(devices.last())?;
         let mut below: Vec<&Arc<TableMeta>> = Vec::new();
         for hot in tables {
-            let met = oldest.map_or(&[][..], |run| run.overlapping(&hot.table.range));
-            let new = met.iter().filter(|t| below.iter().all(|b| b.id != t.id));
-            let new: Vec<_> = new.collect();
-            below.extend(new);
+            let run = levels.oldest_first_run();
+            let met = run.map_or(&[][..], |run| run.overlapping(&hot.table.range));
+            below.extend(met);
         }
-        let from = tables.first().map_or(0, |hot| hot.table.tier().0 as usize);
-        let slow = devices[from.min(devices.len() - 1)];
+        below.sort_unstable_by_key(|t| t.id);
+        below.dedup_by_key(|t| t.id);
         let fast = (below.len(), bytes_of(below.iter().copied()));
         let bytes = bytes_of(tables.iter().map(|hot| hot.table));
-        Ascent {
+        let reads = |hot: &LevelBucket<'_>| hot.heat.block_reads as f64;
+        let block_reads: f64 = tables.iter().map(reads).sum();
+        let here = tables.iter().map(|hot| reads(hot) * share_here(view, hot));
+        let here: f64 = here.sum();
+        (block_reads > 0.0).then(|| Ascent {
+            reads_cost_s: reads_s(here, SEEKS, slow),
             cost_s: reverse_s(fast, (tables.len(), bytes), (devices[0], slow)),
-            tables,
-            below,
+            share_here: here / block_reads,
+            block_reads,
             slow,
-        }
+            below,
+            tables,
+        })
+    }
+
+    /// What `reads` of them have cost where they lie, in seconds.
+    fn cost_of_s(&self, reads: f64) -> f64 {
+        reads_s(reads * self.share_here, SEEKS, self.slow)
     }
 
     fn bytes(&self) -> u64 {
         bytes_of(self.tables.iter().map(|hot| hot.table))
     }
 
-    /// What they may take on the fast tier.
+    /// What they may take on the fast tier. Those that turned out larger than there is room for would go down
+    /// again, and up, without end.
     fn risen_bytes(&self) -> u64 {
-        let risen = self.tables.iter().map(|hot| risen_bytes(hot.table));
-        risen.fold(0, u64::saturating_add)
-    }
-
-    fn block_reads(&self) -> f64 {
-        self.tables
+        let risen = self
+            .tables
             .iter()
-            .map(|hot| hot.heat.block_reads as f64)
-            .sum()
-    }
-
-    /// Of these, the share that was made where they lie.
-    fn share_here(&self, view: &View<'_>) -> f64 {
-        let here = |hot: &LevelBucket<'_>| hot.heat.block_reads as f64 * share_here(view, hot);
-        self.tables.iter().map(here).sum::<f64>() / self.block_reads()
+            .map(|hot| hot.table.rewritten_bytes_max());
+        risen.fold(0, u64::saturating_add)
     }
 
     /// That of the coldest.
     fn temperature(&self) -> f64 {
-        self.tables.last().map_or(0.0, LevelBucket::temperature)
+        let all = self.tables.iter().map(LevelBucket::temperature);
+        all.fold(f64::INFINITY, f64::min)
     }
 
     fn overlaps(&self, table: &TableMeta) -> bool {
@@ -451,8 +478,8 @@ impl<'a> Rivals<'a> {
         view: &View<'_>,
         rising: &Ascent<'_, '_>,
     ) -> impl Iterator<Item = FastTable<'a>> {
-        let is_colder =
-            |t: &&WarmTable<'_>| t.temperature.is_some_and(|t| t < rising.temperature());
+        let hotter = rising.temperature();
+        let is_colder = move |t: &&WarmTable<'_>| t.temperature.is_some_and(|t| t < hotter);
         let colder = self.coldest(view).iter().take_while(is_colder);
         colder.map(|t| t.fast).filter(|t| {
             // What it goes together with comes along.
@@ -483,18 +510,6 @@ fn share_here(view: &View<'_>, hot: &LevelBucket<'_>) -> f64 {
     }
     let age_s = view.now_us.saturating_sub(hot.table.created_us) as f64 / 1e6;
     (age_s * reads_per_s / hot.heat.block_reads.max(1) as f64).min(1.0)
-}
-
-/// What `table` may take on the fast tier, where it may not be compressed. One that
-/// turned out larger than there is room for would go down again, and up, without end.
-fn risen_bytes(table: &TableMeta) -> u64 {
-    let size = table.size_bytes();
-    if size >= table.raw_bytes {
-        return size;
-    }
-    let raw = table.raw_bytes;
-    raw.saturating_add(raw / 4)
-        .saturating_add(SMALL_PARTS_BYTES)
 }
 
 /// Of all keyspaces the one with the coldest table that yields to those which rise, and the block
