@@ -30,19 +30,18 @@ use crate::plan::fast_levels::{bytes_of, last_level};
 const COLDER_SHARE: f64 = 1.0 / 3.0;
 
 /// Bytes rewritten for each that goes, beyond which it is dear.
-const DEAR: u64 = 2;
+pub(super) const DEAR: u64 = 2;
 
 /// Seconds of the slow device that a merge may take for what is dear, however soon the fast one
 /// is done with its part: its edit, syncs and reopened tables cost some hundredths.
 pub(super) const DEAR_S: f64 = 1.6;
 
-/// Whether what leaves L1 of `keyspace` is dear, were all of it to go, as it is where keys are written evenly.
-pub(super) fn all_is_dear(keyspace: &Keyspace) -> bool {
-    let (above, last) = keyspace
-        .levels
-        .split_at(last_level(keyspace).min(keyspace.levels.len()));
-    let bytes = |levels: &[Level]| levels.iter().map(Level::size_bytes).sum();
-    is_dear(bytes(above), bytes(last))
+/// Bytes of the last level of `keyspace` for each of L1: where keys are written evenly so many are rewritten for one that goes.
+pub(super) fn rewritten_for_each(keyspace: &Keyspace) -> f64 {
+    let last = last_level(keyspace).min(keyspace.levels.len());
+    let (above, last) = keyspace.levels.split_at(last);
+    let bytes = |levels: &[Level]| levels.iter().map(Level::size_bytes).sum::<u64>();
+    bytes(last) as f64 / bytes(above) as f64
 }
 
 /// Whether `bytes` are dear if so many are rewritten for them.

@@ -5,7 +5,7 @@
 //! or written. No merge is done until reads suffer or room is needed
 //! ([`super::staging`], [`super::coldest`]); the fast tier is a very large buffer. When
 //! the store rests all of them are passed on, so that nothing is kept from
-//! these. So they are when room is to be made that is dear ([`super::leaving`]), as a merge then makes the more of it,
+//! these. So they are when room is to be made that is dear, as a merge then makes the more of it,
 //! the more there is for what it rewrites, or more room than L1 has bytes. Else what came last stays: it would
 //! go down with the rest, and what of it is hot come up again.
 //!
@@ -29,8 +29,11 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::plan::fast_levels::{FIRST, FastLevels, Share, bytes_of, is_free, merge};
 use crate::plan::headroom::wanted_bytes;
-use crate::plan::leaving::all_is_dear;
+use crate::plan::leaving::rewritten_for_each;
 use crate::plan::leveled::oldest_free;
+
+/// Bytes of the last level for each of L1, beyond which room is dear.
+const DEAR: f64 = 4.0;
 
 /// See the module.
 #[derive(Debug)]
@@ -55,7 +58,7 @@ impl Planner for Newest {
         for keyspace in view.version.keyspaces.values() {
             let goes_along = LazyCell::new(|| {
                 let first = keyspace.levels.get(FIRST).map_or(0, Level::size_bytes);
-                *wanted > 0 && (*wanted > first || all_is_dear(keyspace))
+                *wanted > 0 && (*wanted > first || rewritten_for_each(keyspace) > DEAR)
             });
             for part in &keyspace.parts {
                 let runs = oldest_free(view, &part.newest.runs);

@@ -16,10 +16,6 @@
 //!    makes of equals. Without this, tables read equally often would change places
 //!    without end.
 //!
-//! Where nothing has to go down for it, its neighbours in the last level go up with it, one by one on either side, as
-//! long as reads of each have cost more than what it adds to the merge. What they overlap of L1 is rewritten
-//! once so, and merges are few. Only neighbours: outputs do not lie across what stays, and other merges find their inputs free.
-//!
 //! Where there is room the first condition is not asked: nothing is displaced. While
 //! the store is written to, the room that informed compaction has made is not taken
 //! for that; it is for what is written next. A table that is hot enough takes it all the
@@ -62,19 +58,23 @@ const REST_US: u64 = 10_000_000;
 /// The hottest tables that are looked at, should the first be busy.
 const CANDIDATES_MAX: usize = 8;
 
-/// Seconds that devices take for tables that go up together, at most: what else is to be merged should not wait for
-/// long.
-const TOGETHER_S: f64 = 2.0;
-
 /// See the module.
 #[derive(Debug)]
 pub struct Reverse;
 
 impl Planner for Reverse {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        let raising = Raising::of(view, Share::of(view)).ok()?;
+        let on = view.shape.staging.on;
+        if !on.reverse || view.tiers.len() < 2 {
+            return None;
+        }
+        let share = Share::of(view);
+        if share.excess_bytes() > 0 {
+            return None;
+        }
+        let all = all_rivals(view);
         let mut hottest: Vec<(&Rivals<'_>, LevelBucket<'_>)> = Vec::new();
-        for rivals in &raising.all {
+        for rivals in &all {
             let levels = &rivals.levels;
             let Some(last) = levels.keyspace.levels.get(levels.last) else {
                 continue;
@@ -87,11 +87,11 @@ impl Planner for Reverse {
             hottest.extend(most.into_iter().map(|bucket| (rivals, bucket)));
         }
         hottest.sort_by(|a, b| b.1.temperature().total_cmp(&a.1.temperature()));
+        let devices = Device::of(view.tiers);
         hottest.truncate(CANDIDATES_MAX);
-        let merge = hottest.into_iter().find_map(|(rivals, hot)| {
-            let rise = raising.up(rivals, &[hot]).ok()?;
-            Some(raising.with_neighbours(rivals, hot, rise))
-        });
+        let merge = hottest
+            .into_iter()
+            .find_map(|(rivals, hot)| up(view, &share, rivals, &all, &hot, &devices).ok());
         merge.map(Job::Merge)
     }
 }
@@ -163,278 +163,8 @@ impl<'a> Raising<'a> {
             return Err(Kept::until("what lies above it has come down"));
         };
         let hot = LevelBucket { table, heat: *heat };
-        self.up(rivals, &[hot]).map(|rise| rise.merge)
-    }
-
-    /// The merge by which `rising` go up, or others down for them.
-    ///
-    /// # Errors
-    /// What keeps them where they are.
-    fn up(&self, rivals: &Rivals<'a>, rising: &[LevelBucket<'_>]) -> Result<Rise, Kept> {
-        let (view, share, devices) = (self.view, &self.share, &self.devices[..]);
-        let levels = &rivals.levels;
-        let (Some(hot), Some(ascent)) = (rising.first(), Ascent::of(view, levels, rising, devices))
-        else {
-            return Err(Kept::until("it is read"));
-        };
-        let (reads, cost) = (ascent.block_reads, ascent.cost_s);
-        let overlap_bytes = bytes_of(ascent.below.iter().copied());
-        let reason = |rule: &str, spared: f64| {
-            Reason::new(rule)
-                .with("temperature", hot.temperature())
-                .with("block_reads", reads)
-                .with("from_tier", f64::from(hot.table.tier().0))
-                .with("bytes", ascent.bytes() as f64)
-                .with("overlap_bytes", overlap_bytes as f64)
-                .with("reads_cost_s", spared)
-                .with("merge_cost_s", cost)
-        };
-        let kept = |until| Kept::until(until).with(reason("", ascent.reads_cost_s));
-        if ascent.reads_cost_s <= cost {
-            return Err(kept("its reads here have cost more than that merge"));
-        }
-        let risen = ascent.risen_bytes();
-        let grown = (share.fast_bytes.saturating_add(share.coming_bytes)).saturating_add(risen);
-        let written = overlap_bytes.saturating_add(risen);
-        let needed = written.saturating_add(view.shape.flush_bytes);
-        let here = ascent.below.iter().filter(|t| t.tier() == TierId(0));
-        let replaced = bytes_of(here.copied());
-        // What goes down is deleted only when its last reader has left, so that of the device nothing
-        // is sure to fit afterwards that does not fit now.
-        let fits = |freed: u64| view.tiers[0].room_beside(replaced.saturating_add(freed)) >= needed;
-        let has_room = grown <= share.limit_bytes;
-        // Where there is room, what went down may still be there.
-        if !fits(u64::MAX) || (has_room && !fits(0)) {
-            return Err(kept("the first tier has room for it"));
-        }
-        // A table may turn out larger than it was, with other blocks or uncompressed. One
-        // that did not fit and went down again would come up and go down without end.
-        let is_tight = grown.saturating_add(risen) > share.limit_bytes;
-        if is_tight && view.now_us.saturating_sub(ascent.created_us()) < REST_US {
-            return Err(kept("it is older, as room is short"));
-        }
-        let rises = |displaces: bool, reason: Reason| {
-            let mut inputs: Vec<_> = rising.iter().map(|hot| hot.table).collect();
-            inputs.extend(&ascent.below);
-            if !is_free(view, levels.keyspace, &inputs) {
-                return Err(kept("no job has what it is merged with"));
-            }
-            let merge = merge(view, levels.keyspace, &inputs, FIRST, reason);
-            Ok(Rise { merge, displaces })
-        };
-        // What was made free while the store is written to is for what is written.
-        let reserved = kept_bytes(view, share.limit_bytes);
-        let unclaimed = share.limit_bytes.saturating_sub(reserved);
-        if has_room && grown <= unclaimed {
-            let reason = reason("reverse", ascent.reads_cost_s);
-            return rises(false, reason.with("rising_tables", rising.len() as f64));
-        }
-        let least = rivals.least(view);
-        let reason = |rule: &str, spared: f64| match least {
-            Some(least) => reason(rule, spared).with(LEAST_NAME, least),
-            None => reason(rule, spared),
-        };
-        let kept = |until| Kept::until(until).with(reason("", ascent.reads_cost_s));
-        if least.is_some_and(|least| least >= ascent.temperature()) {
-            return Err(kept(
-                "it is read more often than the least read tenth of L1",
-            ));
-        }
-        let coldest = coldest(view, &self.all, &ascent);
-        let wins = |rule: &str, equal: f64, down: f64| {
-            let by_more_than_chance = reads - equal > DEVIATIONS * (reads + equal).sqrt();
-            let gained = ascent.cost_of_s(reads - equal);
-            let reason = reason(rule, gained)
-                .with("displaced_block_reads", equal)
-                .with("descent_cost_s", down);
-            match by_more_than_chance {
-                _ if gained <= cost + down => Err(Kept::until(
-                    "its reads beyond those of what goes down for it have cost more than both merges",
-                )
-                .with(reason)),
-                false => Err(Kept::until(
-                    "it is read more often than what goes down for it by more than chance",
-                )
-                .with(reason)),
-                true => Ok(reason),
-            }
-        };
-        if has_room {
-            let Some((coldest, reads_per_byte)) = coldest else {
-                return rises(true, wins("reverse", 0.0, 0.0)?);
-            };
-            let equal = reads_per_byte * ascent.bytes() as f64;
-            // The room is for what is written: as much goes down again as comes up.
-            let yielding = coldest.yielding(view, &ascent);
-            let descent = Descent::take(view, &coldest.levels, yielding, risen);
-            return rises(true, wins("reverse", equal, descent.cost_s(devices))?);
-        }
-        if share.busy_bytes > 0 {
-            return Err(kept("what may be making room has ended"));
-        }
-        let Some((coldest, _)) = coldest else {
-            return Err(kept("a settled table of L1 is colder than it"));
-        };
-        // Sizes change a little with the tier.
-        let slack = risen / SLACK_DIVISOR + 1;
-        let bytes = grown.saturating_sub(share.limit_bytes) + slack;
-        let yielding = coldest.yielding(view, &ascent);
-        let descent = Descent::take(view, &coldest.levels, yielding, bytes);
-        if descent.bytes() < bytes || !fits(descent.bytes()) {
-            // It would not make room enough, and come up again itself.
-            return Err(kept("settled tables of L1 that are colder hold as much"));
-        }
-        let displaced = descent.block_reads(view);
-        let down = descent.cost_s(devices);
-        let reason = of_the_hotter(wins("yields-to-hotter", displaced, down)?);
-        let merge = descent.merge(view, &coldest.levels, reason);
-        let merge = merge.ok_or_else(|| kept("no job has what goes down for it"))?;
-        Ok(Rise {
-            merge,
-            displaces: true,
-        })
-    }
-
-    /// The merge of `rise`, by which `hot` goes up, or one in its place by which neighbours of it do so, too.
-    fn with_neighbours(&self, rivals: &Rivals<'a>, hot: LevelBucket<'a>, mut rise: Rise) -> Merge {
-        let levels = &rivals.levels;
-        let last = levels.keyspace.levels.get(levels.last);
-        let run = last.and_then(|level| level.runs.first());
-        let run = run.map_or(&[][..], |run| &run.tables);
-        let Some(at) = run.iter().position(|t| t.id == hot.table.id) else {
-            return rise.merge;
-        };
-        let mut rising = vec![hot];
-        let mut add = |table: &'a Arc<TableMeta>| match self.joins(rivals, &rising, table) {
-            Some((bucket, more)) => {
-                rising.push(bucket);
-                rise = more;
-                true
-            }
-            None => false,
-        };
-        let _ = run[..at].iter().rev().all(&mut add);
-        let _ = run[at + 1..].iter().all(&mut add);
-        rise.merge
-    }
-
-    /// How `table` goes up with those that are `rising`, if its reads have paid for what it adds.
-    fn joins<'b>(
-        &self,
-        rivals: &Rivals<'a>,
-        rising: &[LevelBucket<'b>],
-        table: &'b Arc<TableMeta>,
-    ) -> Option<(LevelBucket<'b>, Rise)> {
-        let heat = self.view.heat.get(&table.id);
-        let heat = *heat.filter(|h| h.temperature.is_some())?;
-        let bucket = LevelBucket { table, heat };
-        if rising.iter().any(|hot| hot.table.tier() != table.tier()) {
-            return None;
-        }
-        let own = [bucket];
-        let all = [rising, &own].concat();
-        let ascent = |tables| Ascent::of(self.view, &rivals.levels, tables, &self.devices);
-        let (before, after) = (ascent(rising)?, ascent(&all)?);
-        let paid = ascent(&own)?.reads_cost_s > after.cost_s - before.cost_s;
-        if !paid || after.cost_s > TOGETHER_S {
-            return None;
-        }
-        let rise = self.up(rivals, &all).ok()?;
-        (!rise.displaces).then_some((bucket, rise))
-    }
-}
-
-/// A merge by which tables go up, or make room for that.
-struct Rise {
-    merge: Merge,
-    /// Whether others go down for it, now or later.
-    displaces: bool,
-}
-
-/// Tables of the last level that go up in one merge, with what they overlap of L1's oldest run.
-struct Ascent<'a, 'b> {
-    tables: &'b [LevelBucket<'b>],
-    below: Vec<&'a Arc<TableMeta>>,
-    /// The device that they come from.
-    slow: Device,
-    block_reads: f64,
-    /// Of these, the part that was made since they lie where they lie.
-    share_here: f64,
-    /// Seconds that this part has cost: equation 11.
-    reads_cost_s: f64,
-    /// Seconds that the merge takes: equation 10.
-    cost_s: f64,
-}
-
-impl<'a, 'b> Ascent<'a, 'b> {
-    /// None of tables that nobody reads. Requires: all are of one tier.
-    fn of(
-        view: &View<'_>,
-        levels: &FastLevels<'a>,
-        tables: &'b [LevelBucket<'b>],
-        devices: &[Device],
-    ) -> Option<Ascent<'a, 'b>> {
-        let tier = tables.first()?.table.tier().0 as usize;
-        let slow = *devices.get(tier).or(devices.last())?;
-        let mut below: Vec<&Arc<TableMeta>> = Vec::new();
-        for hot in tables {
-            let run = levels.oldest_first_run();
-            let met = run.map_or(&[][..], |run| run.overlapping(&hot.table.range));
-            below.extend(met);
-        }
-        below.sort_unstable_by_key(|t| t.id);
-        below.dedup_by_key(|t| t.id);
-        let fast = (below.len(), bytes_of(below.iter().copied()));
-        let bytes = bytes_of(tables.iter().map(|hot| hot.table));
-        let reads = |hot: &LevelBucket<'_>| hot.heat.block_reads as f64;
-        let block_reads: f64 = tables.iter().map(reads).sum();
-        let here = tables.iter().map(|hot| reads(hot) * share_here(view, hot));
-        let here: f64 = here.sum();
-        (block_reads > 0.0).then(|| Ascent {
-            reads_cost_s: reads_s(here, SEEKS, slow),
-            cost_s: reverse_s(fast, (tables.len(), bytes), (devices[0], slow)),
-            share_here: here / block_reads,
-            block_reads,
-            slow,
-            below,
-            tables,
-        })
-    }
-
-    /// What `reads` of them have cost where they lie, in seconds.
-    fn cost_of_s(&self, reads: f64) -> f64 {
-        reads_s(reads * self.share_here, SEEKS, self.slow)
-    }
-
-    fn bytes(&self) -> u64 {
-        bytes_of(self.tables.iter().map(|hot| hot.table))
-    }
-
-    /// What they may take on the fast tier. Those that turned out larger than there is room for would go down
-    /// again, and up, without end.
-    fn risen_bytes(&self) -> u64 {
-        let risen = self
-            .tables
-            .iter()
-            .map(|hot| hot.table.rewritten_bytes_max());
-        risen.fold(0, u64::saturating_add)
-    }
-
-    /// That of the coldest.
-    fn temperature(&self) -> f64 {
-        let all = self.tables.iter().map(LevelBucket::temperature);
-        all.fold(f64::INFINITY, f64::min)
-    }
-
-    fn overlaps(&self, table: &TableMeta) -> bool {
-        let mut tables = self.tables.iter();
-        tables.any(|hot| hot.table.range.overlaps(&table.range))
-    }
-
-    /// When the last of them was made.
-    fn created_us(&self) -> u64 {
-        let created = self.tables.iter().map(|hot| hot.table.created_us);
-        created.max().unwrap_or(0)
+        let (share, all) = (&self.share, &self.all);
+        up(self.view, share, rivals, all, &hot, &self.devices)
     }
 }
 
@@ -472,20 +202,153 @@ impl<'a> Rivals<'a> {
         least.map(|l| l.temperature.unwrap_or(0.0))
     }
 
-    /// The settled tables that are colder than those which rise, coldest first.
+    /// The settled tables that are colder than `hot`, coldest first.
     fn yielding(
         &self,
         view: &View<'_>,
-        rising: &Ascent<'_, '_>,
+        hot: &LevelBucket<'_>,
     ) -> impl Iterator<Item = FastTable<'a>> {
-        let hotter = rising.temperature();
-        let is_colder = move |t: &&WarmTable<'_>| t.temperature.is_some_and(|t| t < hotter);
+        let is_colder = |t: &&WarmTable<'_>| t.temperature.is_some_and(|t| t < hot.temperature());
         let colder = self.coldest(view).iter().take_while(is_colder);
         colder.map(|t| t.fast).filter(|t| {
             // What it goes together with comes along.
-            !rising.overlaps(t.table) && self.levels.is_settled(*t)
+            !t.table.range.overlaps(&hot.table.range) && self.levels.is_settled(*t)
         })
     }
+}
+
+fn up(
+    view: &View<'_>,
+    share: &Share,
+    rivals: &Rivals<'_>,
+    all: &[Rivals<'_>],
+    hot: &LevelBucket<'_>,
+    devices: &[Device],
+) -> Result<Merge, Kept> {
+    let (levels, table) = (&rivals.levels, hot.table);
+    let reads = hot.heat.block_reads as f64;
+    let slow = devices.get(table.tier().0 as usize).or(devices.last());
+    let (Some(slow), true) = (slow, reads > 0.0) else {
+        return Err(Kept::until("it is read"));
+    };
+    let below: Vec<&Arc<TableMeta>> = levels
+        .oldest_first_run()
+        .map_or(&[][..], |run| run.overlapping(&table.range))
+        .iter()
+        .collect();
+    let fast = (below.len(), bytes_of(below.iter().copied()));
+    let cost = reverse_s(fast, (1, table.size_bytes()), (devices[0], *slow));
+    let here = share_here(view, hot);
+    let spared = |reads: f64| reads_s(reads * here, SEEKS, *slow);
+    let reason = |rule: &str, spared: f64| {
+        Reason::new(rule)
+            .with("temperature", hot.temperature())
+            .with("block_reads", reads)
+            .with("from_tier", f64::from(table.tier().0))
+            .with("bytes", table.size_bytes() as f64)
+            .with("overlap_bytes", fast.1 as f64)
+            .with("reads_cost_s", spared)
+            .with("merge_cost_s", cost)
+    };
+    let kept = |until| Kept::until(until).with(reason("", spared(reads)));
+    if spared(reads) <= cost {
+        return Err(kept("its reads here have cost more than that merge"));
+    }
+    // One that turned out larger than there is room for would go down again, and up, without end.
+    let risen = table.rewritten_bytes_max();
+    let grown = (share.fast_bytes.saturating_add(share.coming_bytes)).saturating_add(risen);
+    let written = fast.1.saturating_add(risen);
+    let needed = written.saturating_add(view.shape.flush_bytes);
+    let here = below.iter().filter(|t| t.tier() == TierId(0));
+    let replaced = bytes_of(here.copied());
+    // What goes down is deleted only when its last reader has left, so that of the device nothing
+    // is sure to fit afterwards that does not fit now.
+    let fits = |freed: u64| view.tiers[0].room_beside(replaced.saturating_add(freed)) >= needed;
+    let has_room = grown <= share.limit_bytes;
+    // Where there is room, what went down may still be there.
+    if !fits(u64::MAX) || (has_room && !fits(0)) {
+        return Err(kept("the first tier has room for it"));
+    }
+    // A table may turn out larger than it was, with other blocks or uncompressed. One
+    // that did not fit and went down again would come up and go down without end.
+    let is_tight = grown.saturating_add(risen) > share.limit_bytes;
+    if is_tight && view.now_us.saturating_sub(table.created_us) < REST_US {
+        return Err(kept("it is older, as room is short"));
+    }
+    let rises = |reason: Reason| {
+        let mut inputs = vec![table];
+        inputs.extend(&below);
+        match is_free(view, levels.keyspace, &inputs) {
+            true => Ok(merge(view, levels.keyspace, &inputs, FIRST, reason)),
+            false => Err(kept("no job has what it is merged with")),
+        }
+    };
+    // What was made free while the store is written to is for what is written.
+    let reserved = kept_bytes(view, share.limit_bytes);
+    let unclaimed = share.limit_bytes.saturating_sub(reserved);
+    if has_room && grown <= unclaimed {
+        return rises(reason("reverse", spared(reads)));
+    }
+    let least = rivals.least(view);
+    let reason = |rule: &str, spared: f64| match least {
+        Some(least) => reason(rule, spared).with(LEAST_NAME, least),
+        None => reason(rule, spared),
+    };
+    let kept = |until| Kept::until(until).with(reason("", spared(reads)));
+    if least.is_some_and(|least| least >= hot.temperature()) {
+        return Err(kept(
+            "it is read more often than the least read tenth of L1",
+        ));
+    }
+    let coldest = coldest(view, all, hot);
+    let wins = |rule: &str, equal: f64, down: f64| {
+        let by_more_than_chance = reads - equal > DEVIATIONS * (reads + equal).sqrt();
+        let gained = spared(reads - equal);
+        let reason = reason(rule, gained)
+            .with("displaced_block_reads", equal)
+            .with("descent_cost_s", down);
+        match by_more_than_chance {
+            _ if gained <= cost + down => Err(Kept::until(
+                "its reads beyond those of what goes down for it have cost more than both merges",
+            )
+            .with(reason)),
+            false => Err(Kept::until(
+                "it is read more often than what goes down for it by more than chance",
+            )
+            .with(reason)),
+            true => Ok(reason),
+        }
+    };
+    if has_room {
+        let Some((coldest, reads_per_byte)) = coldest else {
+            return rises(wins("reverse", 0.0, 0.0)?);
+        };
+        let equal = reads_per_byte * table.size_bytes() as f64;
+        // The room is for what is written: as much goes down again as comes up.
+        let yielding = coldest.yielding(view, hot);
+        let descent = Descent::take(view, &coldest.levels, yielding, risen);
+        return rises(wins("reverse", equal, descent.cost_s(devices))?);
+    }
+    if share.busy_bytes > 0 {
+        return Err(kept("what may be making room has ended"));
+    }
+    let Some((coldest, _)) = coldest else {
+        return Err(kept("a settled table of L1 is colder than it"));
+    };
+    // Sizes change a little with the tier.
+    let slack = risen / SLACK_DIVISOR + 1;
+    let bytes = grown.saturating_sub(share.limit_bytes) + slack;
+    let yielding = coldest.yielding(view, hot);
+    let descent = Descent::take(view, &coldest.levels, yielding, bytes);
+    if descent.bytes() < bytes || !fits(descent.bytes()) {
+        // It would not make room enough, and come up again itself.
+        return Err(kept("settled tables of L1 that are colder hold as much"));
+    }
+    let displaced = descent.block_reads(view);
+    let down = descent.cost_s(devices);
+    let reason = of_the_hotter(wins("yields-to-hotter", displaced, down)?);
+    let merge = descent.merge(view, &coldest.levels, reason);
+    merge.ok_or_else(|| kept("no job has what goes down for it"))
 }
 
 /// The reason for which others go down: the sizes are to be theirs, so those of the table that comes up
@@ -512,16 +375,16 @@ fn share_here(view: &View<'_>, hot: &LevelBucket<'_>) -> f64 {
     (age_s * reads_per_s / hot.heat.block_reads.max(1) as f64).min(1.0)
 }
 
-/// Of all keyspaces the one with the coldest table that yields to those which rise, and the block
+/// Of all keyspaces the one with the coldest table that yields to `hot`, and the block
 /// reads of that table per byte.
 fn coldest<'a, 'b>(
     view: &View<'_>,
     all: &'b [Rivals<'a>],
-    rising: &Ascent<'_, '_>,
+    hot: &LevelBucket<'_>,
 ) -> Option<(&'b Rivals<'a>, f64)> {
     let mut best: Option<(&Rivals<'a>, f64)> = None;
     for rivals in all {
-        let Some(first) = rivals.yielding(view, rising).next() else {
+        let Some(first) = rivals.yielding(view, hot).next() else {
             continue;
         };
         let reads = view.heat.get(&first.table.id).map_or(0, |h| h.block_reads);

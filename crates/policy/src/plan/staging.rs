@@ -293,7 +293,7 @@ fn space(
         false => OVERLAPPING_SHARE_MAX,
     };
     let enough = over as f64 >= all as f64 * overlapping_max;
-    let dear = much && leaving::all_is_dear(levels.keyspace);
+    let dear = much && leaving::rewritten_for_each(levels.keyspace) > leaving::DEAR as f64;
     if !wide && !enough && !dear {
         return None;
     }
