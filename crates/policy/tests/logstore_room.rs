@@ -310,8 +310,7 @@ fn overlapping_tables_are_merged_when_waiting_has_cost_what_the_merge_will() {
     assert_eq!(after(&world, much_later), "rest");
 }
 
-/// A spare of a tenth of the tier, however little was written; and then one of two tables, which on a small tier are
-/// several times what is flushed.
+/// A spare of a tenth of the tier, however little was written; and then one of two tables.
 #[test]
 fn the_spare_for_writes_goes_by_what_is_written() {
     let text = "L0.0: #2[a..z]{size=4M} | L1: #1[a..z]{size=30M} | L7: #5[a..z]{size=90M,tier=1}";

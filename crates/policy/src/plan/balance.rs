@@ -81,11 +81,11 @@ pub fn spare_for_writes(view: &View<'_>, fill: &Fill) -> u64 {
     let mut parts = view.version.keyspaces.values().flat_map(|k| &k.parts);
     let is_written = in_memory >= shape.flush_bytes / 2 || parts.any(|p| !p.newest.runs.is_empty());
     let bytes = match is_written && !view.idle {
-        true => (view.flushed_bytes_per_s * SPARE_S) as u64,
-        false => 0,
+        true => {
+            (shape.flush_bytes.saturating_mul(2)).max((view.flushed_bytes_per_s * SPARE_S) as u64)
+        }
+        false => shape.flush_bytes,
     };
-    let flushes = 1 + u64::from(is_written && !view.idle);
-    let bytes = bytes.max(flushes.saturating_mul(shape.flush_bytes));
     bytes.min(spare_bytes(view, fill)[0])
 }
 
