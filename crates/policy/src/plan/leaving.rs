@@ -19,30 +19,21 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use thermocline_model::table::TableMeta;
-use thermocline_model::version::{Keyspace, Level};
 use thermocline_model::view::View;
 
 use crate::MIB;
 use crate::cost::compaction::{self, Device, SEEKS, Work};
-use crate::plan::fast_levels::{bytes_of, last_level};
+use crate::plan::fast_levels::bytes_of;
 
 /// Of the bytes whose temperature is known, the colder part that may be compared alone.
 const COLDER_SHARE: f64 = 1.0 / 3.0;
 
 /// Bytes rewritten for each that goes, beyond which it is dear.
-pub(super) const DEAR: u64 = 2;
+const DEAR: u64 = 2;
 
 /// Seconds of the slow device that a merge may take for what is dear, however soon the fast one
 /// is done with its part: its edit, syncs and reopened tables cost some hundredths.
 pub(super) const DEAR_S: f64 = 1.6;
-
-/// Bytes of the last level of `keyspace` for each of L1: where keys are written evenly so many are rewritten for one that goes.
-pub(super) fn rewritten_for_each(keyspace: &Keyspace) -> f64 {
-    let last = last_level(keyspace).min(keyspace.levels.len());
-    let (above, last) = keyspace.levels.split_at(last);
-    let bytes = |levels: &[Level]| levels.iter().map(Level::size_bytes).sum::<u64>();
-    bytes(last) as f64 / bytes(above) as f64
-}
 
 /// Whether `bytes` are dear if so many are rewritten for them.
 pub(super) fn is_dear(bytes: u64, rewritten: u64) -> bool {

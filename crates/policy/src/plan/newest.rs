@@ -4,10 +4,8 @@
 //! it is: as a run of its own, by an edit of the version, without a byte being read
 //! or written. No merge is done until reads suffer or room is needed
 //! ([`super::staging`], [`super::coldest`]); the fast tier is a very large buffer. When
-//! the store rests all of them are passed on, so that nothing is kept from
-//! these. So they are when room is to be made that is dear, as a merge then makes the more of it,
-//! the more there is for what it rewrites, or more room than L1 has bytes. Else what came last stays: it would
-//! go down with the rest, and what of it is hot come up again.
+//! the store rests, or room is to be made, all of them are passed on, so that nothing is kept from
+//! these: a merge that makes room makes the more of it, the more there is for what it rewrites.
 //!
 //! Parts do not overlap, so what several pass on lies side by side: each run joins the oldest run of L1
 //! that is above all it overlaps and has room for it (`model/join.rs`). So L1 gets as many runs as the part with most
@@ -23,17 +21,13 @@ use thermocline_model::job::{Job, Merge, Reason};
 use thermocline_model::join::{Join, join};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{TableId, TableMeta};
-use thermocline_model::version::{Keyspace, Level, Run, Slot};
+use thermocline_model::version::{Keyspace, Run, Slot};
 use thermocline_model::view::View;
 
 use crate::Planner;
 use crate::plan::fast_levels::{FIRST, FastLevels, Share, bytes_of, is_free, merge};
 use crate::plan::headroom::wanted_bytes;
-use crate::plan::leaving::rewritten_for_each;
 use crate::plan::leveled::oldest_free;
-
-/// Bytes of the last level for each of L1, beyond which room is dear.
-const DEAR: f64 = 4.0;
 
 /// See the module.
 #[derive(Debug)]
@@ -53,16 +47,13 @@ struct Due<'a> {
 impl Planner for Newest {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
         let deferred = self.optimised && view.shape.staging.on.deferred;
-        let wanted = LazyCell::new(|| wanted_bytes(view, &Share::of(view), deferred));
+        let room_is_wanted =
+            LazyCell::new(|| deferred && wanted_bytes(view, &Share::of(view), deferred) > 0);
         let mut due: Vec<Due<'_>> = Vec::new();
         for keyspace in view.version.keyspaces.values() {
-            let goes_along = LazyCell::new(|| {
-                let first = keyspace.levels.get(FIRST).map_or(0, Level::size_bytes);
-                *wanted > 0 && (*wanted > first || rewritten_for_each(keyspace) > DEAR)
-            });
             for part in &keyspace.parts {
                 let runs = oldest_free(view, &part.newest.runs);
-                let all = deferred && !runs.is_empty() && (view.idle || *goes_along);
+                let all = deferred && !runs.is_empty() && (view.idle || *room_is_wanted);
                 if all || runs.len() >= view.shape.newest_runs_merge {
                     due.push(Due { keyspace, runs });
                 }

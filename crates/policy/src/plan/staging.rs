@@ -40,6 +40,7 @@ use std::sync::Arc;
 use thermocline_model::job::{Job, Merge, Reason};
 use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::tier::TierId;
+use thermocline_model::version::Level;
 use thermocline_model::view::View;
 
 use crate::Planner;
@@ -293,7 +294,8 @@ fn space(
         false => OVERLAPPING_SHARE_MAX,
     };
     let enough = over as f64 >= all as f64 * overlapping_max;
-    let dear = much && leaving::rewritten_for_each(levels.keyspace) > leaving::DEAR as f64;
+    let last = levels.keyspace.levels.get(levels.last);
+    let dear = much && leaving::is_dear(all, last.map_or(0, Level::size_bytes));
     if !wide && !enough && !dear {
         return None;
     }
