@@ -123,11 +123,12 @@ impl Engine {
         }
         let cover = Cover::merge(covers.iter().map(|t| t.cover()));
         let inputs = merged.values().flatten();
+        let inputs = inputs.map(|t| t.meta.rewritten_bytes_max());
         let target = Target {
             keyspace: job.keyspace,
             slot: job.output,
             table_bytes: job.table_bytes,
-            bytes_max: inputs.map(|t| t.meta.rewritten_bytes_max()).sum(),
+            bytes_max: inputs.fold(0, u64::saturating_add),
             parents: merged.values().flatten().map(|t| t.meta.id).collect(),
             first_tier,
             background: true,

@@ -234,7 +234,7 @@ impl<'a> Outputs<'a> {
             let bytes = self.finished.iter().map(|t| t.size_bytes()).sum();
             engine.check_capacity(bytes)?;
         }
-        // The last table is smaller, and what a small flush writes is one.
+        // The last table of a job is smaller than others, and a small flush has no other.
         let written_bytes = self.target.written.bytes();
         let left_bytes = (self.target.bytes_max).saturating_sub(written_bytes.iter().sum());
         let layout = engine.place(&NewTable {

@@ -52,6 +52,13 @@ struct Replay {
     room: Option<SealedRoom>,
 }
 
+impl Replay {
+    /// Notes that memtables take so many bytes.
+    fn holds(&mut self, bytes: u64) {
+        self.memory_bytes = self.memory_bytes.max(bytes);
+    }
+}
+
 impl Engine {
     /// Replays the log into memtables. Changes nothing on the devices.
     pub(super) fn replay_log(&mut self) -> Result<ReplayReport> {
@@ -191,7 +198,7 @@ impl Engine {
     /// Compacts the parts that have grown enough for that, if memory is short.
     fn compact_replayed(&self, replay: &mut Replay) {
         let held = self.replayed_bytes(&replay.restated);
-        replay.memory_bytes = replay.memory_bytes.max(held);
+        replay.holds(held);
         if !self.is_short_of_memory(&replay.restated) {
             return;
         }
@@ -211,7 +218,7 @@ impl Engine {
                 }
                 *left_bytes = held_bytes(space, at, replay.restated.of(id, at).as_deref());
                 let beside = held + *left_bytes as u64;
-                replay.memory_bytes = replay.memory_bytes.max(beside);
+                replay.holds(beside);
                 replay.room = None;
                 replay.compactions += 1;
             }
@@ -223,7 +230,7 @@ impl Engine {
     /// the last time if memory is still short.
     fn end_replay(&self, replay: &mut Replay) {
         let held = self.replayed_bytes(&replay.restated);
-        replay.memory_bytes = replay.memory_bytes.max(held);
+        replay.holds(held);
         let restated = std::mem::take(&mut replay.restated);
         let is_short = self.is_short_of_memory(&restated);
         for (id, at, restated) in restated.take() {
@@ -239,6 +246,7 @@ impl Engine {
                 self.compact_part(&space, at, Some(restated));
                 let left = held_bytes(&space, at, None);
                 replay.left_bytes.insert((id, at), left);
+                replay.holds(held + left as u64);
                 replay.compactions += 1;
             } else {
                 // It may have newer entries than what takes writes, so no flush may take it alone.
@@ -254,6 +262,7 @@ impl Engine {
                 let left_bytes = replay.left_bytes.get(&(id, at)).copied();
                 if held_bytes(space, at, None) > left_bytes.unwrap_or(0) {
                     self.compact_part(space, at, None);
+                    replay.holds(held + held_bytes(space, at, None) as u64);
                     replay.compactions += 1;
                 }
             }

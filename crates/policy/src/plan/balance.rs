@@ -82,7 +82,8 @@ pub fn spare_for_writes(view: &View<'_>, fill: &Fill) -> u64 {
     let is_written = in_memory >= shape.flush_bytes / 2 || parts.any(|p| !p.newest.runs.is_empty());
     let bytes = match is_written && !view.idle {
         true => {
-            (shape.flush_bytes.saturating_mul(2)).max((view.flushed_bytes_per_s * SPARE_S) as u64)
+            let coming = (view.flushed_bytes_per_s * SPARE_S) as u64;
+            coming.max(shape.flush_bytes.saturating_mul(2))
         }
         false => shape.flush_bytes,
     };
