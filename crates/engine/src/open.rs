@@ -86,13 +86,14 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
         torn_manifest_bytes: found.torn_manifest_bytes,
         ..Recovery::default()
     };
-    let profiles = options.tiers.iter().map(Tier::device_profile);
+    let devices = Devices::with(options.tiers.iter().map(Tier::device_profile));
     let home = Arc::new(TableHome {
         stores: tiers.iter().map(|t| Arc::clone(&t.store)).collect(),
         context: Arc::new(
             TableContext::new(Arc::new(BlockCache::new(options.block_cache_bytes)))
                 .with_readers(options.reader_count())
-                .with_uses_for_one(Devices::with(profiles).uses_for_one()),
+                .with_uses_for_one(devices.uses_for_one())
+                .with_bytes_for_one_read(devices.bytes_for_one_read()),
         ),
         graveyard: Arc::new(Graveyard::default()),
     });

@@ -126,6 +126,7 @@ impl Copied<'_> {
         // before the only other copy is given up.
         let written = store_of(engine, to)?.open(ObjectName { id: object, ..name })?;
         written.advise(0, copy.length, Advice::DontNeed);
+        written.advise(0, copy.length, Advice::Sequential);
         pieces(&*written, &copy, |_| Ok(()))?;
         Ok(copy)
     }

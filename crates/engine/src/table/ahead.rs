@@ -138,6 +138,13 @@ impl Span {
     }
 }
 
+impl Table {
+    /// Tells the operating system that `span` will be read.
+    pub(super) fn advise_span(&self, span: &Span) {
+        self.advise_bytes(span.extent, span.offset, span.bytes as u64);
+    }
+}
+
 impl Chunk {
     /// Where the block at `entry` lies in the chunk, if it does.
     pub(super) fn range_of(&self, entry: Place) -> Option<std::ops::Range<usize>> {

@@ -18,6 +18,8 @@ pub struct TableContext {
     readers: Option<Readers>,
     /// By tier, how many uses of a block in the cache count as one.
     pub(super) uses_for_one: Vec<u32>,
+    /// By tier, the bytes that may be read in vain for a read less.
+    pub(super) bytes_for_one_read: Vec<u64>,
     /// Whether scans go on where they have begun.
     pub(super) going_on: GoingOn,
 }
@@ -31,6 +33,7 @@ impl TableContext {
             pinned_bytes: AtomicU64::new(0),
             readers: None,
             uses_for_one: Vec::new(),
+            bytes_for_one_read: Vec::new(),
             going_on: GoingOn::default(),
         }
     }
@@ -40,6 +43,14 @@ impl TableContext {
     #[must_use]
     pub fn with_uses_for_one(mut self, uses_for_one: Vec<u32>) -> TableContext {
         self.uses_for_one = uses_for_one;
+        self
+    }
+
+    /// Where of each tier so many bytes may be read in vain for a read less; without, scans read ahead as
+    /// from the slowest devices.
+    #[must_use]
+    pub fn with_bytes_for_one_read(mut self, bytes_for_one_read: Vec<u64>) -> TableContext {
+        self.bytes_for_one_read = bytes_for_one_read;
         self
     }
 

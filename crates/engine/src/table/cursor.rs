@@ -4,7 +4,9 @@
 //! cursor runs through the table, many at a time: consecutive blocks that lie
 //! side by side are read in one go and verified one by one. A merge asks for
 //! that from the start and leaves the cache alone; a scan changes over after
-//! its third block in a row that was not in the cache.
+//! its first block that was not in the cache, with no more than the device transfers in the time of a
+//! request. The operating system is told what comes after that, and reads nothing ahead by itself: it
+//! takes two blocks in a row for a file read from end to end.
 //!
 //! Where the operating system does not read ahead, the store's own threads do
 //! ([`crate::store::Readers`]): the span after the present one is on its way
@@ -22,10 +24,13 @@ use super::block::{Block, BlockSlice, kind_of};
 use super::block_cursor::BlockCursor;
 use crate::error::{Error, Result};
 
-/// Bytes of the first read of a scan that changes over to read-ahead. Each
-/// further one is twice as large. Also the least that a source of a merge reads
-/// ahead, however many there are.
+/// Bytes of the first read of a scan that changes over to read-ahead, from devices on which a request costs much
+/// beside what it transfers. Each further one is half as large again. Also the least that a source of a
+/// merge reads ahead, however many there are.
 pub(crate) const READ_AHEAD_BYTES_FIRST: usize = 32 << 10;
+
+/// The same from devices on which a request costs little: two blocks.
+const READ_AHEAD_BYTES_LEAST: usize = 8 << 10;
 
 /// Bytes of the largest read of a scan.
 pub(crate) const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
@@ -52,7 +57,7 @@ const STREAM_BYTES_FIRST: usize = 16 << 10;
 pub(crate) const STREAM_BYTES_MAX: usize = 512 << 10;
 
 /// Blocks in a row, not in the cache, after which a scan reads ahead.
-const MISSES_MAX: u32 = 2;
+const MISSES_MAX: u32 = 1;
 
 /// How a cursor reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -163,12 +168,13 @@ enum Reach {
     Further,
 }
 
-/// Bytes of the first read of several blocks.
-fn first_bytes(mode: ReadMode, streams: bool) -> usize {
+/// Bytes of the first read of several blocks of `table`.
+fn first_bytes(table: &Table, mode: ReadMode, streams: bool) -> usize {
     let scan = if streams {
         STREAM_BYTES_FIRST
     } else {
-        READ_AHEAD_BYTES_FIRST
+        let paid = usize::try_from(table.bytes_for_one_read()).unwrap_or(usize::MAX);
+        paid.clamp(READ_AHEAD_BYTES_LEAST, READ_AHEAD_BYTES_FIRST)
     };
     scan.max(mode.read_ahead_bytes)
 }
@@ -193,7 +199,7 @@ impl Table {
             misses: 0,
             reach: Reach::Nothing,
             is_continued: false,
-            ahead_bytes: first_bytes(mode, streams),
+            ahead_bytes: first_bytes(self, mode, streams),
             streams,
             ahead: None,
             spare: Vec::new(),
@@ -474,7 +480,7 @@ impl TableCursor {
         }
         if let Some(block) = self.table.cached(index) {
             self.misses = 0;
-            self.ahead_bytes = first_bytes(self.mode, self.streams);
+            self.ahead_bytes = first_bytes(&self.table, self.mode, self.streams);
             return Ok(block);
         }
         if self.in_chunk(index).is_none() {
@@ -527,7 +533,16 @@ impl TableCursor {
         if streams {
             self.ask_behind(&span, way);
         }
-        self.chunk.read(&table, &span)
+        self.chunk.read(&table, &span)?;
+        // A scan that has come so far goes on.
+        let begun = self.misses > MISSES_MAX + 1 || self.mode.read_ahead_bytes > 0;
+        if begun
+            && !self.streams
+            && let Some(next) = span.next(table.index(), way)
+        {
+            table.advise_span(&self.span_of(next, way));
+        }
+        Ok(())
     }
 
     /// Takes what was read ahead, if block `index` is in it, and asks for what
@@ -592,12 +607,11 @@ impl TableCursor {
     /// The next read of several blocks is larger.
     fn grow(&mut self) {
         if self.mode.read_ahead_bytes == 0 {
-            let most = if self.streams {
-                STREAM_BYTES_MAX
-            } else {
-                READ_AHEAD_BYTES_MAX
+            let (more, most) = match self.streams {
+                true => (self.ahead_bytes, STREAM_BYTES_MAX),
+                false => (self.ahead_bytes / 2, READ_AHEAD_BYTES_MAX),
             };
-            self.ahead_bytes = (self.ahead_bytes * 2).min(most);
+            self.ahead_bytes = (self.ahead_bytes + more).min(most);
         }
     }
 
@@ -648,7 +662,7 @@ impl TableCursor {
     /// begins.
     pub(crate) fn keep_pace(&mut self, before: &TableCursor) {
         self.is_continued = true;
-        if self.streams && before.streams {
+        if self.streams == before.streams {
             self.misses = before.misses;
             self.ahead_bytes = before.ahead_bytes;
         }

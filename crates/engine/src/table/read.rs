@@ -329,9 +329,29 @@ impl Table {
     /// Tells the operating system that block `block` will be read.
     pub(super) fn advise(&self, block: usize) {
         let entry = self.index.place(block);
-        let (reader, place) = &self.extents[usize::from(entry.extent)];
-        let length = u64::from(entry.stored_bytes);
-        reader.advise(place.offset + entry.offset, length, Advice::WillNeed);
+        self.advise_bytes(entry.extent, entry.offset, u64::from(entry.stored_bytes));
+    }
+
+    /// The same of `count` blocks from `block` on, as far as there are so many and they lie one behind the other.
+    pub(super) fn advise_blocks(&self, block: usize, count: usize) {
+        let first = self.index.place(block);
+        let end = (block + count).min(self.index.len());
+        let places = (block..end).map(|at| self.index.place(at));
+        let row = places.scan(first.offset, |offset, place| {
+            let follows = place.extent == first.extent && place.offset == *offset;
+            *offset += u64::from(place.stored_bytes);
+            follows.then_some(*offset)
+        });
+        let bytes = row.last().unwrap_or(first.offset) - first.offset;
+        self.advise_bytes(first.extent, first.offset, bytes);
+    }
+
+    /// The same of `bytes` of an extent, unless they are read past its cache.
+    pub(super) fn advise_bytes(&self, extent: u16, offset: u64, bytes: u64) {
+        let (reader, place) = &self.extents[usize::from(extent)];
+        if !reader.is_direct() {
+            reader.advise(place.offset + offset, bytes, Advice::WillNeed);
+        }
     }
 
     /// Counts a point read, and whether a filter answered it.
@@ -360,6 +380,13 @@ impl Table {
     /// Counts that it wants the next one.
     pub(super) fn count_scan_gone_on(&self) {
         self.context.going_on.go_on(self.record.tier());
+    }
+
+    /// Bytes that a scan may read in vain for a read less.
+    pub(super) fn bytes_for_one_read(&self) -> u64 {
+        let bytes = &self.context.bytes_for_one_read;
+        let bytes = bytes.get(self.record.tier().0 as usize);
+        bytes.copied().unwrap_or(u64::MAX)
     }
 
     /// Whether most of them do.

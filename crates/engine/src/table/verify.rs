@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 /// Bytes read in one go.
 const READ_BYTES: u64 = 1 << 20;
 
+/// Blocks that the operating system is told of at a time.
+const AHEAD_BLOCKS: usize = 256;
+
 /// What [`Table::verify`] looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableReport {
@@ -156,6 +159,9 @@ impl Table {
         index: usize,
     ) -> Result<Trailer> {
         let wrong = |what: &str| Err(self.block_error(index, what));
+        if index.is_multiple_of(AHEAD_BLOCKS) {
+            self.advise_blocks(index, AHEAD_BLOCKS);
+        }
         let stored = self.read_block_stored(index)?;
         let trailer = Trailer::of(&stored);
         let (trailer, _) = trailer.map_err(|what| self.block_error(index, &what))?;

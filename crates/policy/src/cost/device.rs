@@ -82,6 +82,16 @@ impl Devices {
         costs().map(|cost| uses(cost) as u32).collect()
     }
 
+    /// Of each tier, the bytes that are transferred in the time that one random read takes: so many
+    /// may be read in vain for a read less.
+    #[must_use]
+    pub fn bytes_for_one_read(&self) -> Vec<u64> {
+        let bytes = |profile: &DeviceProfile| {
+            (profile.sequential_mb_s * 1e6 / profile.random_read_iops) as u64
+        };
+        self.profiles.iter().map(bytes).collect()
+    }
+
     /// Seconds that transferring `bytes` in large pieces takes.
     #[must_use]
     pub fn transfer_seconds(&self, tier: usize, bytes: u64) -> f64 {

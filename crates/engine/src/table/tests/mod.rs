@@ -339,21 +339,122 @@ fn blocks_may_lie_in_any_order_in_any_extent() {
     }
 }
 
-/// Notes the bytes of each read.
+/// Notes where each read begins and its bytes, and the same of what is advised.
 #[derive(Debug, Default)]
-struct Noting(Memory, Mutex<Vec<usize>>);
+struct Noting {
+    inner: Memory,
+    reads: Mutex<Vec<(u64, usize)>>,
+    advised: Mutex<Vec<(u64, usize)>>,
+}
+
+impl Noting {
+    fn of(inner: &Memory) -> Arc<Noting> {
+        Arc::new(Noting {
+            inner: inner.clone(),
+            ..Noting::default()
+        })
+    }
+
+    /// Bytes of each read since this was last asked.
+    fn read_bytes(&self) -> Vec<usize> {
+        let reads = std::mem::take(&mut *self.reads.lock().unwrap());
+        reads.into_iter().map(|(_, bytes)| bytes).collect()
+    }
+}
 
 impl ObjectReader for Noting {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.1.lock().unwrap().push(buffer.len());
-        self.0.read_at(offset, buffer)
+        self.reads.lock().unwrap().push((offset, buffer.len()));
+        self.inner.read_at(offset, buffer)
     }
     fn size_bytes(&self) -> u64 {
-        ObjectReader::size_bytes(&self.0)
+        ObjectReader::size_bytes(&self.inner)
     }
-    fn advise(&self, _: u64, _: u64, _: Advice) {}
+    fn advise(&self, offset: u64, length: u64, advice: Advice) {
+        assert_eq!(advice, Advice::WillNeed);
+        self.advised.lock().unwrap().push((offset, length as usize));
+    }
     fn path(&self) -> &Path {
-        self.0.path()
+        self.inner.path()
+    }
+}
+
+/// Ten records of 1 KiB lie in four or five blocks of 4 KiB: from a device that transfers a block in the time of a
+/// request, a scan of them reads no more than eight. It began with two blocks one by one and went on with
+/// 32 KiB, and the system took the two for a file read from end to end and read 32 to 64 KiB more.
+#[test]
+fn a_short_scan_reads_little_more_than_it_returns() {
+    let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1024]);
+    let entries: Vec<Entry> = (0..4000).map(entry).collect();
+    let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
+    let scanned = |bytes_for_one_read: u64| {
+        let noting = Noting::of(&stored.data[0]);
+        let data = vec![Arc::clone(&noting) as Arc<dyn ObjectReader>];
+        let context = TableContext::new(Arc::new(BlockCache::new(0)));
+        let context = Arc::new(context.with_bytes_for_one_read(vec![bytes_for_one_read]));
+        let meta = Arc::new(stored.meta.clone());
+        let table = Arc::new(Table::open(&stored.record, meta, data, context).unwrap());
+        let (mut bytes, mut requests) = (0, 0);
+        for first in (0..3900u32).step_by(97) {
+            let mut cursor = table.cursor(ReadMode::SCAN);
+            cursor
+                .seek(&first.to_be_bytes(), SeqNo(u64::MAX >> 8))
+                .unwrap();
+            for n in 0..10 {
+                assert_eq!(cursor.key(), (first + n).to_be_bytes());
+                cursor.next().unwrap();
+            }
+            let reads = noting.read_bytes();
+            bytes += reads.iter().sum::<usize>();
+            requests += reads.len();
+        }
+        (bytes as f64 / 41.0 / 10_240.0, requests as f64 / 41.0)
+    };
+    let (times, requests) = scanned(4100);
+    assert!(times < 2.2 && requests <= 3.0, "{times}, {requests}");
+    // And where a request is dear, two are all: a block, and what lies behind it.
+    let (times, requests) = scanned(u64::MAX);
+    assert!(times < 3.8 && requests <= 2.0, "{times}, {requests}");
+}
+
+/// The system does not read ahead by itself, so a scan that goes on, and a merge, tell it what they will read
+/// next: then nobody waits for more than the first reads.
+#[test]
+fn what_goes_on_is_asked_for_before_it_is_read() {
+    let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1024]);
+    let entries: Vec<Entry> = (0..4000).map(entry).collect();
+    let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
+    for (mode, alone) in [(ReadMode::SCAN, 3), (ReadMode::MERGE, 1)] {
+        let noting = Noting::of(&stored.data[0]);
+        let data = vec![Arc::clone(&noting) as Arc<dyn ObjectReader>];
+        let context = Arc::new(TableContext::new(Arc::new(BlockCache::new(0))));
+        let meta = Arc::new(stored.meta.clone());
+        let table = Arc::new(Table::open(&stored.record, meta, data, context).unwrap());
+        for forward in [true, false] {
+            let mut cursor = table.cursor(mode);
+            match forward {
+                true => cursor.seek_first().unwrap(),
+                false => cursor.seek_last().unwrap(),
+            }
+            let mut count = 0;
+            while cursor.valid() {
+                count += 1;
+                match forward {
+                    true => cursor.next().unwrap(),
+                    false => cursor.prev().unwrap(),
+                }
+            }
+            assert_eq!(count, entries.len());
+            let reads = std::mem::take(&mut *noting.reads.lock().unwrap());
+            let advised = std::mem::take(&mut *noting.advised.lock().unwrap());
+            assert_eq!(reads[alone..], advised, "{mode:?}, forward: {forward}");
+            assert!(reads.len() > 2 + alone);
+        }
+        // Block by block, all of them asked for before.
+        table.verify().unwrap();
+        let advised = std::mem::take(&mut *noting.advised.lock().unwrap());
+        let bytes: usize = advised.iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(bytes as u64, stored.record.data_bytes());
     }
 }
 
@@ -369,7 +470,7 @@ fn a_merge_reads_a_table_in_as_few_pieces_as_may_be_and_all_of_one_size() {
         .into_iter()
         .chain([2 * all])
     {
-        let noting = Arc::new(Noting(stored.data[0].clone(), Mutex::default()));
+        let noting = Noting::of(&stored.data[0]);
         let data = vec![Arc::clone(&noting) as Arc<dyn ObjectReader>];
         let context = Arc::new(TableContext::new(Arc::new(BlockCache::new(0))));
         let meta = Arc::new(stored.meta.clone());
@@ -382,7 +483,7 @@ fn a_merge_reads_a_table_in_as_few_pieces_as_may_be_and_all_of_one_size() {
         while cursor.valid() {
             cursor.next().unwrap();
         }
-        let reads = noting.1.lock().unwrap();
+        let reads = noting.read_bytes();
         assert_eq!(reads.iter().sum::<usize>(), all);
         // With blocks of 4 KiB a piece may miss its size by one.
         let fewest = all.div_ceil(read_ahead_bytes - 5000);
