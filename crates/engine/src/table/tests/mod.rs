@@ -339,6 +339,18 @@ fn blocks_may_lie_in_any_order_in_any_extent() {
     }
 }
 
+fn uncached() -> TableContext {
+    TableContext::new(Arc::new(BlockCache::new(0)))
+}
+
+/// 4,000 records of 1 KiB.
+fn records_of_a_kib() -> (Vec<Entry>, Stored) {
+    let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1024]);
+    let entries: Vec<Entry> = (0..4000).map(entry).collect();
+    let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
+    (entries, stored)
+}
+
 /// Notes where each read begins and its bytes, and the same of what is advised.
 #[derive(Debug, Default)]
 struct Noting {
@@ -348,11 +360,16 @@ struct Noting {
 }
 
 impl Noting {
-    fn of(inner: &Memory) -> Arc<Noting> {
-        Arc::new(Noting {
-            inner: inner.clone(),
+    /// The one data object of `stored`, and the table read from it.
+    fn open(stored: &Stored, context: TableContext) -> (Arc<Noting>, Arc<Table>) {
+        let noting = Arc::new(Noting {
+            inner: stored.data[0].clone(),
             ..Noting::default()
-        })
+        });
+        let data = vec![Arc::clone(&noting) as Arc<dyn ObjectReader>];
+        let meta = Arc::new(stored.meta.clone());
+        let table = Table::open(&stored.record, meta, data, Arc::new(context)).unwrap();
+        (noting, Arc::new(table))
     }
 
     /// Bytes of each read since this was last asked.
@@ -384,16 +401,10 @@ impl ObjectReader for Noting {
 /// 32 KiB, and the system took the two for a file read from end to end and read 32 to 64 KiB more.
 #[test]
 fn a_short_scan_reads_little_more_than_it_returns() {
-    let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1024]);
-    let entries: Vec<Entry> = (0..4000).map(entry).collect();
-    let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
+    let (_, stored) = records_of_a_kib();
     let scanned = |bytes_for_one_read: u64| {
-        let noting = Noting::of(&stored.data[0]);
-        let data = vec![Arc::clone(&noting) as Arc<dyn ObjectReader>];
-        let context = TableContext::new(Arc::new(BlockCache::new(0)));
-        let context = Arc::new(context.with_bytes_for_one_read(vec![bytes_for_one_read]));
-        let meta = Arc::new(stored.meta.clone());
-        let table = Arc::new(Table::open(&stored.record, meta, data, context).unwrap());
+        let context = uncached().with_bytes_for_one_read(vec![bytes_for_one_read]);
+        let (noting, table) = Noting::open(&stored, context);
         let (mut bytes, mut requests) = (0, 0);
         for first in (0..3900u32).step_by(97) {
             let mut cursor = table.cursor(ReadMode::SCAN);
@@ -421,15 +432,9 @@ fn a_short_scan_reads_little_more_than_it_returns() {
 /// next: then nobody waits for more than the first reads.
 #[test]
 fn what_goes_on_is_asked_for_before_it_is_read() {
-    let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1024]);
-    let entries: Vec<Entry> = (0..4000).map(entry).collect();
-    let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
+    let (entries, stored) = records_of_a_kib();
     for (mode, alone) in [(ReadMode::SCAN, 3), (ReadMode::MERGE, 1)] {
-        let noting = Noting::of(&stored.data[0]);
-        let data = vec![Arc::clone(&noting) as Arc<dyn ObjectReader>];
-        let context = Arc::new(TableContext::new(Arc::new(BlockCache::new(0))));
-        let meta = Arc::new(stored.meta.clone());
-        let table = Arc::new(Table::open(&stored.record, meta, data, context).unwrap());
+        let (noting, table) = Noting::open(&stored, uncached());
         for forward in [true, false] {
             let mut cursor = table.cursor(mode);
             match forward {
@@ -470,11 +475,7 @@ fn a_merge_reads_a_table_in_as_few_pieces_as_may_be_and_all_of_one_size() {
         .into_iter()
         .chain([2 * all])
     {
-        let noting = Noting::of(&stored.data[0]);
-        let data = vec![Arc::clone(&noting) as Arc<dyn ObjectReader>];
-        let context = Arc::new(TableContext::new(Arc::new(BlockCache::new(0))));
-        let meta = Arc::new(stored.meta.clone());
-        let table = Arc::new(Table::open(&stored.record, meta, data, context).unwrap());
+        let (noting, table) = Noting::open(&stored, uncached());
         let mut cursor = table.cursor(ReadMode {
             read_ahead_bytes,
             ..ReadMode::MERGE
