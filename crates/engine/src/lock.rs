@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::Options;
+use crate::options::{Options, Tier};
 use crate::store::{Environment, Lock};
 
 pub(crate) const LOCK_FILE: &str = "LOCK";
@@ -60,10 +60,32 @@ impl StoreLock {
     pub(crate) fn take_in(options: &Options, environment: &Environment) -> Result<StoreLock> {
         let mut locks = Vec::new();
         for tier in &options.tiers {
-            locks.extend(lock_if_there(environment, tier.path())?);
+            let lock = lock_if_there(environment, tier.path());
+            locks.extend(lock.map_err(|e| who_locked(e, &options.tiers, environment))?);
         }
         Ok(StoreLock { _locks: locks })
     }
+}
+
+/// What to say of `error`, met when the directories of `tiers` were locked in turn: two paths may lead to one
+/// directory, and then nobody else has it open.
+pub(crate) fn who_locked(error: Error, tiers: &[Tier], environment: &Environment) -> Error {
+    if error.kind() != ErrorKind::Locked {
+        return error;
+    }
+    let mut known = Vec::new();
+    for tier in tiers {
+        let found = environment.file_system.metadata(tier.path());
+        let Some(identity) = found.ok().flatten().and_then(|found| found.identity) else {
+            continue;
+        };
+        if let Some((_, other)) = known.iter().find(|(known, _)| *known == identity) {
+            let what = format!("tiers {other:?} and {:?} have one directory", tier.name());
+            return Error::invalid(what).at(tier.path());
+        }
+        known.push((identity, tier.name()));
+    }
+    error
 }
 
 /// Locks one tier directory if it has a lock file.

@@ -36,7 +36,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::job::SpareThreads;
 use crate::lend::Lent;
-use crate::lock::{lock, lock_if_there};
+use crate::lock::{lock, lock_if_there, who_locked};
 use crate::log::{self, LocalLog, LogOptions, ReplayReport};
 use crate::lookup::Indexing;
 use crate::memory::ArenaPool;
@@ -179,9 +179,10 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
 fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierInUse>> {
     let missing = missing_directories(options, environment)?;
     let mut locks = Vec::new();
+    let whose = |error| who_locked(error, &options.tiers, environment);
     if !options.read_only {
         for tier in &options.tiers {
-            locks.push(lock_if_there(environment, tier.path())?);
+            locks.push(lock_if_there(environment, tier.path()).map_err(whose)?);
         }
         if locks.iter().any(Option::is_none) {
             look(options, environment)?;
@@ -195,8 +196,10 @@ fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierIn
                 if held.is_some() || is_new(tier.path()) != new {
                     continue;
                 }
-                *held = Some(lock(environment, tier.path()).inspect_err(|_| {
+                *held = Some(lock(environment, tier.path()).map_err(|error| {
+                    let error = whose(error);
                     remove_all(environment, &made);
+                    error
                 })?);
             }
         }

@@ -6,7 +6,8 @@
 use std::ops::Bound;
 
 use thermocline::{
-    Db, Error, ErrorKind, KEY_BYTES_MAX, KeyspaceOptions, Options, VALUE_BYTES_MAX, WriteBatch,
+    Db, Error, ErrorKind, KEY_BYTES_MAX, KeyspaceOptions, Options, Tier, VALUE_BYTES_MAX,
+    WriteBatch,
 };
 
 fn small(path: &std::path::Path) -> Options {
@@ -242,6 +243,33 @@ fn after_close_other_handles_read_and_do_not_write() {
     drop(other);
     let db = Db::open(options()).unwrap();
     assert_eq!(db.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+/// Two paths to one directory were refused as locked by somebody.
+#[test]
+fn two_tiers_in_one_directory_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name);
+    std::fs::create_dir(place("there")).unwrap();
+    std::os::unix::fs::symlink(place("there"), place("link")).unwrap();
+    for [fast, slow] in [["there", "link"], ["made", "there/../made"]] {
+        let options = Options::at(place(fast)).with_tiers(vec![
+            Tier::new("fast", place(fast)),
+            Tier::new("slow", place(slow)),
+        ]);
+        let error = Db::open(options.clone()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        let words = r#"tiers "fast" and "slow" have one directory"#;
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(!place(fast).join("CURRENT").exists());
+    }
+    // Nor is it the fault of whoever has the store open.
+    let db = Db::open(small(&place("there"))).unwrap();
+    assert_eq!(
+        kind(Db::open(small(&place("link")))),
+        Some(ErrorKind::Locked)
+    );
+    drop(db);
 }
 
 #[test]

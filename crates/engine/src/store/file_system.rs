@@ -84,6 +84,9 @@ pub struct Metadata {
     pub size_bytes: u64,
     /// Whether it is a directory.
     pub is_directory: bool,
+    /// What tells it from all others, whatever the path that leads to it: device and number.
+    /// `None` where paths tell.
+    pub identity: Option<(u64, u64)>,
 }
 
 /// The room on a device.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,6 +145,7 @@ impl FileSystem for RealFileSystem {
             Ok(metadata) => Ok(Some(Metadata {
                 size_bytes: metadata.len(),
                 is_directory: metadata.is_dir(),
+                identity: Some((metadata.dev(), metadata.ino())),
             })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),

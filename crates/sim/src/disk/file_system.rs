@@ -183,10 +183,12 @@ impl FileSystem for Disk {
             Node::Directory => Metadata {
                 size_bytes: 0,
                 is_directory: true,
+                identity: None,
             },
             Node::File(inode) => Metadata {
                 size_bytes: state.inodes[inode].live.len() as u64,
                 is_directory: false,
+                identity: None,
             },
         }))
     }
