@@ -45,14 +45,10 @@ pub(super) struct Ahead {
     read: PendingRead,
 }
 
-/// By tier, of the scans of late that had to read a block there, how many then wanted the next
-/// one too. Where most do, the first read of a scan is of several blocks: the second one would
-/// cost as much as the first.
-///
-/// On a cache line of its own, as scans write it.
+/// Of the scans of late that had to read a block, how many then wanted the next one too. Where most
+/// do, the first read of a scan is of several blocks: the second one would cost as much as the first.
 #[derive(Debug, Default)]
-#[repr(align(64))]
-pub(super) struct GoingOn([AtomicU32; TIERS_MAX]);
+pub(super) struct GoingOn(AtomicU32);
 
 impl GoingOn {
     /// What a scan weighs that has gone on, of all.
@@ -60,27 +56,63 @@ impl GoingOn {
     /// Scans that count, about.
     const SCANS: u32 = 64;
 
-    fn of(&self, tier: TierId) -> &AtomicU32 {
-        &self.0[(tier.0 as usize).min(TIERS_MAX - 1)]
-    }
-
     /// A scan has to read a block.
-    pub(super) fn begin(&self, tier: TierId) {
-        let share = self.of(tier);
-        let before = share.load(Ordering::Relaxed);
-        share.store(before - before / Self::SCANS, Ordering::Relaxed);
+    fn begin(&self) {
+        let before = self.0.load(Ordering::Relaxed);
+        let after = before - before / Self::SCANS;
+        self.0.store(after, Ordering::Relaxed);
     }
 
     /// It wants the next one.
-    pub(super) fn go_on(&self, tier: TierId) {
-        let share = self.of(tier);
-        let before = share.load(Ordering::Relaxed).min(Self::ONE);
-        share.store(before + Self::ONE / Self::SCANS, Ordering::Relaxed);
+    fn go_on(&self) {
+        let before = self.0.load(Ordering::Relaxed).min(Self::ONE);
+        let after = before + Self::ONE / Self::SCANS;
+        self.0.store(after, Ordering::Relaxed);
     }
 
     /// Whether most do.
-    pub(super) fn is_usual(&self, tier: TierId) -> bool {
-        self.of(tier).load(Ordering::Relaxed) > Self::ONE / 2
+    fn is_usual(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > Self::ONE / 2
+    }
+}
+
+/// The same of the tables of each tier together, from which a new table begins. On a cache line of its own,
+/// as scans write it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct GoingOnByTier([GoingOn; TIERS_MAX]);
+
+impl GoingOnByTier {
+    fn of(&self, tier: TierId) -> &GoingOn {
+        &self.0[(tier.0 as usize).min(TIERS_MAX - 1)]
+    }
+
+    /// What is known of the tables of `tier`.
+    pub(super) fn known(&self, tier: TierId) -> GoingOn {
+        GoingOn(self.of(tier).0.load(Ordering::Relaxed).into())
+    }
+}
+
+impl Table {
+    /// Counts a scan that has to read a block.
+    pub(super) fn count_scan_begun(&self) {
+        self.going_on.begin();
+        self.of_tier().begin();
+    }
+
+    /// Counts that it wants the next one.
+    pub(super) fn count_scan_gone_on(&self) {
+        self.going_on.go_on();
+        self.of_tier().go_on();
+    }
+
+    /// Whether most of them do. Short scans that begin in ten runs go on in the one that holds most of what there is.
+    pub(super) fn scans_go_on(&self) -> bool {
+        self.going_on.is_usual()
+    }
+
+    fn of_tier(&self) -> &GoingOn {
+        self.context.going_on.of(self.record.tier())
     }
 }
 

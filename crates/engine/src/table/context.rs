@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ahead::GoingOn;
+use super::ahead::GoingOnByTier;
 use crate::cache::BlockCache;
 use crate::store::Readers;
 
@@ -21,7 +21,7 @@ pub struct TableContext {
     /// By tier, the bytes that may be read in vain for a read less.
     pub(super) bytes_for_one_read: Vec<u64>,
     /// Whether scans go on where they have begun.
-    pub(super) going_on: GoingOn,
+    pub(super) going_on: GoingOnByTier,
 }
 
 impl TableContext {
@@ -34,7 +34,7 @@ impl TableContext {
             readers: None,
             uses_for_one: Vec::new(),
             bytes_for_one_read: Vec::new(),
-            going_on: GoingOn::default(),
+            going_on: GoingOnByTier::default(),
         }
     }
 

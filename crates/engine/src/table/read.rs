@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use thermocline_model::cover::Cover;
 use thermocline_model::{Extent, Kind, SeqNo, TableId, TableMeta};
 
+use super::ahead::GoingOn;
 use super::block::{Block, BlockSlice, Found};
 use super::block_list::{BlockList, CONTINUES, HAS_DELETES, HAS_VERSIONS};
 use super::context::TableContext;
@@ -75,7 +76,9 @@ pub struct Table {
     index: Index,
     probes: u32,
     extents: Vec<(Arc<dyn ObjectReader>, Extent)>,
-    context: Arc<TableContext>,
+    pub(super) context: Arc<TableContext>,
+    /// Whether scans go on where they have begun.
+    pub(super) going_on: GoingOn,
     accesses: Counters<5>,
     /// How many uses of a block in the cache count as one.
     uses_for_one: u32,
@@ -86,7 +89,7 @@ pub struct Table {
     filter_bits_per_key: u32,
     loaded_seq: Option<SeqNo>,
     cover: Cover,
-    record: TableMeta,
+    pub(super) record: TableMeta,
     meta_reader: Arc<dyn ObjectReader>,
     pinned_bytes: u64,
 }
@@ -135,6 +138,7 @@ impl Table {
                 .into_iter()
                 .zip(record.data.iter().copied())
                 .collect(),
+            going_on: context.going_on.known(record.tier()),
             context,
             accesses: Counters::default(),
             filter_bits_per_key: meta.filter_bits_per_key,
@@ -372,26 +376,11 @@ impl Table {
         self.accesses.add(CURSORS);
     }
 
-    /// Counts a scan that has to read a block.
-    pub(super) fn count_scan_begun(&self) {
-        self.context.going_on.begin(self.record.tier());
-    }
-
-    /// Counts that it wants the next one.
-    pub(super) fn count_scan_gone_on(&self) {
-        self.context.going_on.go_on(self.record.tier());
-    }
-
     /// Bytes that a scan may read in vain for a read less.
     pub(super) fn bytes_for_one_read(&self) -> u64 {
         let bytes = &self.context.bytes_for_one_read;
         let bytes = bytes.get(self.record.tier().0 as usize);
         bytes.copied().unwrap_or(u64::MAX)
-    }
-
-    /// Whether most of them do.
-    pub(super) fn scans_go_on(&self) -> bool {
-        self.context.going_on.is_usual(self.record.tier())
     }
 
     /// Whether block `block` is in the cache.

@@ -357,18 +357,28 @@ struct Noting {
     inner: Memory,
     reads: Mutex<Vec<(u64, usize)>>,
     advised: Mutex<Vec<(u64, usize)>>,
+    is_direct: bool,
 }
 
 impl Noting {
     /// The one data object of `stored`, and the table read from it.
     fn open(stored: &Stored, context: TableContext) -> (Arc<Noting>, Arc<Table>) {
+        Noting::open_in(stored, Arc::new(context), false)
+    }
+
+    fn open_in(
+        stored: &Stored,
+        context: Arc<TableContext>,
+        is_direct: bool,
+    ) -> (Arc<Noting>, Arc<Table>) {
         let noting = Arc::new(Noting {
             inner: stored.data[0].clone(),
+            is_direct,
             ..Noting::default()
         });
         let data = vec![Arc::clone(&noting) as Arc<dyn ObjectReader>];
         let meta = Arc::new(stored.meta.clone());
-        let table = Table::open(&stored.record, meta, data, Arc::new(context)).unwrap();
+        let table = Table::open(&stored.record, meta, data, context).unwrap();
         (noting, Arc::new(table))
     }
 
@@ -393,6 +403,9 @@ impl ObjectReader for Noting {
     }
     fn path(&self) -> &Path {
         self.inner.path()
+    }
+    fn is_direct(&self) -> bool {
+        self.is_direct
     }
 }
 
@@ -426,6 +439,42 @@ fn a_short_scan_reads_little_more_than_it_returns() {
     // And where a request is dear, two are all: a block, and what lies behind it.
     let (times, requests) = scanned(u64::MAX);
     assert!(times < 3.8 && requests <= 2.0, "{times}, {requests}");
+}
+
+/// Short scans begin in every run and go on in the one that holds most of what there is: the first read of several
+/// blocks is there alone. It was by tier, for all tables alike.
+#[test]
+fn scans_begin_as_those_before_them_went_on_in_the_same_table() {
+    let (_, stored) = records_of_a_kib();
+    let context = Arc::new(uncached().with_readers(1));
+    let open = || Noting::open_in(&stored, Arc::clone(&context), true);
+    let (most, least) = (open(), open());
+    let first_bytes = |(noting, table): &(Arc<Noting>, Arc<Table>), records: u32| {
+        let mut bytes = 0;
+        for first in (0..3900u32).step_by(39) {
+            let mut cursor = table.cursor(ReadMode::SCAN);
+            let seq = SeqNo(u64::MAX >> 8);
+            cursor.seek(&first.to_be_bytes(), seq).unwrap();
+            for n in 0..records {
+                assert_eq!(cursor.key(), (first + n).to_be_bytes());
+                cursor.next().unwrap();
+            }
+            bytes = noting.read_bytes()[0];
+        }
+        bytes
+    };
+    let _ = first_bytes(&most, 10);
+    let of_one = first_bytes(&least, 0);
+    let of_several = first_bytes(&most, 10);
+    assert!(
+        of_one <= 5000 && of_several > 12_000,
+        "{of_one}, {of_several}"
+    );
+    // A new table begins as those of its tier are.
+    let new = open();
+    assert!(new.1.scans_go_on());
+    let _ = first_bytes(&least, 0);
+    assert!(!open().1.scans_go_on() && new.1.scans_go_on());
 }
 
 /// The system does not read ahead by itself, so a scan that goes on, and a merge, tell it what they will read
