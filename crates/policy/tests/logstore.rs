@@ -25,6 +25,8 @@ use thermocline_policy::{Placer, Preset, by_name};
 
 const LARGE: u64 = 1 << 40;
 
+const BY_SHAPE: ByShape = ByShape { optimised: true };
+
 /// Two tiers, the paper's NVMe and HDD.
 fn world(text: &str) -> World {
     two_tiers(World::of(text, &[LARGE, LARGE]))
@@ -274,11 +276,41 @@ fn reverse_compaction_asks_for_more_reads_than_the_least_read_tenth_has() {
     assert_eq!(decide(&world), "rest");
 }
 
+/// It named neither the rest nor the room, and called the edit a merge's target alone.
+#[test]
+fn what_a_newest_run_waits_for_is_told() {
+    let mut world = world("L0.0: #9[a..z] / #8[a..z] | L7: #1[a..z]{size=40M,tier=1}");
+    world.idle = false;
+    let why = |world: &World, placer: ByShape| placer.why(&world.view(), TableId(8)).unwrap();
+    let next = |world: &World, placer: ByShape| why(world, placer).next.unwrap();
+    let waits =
+        "an edit to L1, as it is, at 4 runs, now 2; earlier if the store rests or room is needed";
+    assert_eq!(next(&world, BY_SHAPE), waits);
+    let unoptimised = ByShape { optimised: false };
+    let merges = "a merge into L1 at 4 runs, now 2";
+    assert_eq!(next(&world, unoptimised), merges);
+    world.shape.staging.on.deferred = false;
+    assert_eq!(next(&world, BY_SHAPE), merges);
+    world.shape.staging.on.deferred = true;
+    let text = "L0.0: #8[a..z] | L1: #2[a..z]{size=90M} | L7: #1[a..z]{size=40M,tier=1}";
+    let mut full = two_tiers(World::of(text, &[60 * M, LARGE]));
+    full.idle = false;
+    let told = why(&full, BY_SHAPE);
+    let makes_room = "an edit to L1, as it is, before a merge that makes room";
+    assert_eq!(told.next.as_deref(), Some(makes_room));
+    assert!(
+        told.numbers
+            .iter()
+            .any(|(n, bytes)| n == "wanted_bytes" && *bytes > 0.0)
+    );
+    assert_eq!(decide(&full), "newest-deferred: [8] into L1");
+}
+
 // `explain` said of a table of L7 that it would come up once its reads had cost more than the merge, beside
 // numbers by which they had: what failed was another condition.
 #[test]
 fn what_a_table_of_the_last_level_waits_for_is_the_condition_that_fails() {
-    let next = |world: &World| ByShape.why(&world.view(), TableId(20)).unwrap();
+    let next = |world: &World| BY_SHAPE.why(&world.view(), TableId(20)).unwrap();
     let why = next(&full(10));
     assert_eq!(
         why.next.as_deref(),
@@ -311,9 +343,9 @@ fn what_a_table_of_the_last_level_waits_for_is_the_condition_that_fails() {
             .any(|(n, _)| n == "temperature_of_the_least_read_tenth_of_l1")
     );
     let all: Vec<TableId> = (0..23).map(TableId).collect();
-    let alone = all.iter().map(|t| ByShape.why(&world.view(), *t));
+    let alone = all.iter().map(|t| BY_SHAPE.why(&world.view(), *t));
     let alone: Vec<_> = alone.collect();
-    assert_eq!(ByShape.why_each(&world.view(), &all), alone);
+    assert_eq!(BY_SHAPE.why_each(&world.view(), &all), alone);
     assert_eq!(alone.iter().flatten().count(), 12);
     world.shape.staging.on.reverse = false;
     assert!(next(&world).next.unwrap().contains("switched on"));
@@ -477,7 +509,7 @@ fn what_a_merge_writes_takes_the_place_of_what_it_reads() {
             written_bytes: [0; TIERS_MAX],
         };
         new.written_bytes[0] = written;
-        ByShape.place(&world.view(), &new).data.0
+        BY_SHAPE.place(&world.view(), &new).data.0
     };
     let place = |world: &World, slot, parents: &[u64]| after(0, world, slot, parents);
     let first = Slot::Level(0);
@@ -566,7 +598,7 @@ fn new_tables_go_where_the_shape_puts_their_level() {
             parents: parents.iter().map(|&t| TableId(t)).collect(),
             written_bytes: [0; TIERS_MAX],
         };
-        let layout = ByShape.place(&world.view(), &new);
+        let layout = BY_SHAPE.place(&world.view(), &new);
         (layout.data.0, layout.rule, layout.meta.0)
     };
     assert_eq!(place(&world, Slot::Newest(0), &[]), (0, "fast-level", 0));

@@ -29,8 +29,11 @@ use crate::why::{Explanation, by_shape};
 const META_DIVISOR: u64 = 20;
 
 /// See the module.
-#[derive(Debug, Default)]
-pub struct ByShape;
+#[derive(Debug)]
+pub struct ByShape {
+    /// Whether optimisations may be on, for explanations.
+    pub optimised: bool,
+}
 
 impl Placer for ByShape {
     fn place_as_seen(&self, view: &View<'_>, seen: &Seen, new: &NewTable) -> Layout {
@@ -70,7 +73,7 @@ impl Placer for ByShape {
     }
 
     fn why_each(&self, view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>> {
-        by_shape::why_each(view, tables)
+        by_shape::why_each(view, tables, self.optimised)
     }
 }
 

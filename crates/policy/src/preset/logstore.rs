@@ -60,7 +60,7 @@ fn preset(name: &'static str, heat: &HeatOptions, optimised: bool) -> Preset {
         flush: Box::new(FlushSealed::on_first_tier(relief, optimised)),
         recut: Box::new(MoveCuts),
         planners,
-        placer: Arc::new(ByShape),
+        placer: Arc::new(ByShape { optimised }),
         heat: Arc::new(Histograms::new(*heat)),
     }
 }

@@ -9,19 +9,25 @@ use thermocline_model::view::View;
 use super::{Explanation, Located, each};
 use crate::heat::Histogram;
 use crate::plan::fast_levels::{FastLevels, FastTable, Share, is_fast};
+use crate::plan::headroom::wanted_bytes;
 use crate::plan::reverse::{Kept, Raising};
 
 /// Explains the place of each of `tables`; `None` of one that no keyspace has.
 #[must_use]
-pub fn why_each(view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>> {
+pub fn why_each(view: &View<'_>, tables: &[TableId], optimised: bool) -> Vec<Option<Explanation>> {
     let share = Share::of(view);
+    let deferred = optimised && view.shape.staging.on.deferred;
+    let shape = Shape {
+        wanted_bytes: deferred.then(|| wanted_bytes(view, &share, deferred)),
+        share,
+    };
     let raising = Raising::of(view, share);
     let mut ranked = BTreeMap::new();
     each(view, tables, |place| {
         let ranked = ranked
             .entry(place.keyspace.id)
             .or_insert_with(|| Ranked::of(view, place.keyspace));
-        why(view, &share, &raising, ranked, place)
+        why(view, &shape, &raising, ranked, place)
     })
 }
 
@@ -46,9 +52,19 @@ impl<'a> Ranked<'a> {
     }
 }
 
+/// What all explanations go by.
+struct Shape {
+    share: Share,
+    /// Bytes that are to leave the fast levels; `None` where newest runs are not passed on as they are.
+    wanted_bytes: Option<u64>,
+}
+
 fn why(
     view: &View<'_>,
-    share: &Share,
+    Shape {
+        share,
+        wanted_bytes,
+    }: &Shape,
     raising: &Result<Raising<'_>, Kept>,
     ranked: &Ranked<'_>,
     Located {
@@ -83,7 +99,17 @@ fn why(
         let runs = keyspace.level(slot).map_or(0, |l| l.runs.len());
         let due = view.shape.newest_runs_merge;
         add("runs", runs as f64);
-        Some(format!("into L1 at {due} runs, now {runs}"))
+        add("runs_due", due as f64);
+        match wanted_bytes {
+            None => Some(format!("a merge into L1 at {due} runs, now {runs}")),
+            Some(0) => Some(format!(
+                "an edit to L1, as it is, at {due} runs, now {runs}; earlier if the store rests or room is needed"
+            )),
+            Some(bytes) => {
+                add("wanted_bytes", *bytes as f64);
+                Some("an edit to L1, as it is, before a merge that makes room".to_string())
+            }
+        }
     } else if fast {
         let place = ranked.tables.get(&table.id);
         let settled = place.is_some_and(|&t| ranked.levels.is_settled(t));

@@ -237,7 +237,7 @@ impl World {
         };
         let placer: &dyn Placer = match (self.by_heat, self.by_shape) {
             (true, _) => &ByHeat,
-            (_, true) => &ByShape,
+            (_, true) => &ByShape { optimised: true },
             _ => &ByLevel,
         };
         let layout = placer.place(&self.view(), &new);
