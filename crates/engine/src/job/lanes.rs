@@ -183,12 +183,6 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// The lanes of a merge that is alone.
-    fn alone<const N: usize>(deeper: [bool; N], threads: usize) -> Lanes<'static> {
-        let spare = Box::leak(Box::new(SpareThreads::new(threads)));
-        lanes(deeper, threads, spare)
-    }
-
     /// Threads of each lane.
     fn threads_of(lanes: &Lanes<'_>) -> Vec<usize> {
         lanes.lanes.iter().map(|lane| lane.threads).collect()
@@ -295,7 +289,8 @@ mod tests {
             assert!(met, "{n} was alone");
             Ok(n * 2)
         };
-        let lanes = alone([false, true, false, true], 2);
+        let spare = SpareThreads::new(2);
+        let lanes = lanes([false, true, false, true], 2, &spare);
         let done = side_by_side(&[10, 11, 12, 13], &lanes, &job).unwrap();
         assert_eq!(done, [20, 22, 24, 26]);
     }
@@ -313,7 +308,8 @@ mod tests {
             }
             _ => panic!("{n} is begun after the error"),
         };
-        let lanes = alone([false, true, false, true], 2);
+        let spare = SpareThreads::new(2);
+        let lanes = lanes([false, true, false, true], 2, &spare);
         let done: Result<Vec<()>> = side_by_side(&[0, 1, 2, 3], &lanes, &job);
         assert!(done.unwrap_err().to_string().contains("the first"));
     }
