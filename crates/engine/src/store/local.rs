@@ -224,6 +224,7 @@ impl LocalStore {
     /// A durable copy of the object at `to`; nothing there if that fails.
     fn copy(&self, name: ObjectName, to: &Path) -> Result<()> {
         let reader = self.open(name)?;
+        reader.advise(0, reader.size_bytes(), Advice::Sequential);
         let file_system = &self.shared.file_system;
         let file = file_system
             .open(to, OpenHow::NEW)

@@ -110,6 +110,7 @@ impl Readers {
         queue.in_flight_bytes += length;
         drop(queue);
         // Outside the lock: this may be half a mebibyte of zeros.
+        buffer.reserve_exact(length.saturating_sub(buffer.len()));
         buffer.resize(length, 0);
         let task = Arc::new(Task {
             offset,

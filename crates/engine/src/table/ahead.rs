@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use thermocline_model::tier::{TIERS_MAX, TierId};
 
-use super::Table;
 use super::index::{Index, Place};
+use super::{READ_AHEAD_BYTES_MAX, Table};
 use crate::error::Result;
 use crate::store::PendingRead;
 
@@ -171,10 +171,20 @@ impl Span {
 }
 
 impl Table {
-    /// Tells the operating system that `span` will be read.
+    /// Tells the operating system that `span` will be read; of one large block the beginning, as it may not be wanted.
     pub(super) fn advise_span(&self, span: &Span) {
-        self.advise_bytes(span.extent, span.offset, span.bytes as u64);
+        let bytes = match span.is_of_several() {
+            true => span.bytes,
+            false => span.bytes.min(READ_AHEAD_BYTES_MAX),
+        };
+        self.advise_bytes(span.extent, span.offset, bytes as u64);
     }
+}
+
+/// Gives `buffer` so many bytes, and no memory for more.
+fn resize(buffer: &mut Vec<u8>, bytes: usize) {
+    buffer.reserve_exact(bytes.saturating_sub(buffer.len()));
+    buffer.resize(bytes, 0);
 }
 
 impl Chunk {
@@ -190,7 +200,7 @@ impl Chunk {
     pub(super) fn read(&mut self, table: &Table, span: &Span) -> Result<()> {
         self.extent = span.extent;
         self.offset = span.offset;
-        self.bytes.resize(span.bytes, 0);
+        resize(&mut self.bytes, span.bytes);
         let read = table.read_at(span.extent, span.offset, &mut self.bytes);
         if read.is_err() {
             self.bytes.clear();

@@ -145,6 +145,8 @@ pub struct TableCursor {
     reach: Reach,
     /// Whether it goes on where another has ended, which counted.
     is_continued: bool,
+    /// Whether it keeps the pace of that one when it is positioned next.
+    keeps_pace: bool,
     /// Bytes of the next read of several blocks.
     ahead_bytes: usize,
     /// Whether spans can be asked for ahead of need.
@@ -199,6 +201,7 @@ impl Table {
             misses: 0,
             reach: Reach::Nothing,
             is_continued: false,
+            keeps_pace: false,
             ahead_bytes: first_bytes(self, mode, streams),
             streams,
             ahead: None,
@@ -300,7 +303,7 @@ impl TableCursor {
     /// # Errors
     /// `Corruption` and I/O errors, as for all movements.
     pub fn seek_first(&mut self) -> Result<()> {
-        self.reach = Reach::Nothing;
+        self.begin();
         self.enter_first(0, Way::Forward)
     }
 
@@ -309,7 +312,7 @@ impl TableCursor {
     /// # Errors
     /// See [`TableCursor::seek_first`].
     pub fn seek_last(&mut self) -> Result<()> {
-        self.reach = Reach::Nothing;
+        self.begin();
         self.enter_last(self.table.block_count())
     }
 
@@ -318,7 +321,7 @@ impl TableCursor {
     /// # Errors
     /// See [`TableCursor::seek_first`].
     pub fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
-        self.reach = Reach::Nothing;
+        self.begin();
         let seq = self.table.stored_seq(seq);
         let (until, _) = self.table.index().blocks_until(key, seq);
         let Some(index) = until.checked_sub(1) else {
@@ -340,7 +343,7 @@ impl TableCursor {
     /// # Errors
     /// See [`TableCursor::seek_first`].
     pub fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
-        self.reach = Reach::Nothing;
+        self.begin();
         let seq = self.table.stored_seq(seq);
         let (until, _) = self.table.index().blocks_until(key, seq);
         let Some(index) = until.checked_sub(1) else {
@@ -360,6 +363,20 @@ impl TableCursor {
             }
             None => Err(self.broken(index)),
         }
+    }
+
+    /// About to be positioned: what it read before says nothing of how far it goes now.
+    fn begin(&mut self) {
+        self.reach = Reach::Nothing;
+        if !std::mem::take(&mut self.keeps_pace) {
+            self.begin_slowly();
+        }
+    }
+
+    /// The next read is of one block, the one after it of a few.
+    fn begin_slowly(&mut self) {
+        self.misses = 0;
+        self.ahead_bytes = first_bytes(&self.table, self.mode, self.streams);
     }
 
     /// To the next entry. Requires: the cursor is valid.
@@ -479,8 +496,10 @@ impl TableCursor {
             self.table.count_scan_gone_on();
         }
         if let Some(block) = self.table.cached(index) {
-            self.misses = 0;
-            self.ahead_bytes = first_bytes(&self.table, self.mode, self.streams);
+            // One that was read with its neighbours says nothing of what comes behind them.
+            if self.in_chunk(index).is_none() {
+                self.begin_slowly();
+            }
             return Ok(block);
         }
         if self.in_chunk(index).is_none() {
@@ -496,7 +515,7 @@ impl TableCursor {
                 if self.misses <= MISSES_MAX {
                     return self.table.load_block(index, self.mode.fill_cache);
                 }
-                self.read_chunk(index, way, false)?;
+                return self.open_with_neighbours(index, way, false, left);
             }
         }
         self.decode_in_chunk(index, left)
@@ -514,8 +533,22 @@ impl TableCursor {
         if self.misses == 1 && !self.table.scans_go_on() {
             return self.table.load_block(index, self.mode.fill_cache);
         }
-        self.read_chunk(index, way, self.misses > 2)?;
-        self.decode_in_chunk(index, left)
+        self.open_with_neighbours(index, way, self.misses > 2, left)
+    }
+
+    /// Block `index`, read with those beside it in the direction of `way`; alone, if that fails: perhaps by one that
+    /// nobody wants.
+    fn open_with_neighbours(
+        &mut self,
+        index: usize,
+        way: Way,
+        streams: bool,
+        left: Option<Arc<Block>>,
+    ) -> Result<Arc<Block>> {
+        match self.read_chunk(index, way, streams) {
+            Ok(()) => self.decode_in_chunk(index, left),
+            Err(_) => self.table.load_block(index, self.mode.fill_cache),
+        }
     }
 
     /// Where block `index` lies in the chunk, if it does.
@@ -537,8 +570,9 @@ impl TableCursor {
         // A scan that has come so far goes on.
         let begun = self.misses > MISSES_MAX + 1 || self.mode.read_ahead_bytes > 0;
         if begun
-            && !self.streams
+            && self.ahead.is_none()
             && let Some(next) = span.next(table.index(), way)
+            && (self.mode.read_ahead_bytes > 0 || !table.is_cached(next))
         {
             table.advise_span(&self.span_of(next, way));
         }
@@ -559,7 +593,11 @@ impl TableCursor {
         if begun {
             self.ask_behind(&ahead.span(), way);
         }
-        let chunk = ahead.wait()?;
+        let chunk = match ahead.wait() {
+            // Read anew, alone if need be.
+            Err(_) if self.mode.read_ahead_bytes == 0 => return Ok(false),
+            read => read?,
+        };
         self.spare = std::mem::replace(&mut self.chunk, chunk).bytes;
         Ok(true)
     }
@@ -663,6 +701,7 @@ impl TableCursor {
     pub(crate) fn keep_pace(&mut self, before: &TableCursor) {
         self.is_continued = true;
         if self.streams == before.streams {
+            self.keeps_pace = true;
             self.misses = before.misses;
             self.ahead_bytes = before.ahead_bytes;
         }

@@ -336,20 +336,6 @@ impl Table {
         self.advise_bytes(entry.extent, entry.offset, u64::from(entry.stored_bytes));
     }
 
-    /// The same of `count` blocks from `block` on, as far as there are so many and they lie one behind the other.
-    pub(super) fn advise_blocks(&self, block: usize, count: usize) {
-        let first = self.index.place(block);
-        let end = (block + count).min(self.index.len());
-        let places = (block..end).map(|at| self.index.place(at));
-        let row = places.scan(first.offset, |offset, place| {
-            let follows = place.extent == first.extent && place.offset == *offset;
-            *offset += u64::from(place.stored_bytes);
-            follows.then_some(*offset)
-        });
-        let bytes = row.last().unwrap_or(first.offset) - first.offset;
-        self.advise_bytes(first.extent, first.offset, bytes);
-    }
-
     /// The same of `bytes` of an extent, unless they are read past its cache.
     pub(super) fn advise_bytes(&self, extent: u16, offset: u64, bytes: u64) {
         let (reader, place) = &self.extents[usize::from(extent)];

@@ -6,6 +6,7 @@ use thermocline_model::SeqNo;
 use thermocline_model::key::compare_entries;
 
 use super::Table;
+use super::ahead::{Chunk, Span, Way};
 use super::block_cursor::BlockCursor;
 use super::block_list::{BlockList, HAS_DELETES, HAS_VERSIONS};
 use super::filter;
@@ -15,8 +16,32 @@ use crate::error::{Error, Result};
 /// Bytes read in one go.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Blocks that the operating system is told of at a time.
-const AHEAD_BLOCKS: usize = 256;
+/// Blocks that are read together, as each is looked at in turn: the system reads nothing ahead by itself.
+#[derive(Default)]
+struct Along {
+    chunk: Chunk,
+    /// Blocks up to here are read one by one: some of them cannot be read.
+    alone_until: usize,
+}
+
+impl Along {
+    /// The stored bytes of block `index` of `table`; none if it is to be read alone.
+    fn take(&mut self, table: &Table, index: usize) -> Option<Vec<u8>> {
+        let place = table.index().place(index);
+        if self.chunk.range_of(place).is_none() {
+            let span = Span::of(table.index(), index, Way::Forward, READ_BYTES as usize);
+            if index < self.alone_until || !span.is_of_several() {
+                return None;
+            }
+            if self.chunk.read(table, &span).is_err() {
+                let next = span.next(table.index(), Way::Forward);
+                self.alone_until = next.unwrap_or(usize::MAX);
+            }
+        }
+        let range = self.chunk.range_of(place)?;
+        Some(self.chunk.bytes[range].to_vec())
+    }
+}
 
 /// What [`Table::verify`] looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -67,8 +92,9 @@ impl Table {
         let (mut entries, mut deletes, mut raw_bytes) = (0, 0, 0);
         let (mut seq_min, mut seq_max) = (SeqNo::MAX, SeqNo::ZERO);
         let mut damaged = vec![false; self.extents().len()];
+        let mut along = Along::default();
         for block in 0..list.len() {
-            match self.verify_block(&list, block) {
+            match self.verify_block_in(&list, block, &mut along) {
                 Ok(trailer) => {
                     entries += u64::from(trailer.entries);
                     deletes += u64::from(trailer.deletes);
@@ -158,11 +184,29 @@ impl Table {
         list: &BlockList,
         index: usize,
     ) -> Result<Trailer> {
+        let mut alone = Along {
+            alone_until: index + 1,
+            ..Along::default()
+        };
+        self.verify_block_in(list, index, &mut alone)
+    }
+
+    /// The same, with what is read along with it.
+    fn verify_block_in(
+        self: &Arc<Self>,
+        list: &BlockList,
+        index: usize,
+        along: &mut Along,
+    ) -> Result<Trailer> {
         let wrong = |what: &str| Err(self.block_error(index, what));
-        if index.is_multiple_of(AHEAD_BLOCKS) {
-            self.advise_blocks(index, AHEAD_BLOCKS);
-        }
-        let stored = self.read_block_stored(index)?;
+        let stored = match along.take(self, index) {
+            Some(stored) => {
+                self.count_block_read();
+                self.check_stored(index, &stored)?;
+                stored
+            }
+            None => self.read_block_stored(index)?,
+        };
         let trailer = Trailer::of(&stored);
         let (trailer, _) = trailer.map_err(|what| self.block_error(index, &what))?;
         let decoded = super::Block::decode(&stored, Vec::new());

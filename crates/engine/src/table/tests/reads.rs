@@ -1,0 +1,437 @@
+//! What is read, and asked for ahead: how many requests, and how many bytes of them.
+
+use super::super::ahead::{Chunk, Span, Way};
+use super::*;
+
+fn uncached() -> TableContext {
+    TableContext::new(Arc::new(BlockCache::new(0)))
+}
+
+/// 4,000 records of 1 KiB.
+fn records_of_a_kib() -> (Vec<Entry>, Stored) {
+    let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1024]);
+    let entries: Vec<Entry> = (0..4000).map(entry).collect();
+    let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
+    (entries, stored)
+}
+
+/// Notes where each read begins and its bytes, and the same of what is advised.
+#[derive(Debug, Default)]
+struct Noting {
+    inner: Memory,
+    reads: Mutex<Vec<(u64, usize)>>,
+    advised: Mutex<Vec<(u64, usize)>>,
+    is_direct: bool,
+    /// Where nothing can be read.
+    bad: std::ops::Range<u64>,
+}
+
+impl Noting {
+    /// The one data object of `stored`, and the table read from it.
+    fn open(stored: &Stored, context: TableContext) -> (Arc<Noting>, Arc<Table>) {
+        Noting::default().open_in(stored, Arc::new(context))
+    }
+
+    /// The same, as this one is.
+    fn open_in(self, stored: &Stored, context: Arc<TableContext>) -> (Arc<Noting>, Arc<Table>) {
+        let noting = Arc::new(Noting {
+            inner: stored.data[0].clone(),
+            ..self
+        });
+        let data = vec![Arc::clone(&noting) as Arc<dyn ObjectReader>];
+        let meta = Arc::new(stored.meta.clone());
+        let table = Table::open(&stored.record, meta, data, context).unwrap();
+        (noting, Arc::new(table))
+    }
+
+    /// Bytes of each read since this was last asked.
+    fn read_bytes(&self) -> Vec<usize> {
+        let reads = std::mem::take(&mut *self.reads.lock().unwrap());
+        reads.into_iter().map(|(_, bytes)| bytes).collect()
+    }
+
+    /// Bytes advised since this was last asked.
+    fn advised_bytes(&self) -> usize {
+        let advised = std::mem::take(&mut *self.advised.lock().unwrap());
+        advised.into_iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl ObjectReader for Noting {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.reads.lock().unwrap().push((offset, buffer.len()));
+        if offset < self.bad.end && self.bad.start < offset + buffer.len() as u64 {
+            return Err(Error::new(ErrorKind::Io, "a bad sector"));
+        }
+        self.inner.read_at(offset, buffer)
+    }
+    fn size_bytes(&self) -> u64 {
+        ObjectReader::size_bytes(&self.inner)
+    }
+    fn advise(&self, offset: u64, length: u64, advice: Advice) {
+        assert_eq!(advice, Advice::WillNeed);
+        self.advised.lock().unwrap().push((offset, length as usize));
+    }
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+    fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+}
+
+/// Goes through all entries; gives how many there are.
+fn walk(cursor: &mut TableCursor, forward: bool) -> usize {
+    match forward {
+        true => cursor.seek_first().unwrap(),
+        false => cursor.seek_last().unwrap(),
+    }
+    let mut count = 0;
+    while cursor.valid() {
+        count += 1;
+        match forward {
+            true => cursor.next().unwrap(),
+            false => cursor.prev().unwrap(),
+        }
+    }
+    count
+}
+
+const LATEST: SeqNo = SeqNo(u64::MAX >> 8);
+
+/// Ten records of 1 KiB lie in four or five blocks of 4 KiB: from a device that transfers a block in the time of a
+/// request, a scan of them reads no more than eight. It began with two blocks one by one and went on with
+/// 32 KiB, and the system took the two for a file read from end to end and read 32 to 64 KiB more.
+#[test]
+fn a_short_scan_reads_little_more_than_it_returns() {
+    let (_, stored) = records_of_a_kib();
+    let scanned = |bytes_for_one_read: u64| {
+        let context = uncached().with_bytes_for_one_read(vec![bytes_for_one_read]);
+        let (noting, table) = Noting::open(&stored, context);
+        let (mut bytes, mut requests) = (0, 0);
+        for first in (0..3900u32).step_by(97) {
+            let mut cursor = table.cursor(ReadMode::SCAN);
+            cursor.seek(&first.to_be_bytes(), LATEST).unwrap();
+            for n in 0..10 {
+                assert_eq!(cursor.key(), (first + n).to_be_bytes());
+                cursor.next().unwrap();
+            }
+            let reads = noting.read_bytes();
+            bytes += reads.iter().sum::<usize>();
+            requests += reads.len();
+        }
+        (bytes as f64 / 41.0 / 10_240.0, requests as f64 / 41.0)
+    };
+    let (times, requests) = scanned(4100);
+    assert!(times < 2.2 && requests <= 3.0, "{times}, {requests}");
+    // And where a request is dear, two are all: a block, and what lies behind it.
+    let (times, requests) = scanned(u64::MAX);
+    assert!(times < 3.8 && requests <= 2.0, "{times}, {requests}");
+}
+
+/// Short scans begin in every run and go on in the one that holds most of what there is: the first read of several
+/// blocks is there alone. It was by tier, for all tables alike.
+#[test]
+fn scans_begin_as_those_before_them_went_on_in_the_same_table() {
+    let (_, stored) = records_of_a_kib();
+    let context = Arc::new(uncached().with_readers(1));
+    let open = || {
+        let direct = Noting {
+            is_direct: true,
+            ..Noting::default()
+        };
+        direct.open_in(&stored, Arc::clone(&context))
+    };
+    let (most, least) = (open(), open());
+    let first_bytes = |(noting, table): &(Arc<Noting>, Arc<Table>), records: u32| {
+        let mut bytes = 0;
+        for first in (0..3900u32).step_by(39) {
+            let mut cursor = table.cursor(ReadMode::SCAN);
+            cursor.seek(&first.to_be_bytes(), LATEST).unwrap();
+            for n in 0..records {
+                assert_eq!(cursor.key(), (first + n).to_be_bytes());
+                cursor.next().unwrap();
+            }
+            bytes = noting.read_bytes()[0];
+        }
+        bytes
+    };
+    let _ = first_bytes(&most, 10);
+    let of_one = first_bytes(&least, 0);
+    let of_several = first_bytes(&most, 10);
+    assert!(
+        of_one <= 5000 && of_several > 12_000,
+        "{of_one}, {of_several}"
+    );
+    // A new table begins as those of its tier are.
+    let new = open();
+    assert!(new.1.scans_go_on());
+    let _ = first_bytes(&least, 0);
+    assert!(!open().1.scans_go_on() && new.1.scans_go_on());
+}
+
+/// The system does not read ahead by itself, so a scan that goes on, and a merge, tell it what they will read
+/// next: then nobody waits for more than the first reads.
+#[test]
+fn what_goes_on_is_asked_for_before_it_is_read() {
+    let (entries, stored) = records_of_a_kib();
+    for (mode, alone) in [(ReadMode::SCAN, 3), (ReadMode::MERGE, 1)] {
+        let (noting, table) = Noting::open(&stored, uncached());
+        for forward in [true, false] {
+            let mut cursor = table.cursor(mode);
+            assert_eq!(walk(&mut cursor, forward), entries.len());
+            let reads = std::mem::take(&mut *noting.reads.lock().unwrap());
+            let advised = std::mem::take(&mut *noting.advised.lock().unwrap());
+            assert_eq!(reads[alone..], advised, "{mode:?}, forward: {forward}");
+            assert!(reads.len() > 2 + alone);
+        }
+    }
+}
+
+/// A block that was read along with those before it and is cached as well said that what comes is cached: the scan
+/// began anew with one block, and with the next one a few.
+#[test]
+fn a_long_scan_of_which_some_is_cached_reads_as_far_ahead_as_a_cold_one() {
+    let (entries, stored) = records_of_a_kib();
+    for bytes_for_one_read in [4100, u64::MAX] {
+        let mut cold = 0;
+        for percent in [0, 2, 5, 10, 20] {
+            for forward in [true, false] {
+                let context = TableContext::new(Arc::new(BlockCache::new(64 << 20)));
+                let context = context.with_bytes_for_one_read(vec![bytes_for_one_read]);
+                let (noting, table) = Noting::open(&stored, context);
+                let mut dice = Dice(5);
+                for block in 0..table.block_count() {
+                    if dice.below(100) < percent {
+                        table.load_block(block, true).unwrap();
+                    }
+                }
+                let _ = noting.read_bytes();
+                let mut cursor = table.cursor(ReadMode::SCAN);
+                assert_eq!(walk(&mut cursor, forward), entries.len());
+                let reads = noting.read_bytes().len();
+                cold = if percent == 0 { reads } else { cold };
+                assert!(reads < 5 * cold, "{percent} %: {reads}, {cold} if cold");
+            }
+        }
+    }
+}
+
+/// Nor is anything asked for that is there.
+#[test]
+fn what_is_cached_is_not_asked_for() {
+    let (entries, stored) = records_of_a_kib();
+    let context = TableContext::new(Arc::new(BlockCache::new(64 << 20)));
+    let (noting, table) = Noting::open(&stored, context.with_bytes_for_one_read(vec![4100]));
+    let cold = 6;
+    for block in cold..table.block_count() {
+        table.load_block(block, true).unwrap();
+    }
+    let _ = noting.read_bytes();
+    assert_eq!(walk(&mut table.cursor(ReadMode::SCAN), true), entries.len());
+    let end = table.index().place(cold).offset;
+    let advised = noting.advised.lock().unwrap();
+    assert!(
+        advised.iter().all(|(offset, _)| *offset < end),
+        "{advised:?}"
+    );
+}
+
+/// A cursor that is positioned for many short ranges took all of them for one long scan.
+#[test]
+fn a_cursor_used_again_reads_no_more_than_a_new_one() {
+    let (_, stored) = records_of_a_kib();
+    let bytes = [true, false].map(|anew| {
+        let context = uncached().with_bytes_for_one_read(vec![4100]);
+        let (noting, table) = Noting::open(&stored, context);
+        let mut dice = Dice(5);
+        let mut cursor = table.cursor(ReadMode::SCAN);
+        for _ in 0..100 {
+            if anew {
+                cursor = table.cursor(ReadMode::SCAN);
+            }
+            let first = dice.below(3900) as u32;
+            cursor.seek(&first.to_be_bytes(), LATEST).unwrap();
+            assert_eq!(cursor.key(), first.to_be_bytes());
+        }
+        noting.read_bytes().iter().sum::<usize>() + noting.advised_bytes()
+    });
+    assert!(bytes[1] <= bytes[0], "{bytes:?}");
+}
+
+/// What lies behind what a scan returns cannot be read, and is read along with it.
+#[test]
+fn a_bad_block_that_nobody_wants_fails_no_scan() {
+    let (_, stored) = records_of_a_kib();
+    let (_, table) = Noting::open(&stored, uncached());
+    let place = table.index().place(6);
+    for (is_direct, threads) in [(false, 0), (true, 1)] {
+        let noting = Noting {
+            bad: place.offset..place.offset + u64::from(place.stored_bytes),
+            is_direct,
+            ..Noting::default()
+        };
+        let (_, table) = noting.open_in(&stored, Arc::new(uncached().with_readers(threads)));
+        let mut wanted = 0;
+        for round in 0..10 {
+            let mut cursor = table.cursor(ReadMode::SCAN);
+            cursor.seek_first().unwrap();
+            wanted = 0;
+            while cursor.block_index() < 6 {
+                wanted += 1;
+                if cursor.next().is_err() {
+                    break;
+                }
+            }
+            assert!(!cursor.valid(), "round {round}: block 6 was wanted");
+        }
+        assert!(wanted > 15, "{wanted}");
+    }
+}
+
+/// Of large values one was asked for that nobody may want.
+#[test]
+fn large_values_are_not_asked_for_ahead() {
+    let entry = |n: u32| {
+        (
+            n.to_be_bytes().to_vec(),
+            SeqNo(1),
+            Kind::Put,
+            vec![7; 4 << 20],
+        )
+    };
+    let entries: Vec<Entry> = (0..8).map(entry).collect();
+    let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
+    let (noting, table) = Noting::open(&stored, uncached());
+    let mut cursor = table.cursor(ReadMode::SCAN);
+    cursor.seek_first().unwrap();
+    cursor.next().unwrap();
+    cursor.next().unwrap();
+    assert!(noting.advised_bytes() <= READ_AHEAD_BYTES_MAX);
+}
+
+/// Each block by itself was a request, unless the system had read it ahead, which it does no more.
+#[test]
+fn verifying_reads_a_table_in_large_pieces_whatever_its_blocks() {
+    let (entries, _) = records_of_a_kib();
+    for block_bytes in [512, 4096, 64 << 10] {
+        let options = TableWriterOptions {
+            block_bytes,
+            ..TableWriterOptions::default()
+        };
+        let stored = write(&entries, &Cover::default(), options);
+        let (noting, table) = Noting::open(&stored, uncached());
+        table.verify().unwrap();
+        // Once as extents, once as blocks.
+        let reads = noting.read_bytes();
+        let bytes = reads.iter().sum::<usize>() as u64;
+        assert_eq!(bytes, 2 * stored.record.data_bytes());
+        assert!(reads.len() <= 12, "{reads:?}");
+        assert!(reads.iter().all(|&bytes| bytes <= 1 << 20), "{reads:?}");
+        // What cannot be read is found, and the piece that it is in is tried once.
+        let place = table.index().place(table.block_count() / 2);
+        let noting = Noting {
+            bad: place.offset..place.offset + 1,
+            ..Noting::default()
+        };
+        let (noting, table) = noting.open_in(&stored, Arc::new(uncached()));
+        let found = table.verify().unwrap_err();
+        assert!(found.to_string().contains("a bad sector"), "{found}");
+        let large = noting.read_bytes().into_iter().filter(|&b| b > 128 << 10);
+        assert!(large.count() <= 13);
+    }
+}
+
+/// The first half of a table is read past the page cache, the second through it.
+#[test]
+fn an_extent_through_the_cache_beside_a_direct_one_is_asked_for_ahead_too() {
+    let (entries, sorted) = records_of_a_kib();
+    let mut meta = Meta::decode(&sorted.meta.bytes(), sorted.record.id).unwrap();
+    let from = sorted.data[0].bytes();
+    let half = meta.blocks.len() / 2;
+    let cut = meta.blocks.entries[half].offset;
+    for entry in &mut meta.blocks.entries[half..] {
+        entry.extent = 1;
+        entry.offset -= cut;
+    }
+    let objects = [from[..cut as usize].to_vec(), from[cut as usize..].to_vec()];
+    meta.extents = objects.iter().map(|o| o.len() as u64).collect();
+    let bytes = meta.encode();
+    let mut record = sorted.record.clone();
+    record.meta.length = bytes.len() as u64;
+    record.meta.checksum = crc32c::crc32c(&bytes);
+    let extents = objects.iter().map(|object| thermocline_model::Extent {
+        offset: 0,
+        length: object.len() as u64,
+        checksum: crc32c::crc32c(object),
+        ..sorted.record.data[0]
+    });
+    record.data = extents.collect();
+    for mode in [ReadMode::SCAN, ReadMode::MERGE] {
+        let data = [true, false].map(|is_direct| {
+            let object = objects[usize::from(!is_direct)].clone();
+            Arc::new(Noting {
+                inner: Memory::of(object),
+                is_direct,
+                ..Noting::default()
+            })
+        });
+        let readers = data.iter().map(|d| Arc::clone(d) as Arc<dyn ObjectReader>);
+        let meta = Arc::new(Memory::of(bytes.clone()));
+        let context = Arc::new(uncached().with_readers(2));
+        let table = Table::open(&record, meta, readers.collect(), context).unwrap();
+        let mut cursor = Arc::new(table).cursor(mode);
+        assert_eq!(walk(&mut cursor, true), entries.len());
+        let read: usize = data[1].read_bytes().iter().sum();
+        assert!(3 * data[1].advised_bytes() > read, "{mode:?}");
+    }
+}
+
+/// A buffer that grew by doubling took twice what is promised of it.
+#[test]
+fn what_is_read_in_one_go_takes_no_more_memory_than_it_has() {
+    let (_, stored) = records_of_a_kib();
+    let (_, table) = Noting::open(&stored, uncached());
+    let mut chunk = Chunk::default();
+    for bytes in (8 << 10..300 << 10).step_by(3000) {
+        let span = Span::of(table.index(), 0, Way::Forward, bytes);
+        chunk.read(&table, &span).unwrap();
+        assert!(
+            chunk.bytes.capacity() <= bytes,
+            "{}",
+            chunk.bytes.capacity()
+        );
+    }
+}
+
+#[test]
+fn a_merge_reads_a_table_in_as_few_pieces_as_may_be_and_all_of_one_size() {
+    let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 100]);
+    let entries: Vec<Entry> = (0..4000).map(entry).collect();
+    let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
+    let all = stored.record.data_bytes() as usize;
+    // Not quite a half, a third, a fifth and a ninth of it; and more than all.
+    for read_ahead_bytes in [2, 3, 5, 9]
+        .map(|parts| all / parts - 4200)
+        .into_iter()
+        .chain([2 * all])
+    {
+        let (noting, table) = Noting::open(&stored, uncached());
+        let mut cursor = table.cursor(ReadMode {
+            read_ahead_bytes,
+            ..ReadMode::MERGE
+        });
+        cursor.seek_first().unwrap();
+        while cursor.valid() {
+            cursor.next().unwrap();
+        }
+        let reads = noting.read_bytes();
+        assert_eq!(reads.iter().sum::<usize>(), all);
+        // With blocks of 4 KiB a piece may miss its size by one.
+        let fewest = all.div_ceil(read_ahead_bytes - 5000);
+        assert!(reads.len() <= fewest, "{reads:?}");
+        let (least, most) = (reads.iter().min(), reads.iter().max());
+        let (least, most) = (*least.unwrap(), *most.unwrap());
+        assert!(most <= read_ahead_bytes && least * 2 > most, "{reads:?}");
+    }
+}
