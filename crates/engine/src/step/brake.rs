@@ -17,6 +17,7 @@ use thermocline_policy::pressure::{Room, counted_runs, runs_slow_percent};
 use crate::engine::{Engine, PartView};
 use crate::error::Result;
 use crate::job::{Done, Progress};
+use crate::step::flushed::FlushedShare;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::{RunTables, Tree};
 
@@ -87,7 +88,9 @@ impl Engine {
             let of_room = &mut emptied.room;
             let by_room = of_room.brake(now_us, taken, room.bytes, ROOM_SLOW_PERCENT);
             // Without room there is memory still, and only where that is full do writers stop.
-            by_room.min(pace::ps_per_byte(ROOM_SHARE_MAX, of_room.rate()))
+            let by_room = by_room.min(pace::ps_per_byte(ROOM_SHARE_MAX, of_room.rate()));
+            // What is overwritten in memory takes no room.
+            (by_room as f64 * emptied.flushed.share()).ceil() as u64
         });
         drop(emptied);
         let brake = by_memory.max(by_runs).max(by_room);
@@ -189,6 +192,11 @@ impl Engine {
             _ => Some(bytes),
         });
         let mut emptied = self.emptied.lock();
+        if matches!(job, Job::Flush(_)) {
+            let counters = &self.counters;
+            let (written, flushed) = (counters.written_bytes.get(), counters.flushed_bytes.get());
+            emptied.flushed.note(written, flushed);
+        }
         if what == What::Room {
             emptied.end_room(job, progress, bytes, taken, result);
         }
@@ -390,6 +398,8 @@ pub(crate) struct Emptied {
     room: Emptying,
     /// What is left of the room that flushes wait for, if they do.
     pub(super) flush_room: Option<Room>,
+    /// Of what writers write, the share that flushes do.
+    flushed: FlushedShare,
     /// Of what merges within the fast levels read, the share that they leave out.
     left_out_share: f64,
 }
@@ -404,6 +414,7 @@ impl Default for Emptied {
                 ..Emptying::default()
             },
             flush_room: None,
+            flushed: FlushedShare::default(),
             left_out_share: 0.0,
         }
     }

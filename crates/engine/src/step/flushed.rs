@@ -1,4 +1,5 @@
-//! How fast is what comes: bytes that flushes write in a second, smoothed.
+//! How fast is what comes: bytes that flushes write in a second, and of those that are written to the store,
+//! both smoothed.
 
 /// How long the rate remembers: some flushes where there are many. After a load it is still taken to go on
 /// for about as long, and what is kept free for it serves no reads.
@@ -31,9 +32,59 @@ impl FlushRate {
     }
 }
 
+/// What the latest flush leaves of the weight of those before it: some ten count.
+const KEPT: f64 = 0.9;
+
+/// The least share that is believed.
+const SHARE_MIN: f64 = 1.0 / 16.0;
+
+/// Of the bytes that are written to a store, the share that flushes write: what is overwritten while it is in
+/// memory never leaves it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FlushedShare {
+    written: f64,
+    flushed: f64,
+    /// What had been written and flushed at the last flush.
+    last: (u64, u64),
+}
+
+impl FlushedShare {
+    /// A flush has ended, and so many bytes have been written and flushed since the store was opened.
+    pub(super) fn note(&mut self, written_bytes: u64, flushed_bytes: u64) {
+        let (written, flushed) = std::mem::replace(&mut self.last, (written_bytes, flushed_bytes));
+        self.written = self.written * KEPT + written_bytes.saturating_sub(written) as f64;
+        self.flushed = self.flushed * KEPT + flushed_bytes.saturating_sub(flushed) as f64;
+    }
+
+    /// The share, to 1: all before anything is known.
+    pub(super) fn share(&self) -> f64 {
+        match self.written > 0.0 {
+            true => (self.flushed / self.written).clamp(SHARE_MIN, 1.0),
+            false => 1.0,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_overwritten_in_memory_is_not_flushed() {
+        let mut share = FlushedShare::default();
+        assert_eq!(share.share(), 1.0);
+        // A recovery's flush, of what nobody has written since.
+        share.note(0, 1 << 20);
+        assert_eq!(share.share(), 1.0);
+        for n in 1..=100 {
+            share.note(n * 3000, (1 << 20) + n * 1000);
+        }
+        assert!((share.share() - 1.0 / 3.0).abs() < 0.02, "{share:?}");
+        for n in 1..=100 {
+            share.note((100 + n) * 3000, (1 << 20) + 100_000 + n * 3300);
+        }
+        assert!(share.share() > 0.99, "{share:?}");
+    }
 
     #[test]
     fn a_steady_rate_is_found_however_often_it_is_asked_for() {

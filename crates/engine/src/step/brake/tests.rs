@@ -69,6 +69,35 @@ fn writers_are_slowed_as_room_fills_that_flushes_wait_for_and_stop_for_memory_al
     assert_eq!(engine.update_brake(), 0);
 }
 
+/// Where three of four bytes are overwritten in memory, writers write four times as much before a byte of room
+/// is gone. They were slowed as if each byte took one.
+#[test]
+fn what_is_overwritten_in_memory_takes_no_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::at(directory.path()).background_threads(0);
+    let db = Db::open(options).unwrap();
+    let engine = db.engine();
+    let brake = |engine: &Engine| {
+        engine.emptied.lock().flush_room = Some(Room {
+            free_bytes: 25 << 20,
+            bytes: 100 << 20,
+        });
+        engine.update_brake()
+    };
+    let before = brake(engine);
+    assert!(before > 1000, "{before}");
+    for round in 0..3u64 {
+        for _ in 0..4 {
+            for key in 0..200u64 {
+                db.put(&key.to_be_bytes(), &[round as u8; 1000]).unwrap();
+            }
+        }
+        db.flush().unwrap();
+    }
+    let after = brake(engine) as f64 / before as f64;
+    assert!((0.2..0.3).contains(&after), "{after}");
+}
+
 #[test]
 fn room_is_made_of_the_fast_levels() {
     let directory = tempfile::tempdir().unwrap();
