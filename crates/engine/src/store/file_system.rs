@@ -159,6 +159,11 @@ pub trait File: Send + Sync + Debug {
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()>;
     /// A hint; it may do nothing.
     fn advise(&self, offset: u64, length: u64, advice: Advice);
+    /// The same file, opened once more: advice on how all of it is used then holds for this one alone. `None` where
+    /// that makes no difference or cannot be had.
+    fn reopened(&self) -> Option<Arc<dyn File>> {
+        None
+    }
     /// `Some(n)` if the file was opened past the cache, and buffers, offsets
     /// and lengths of reads and writes must be multiples of `n`.
     fn direct_alignment(&self) -> Option<usize>;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -266,6 +267,21 @@ impl File for RealFile {
             std::num::NonZeroU64::new(length),
             advice,
         );
+    }
+
+    #[cfg(target_os = "linux")]
+    fn reopened(&self) -> Option<Arc<dyn File>> {
+        if self.direct || self.writable {
+            return None;
+        }
+        // By its descriptor: its name may be another's by now, or nobody's.
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file = fs::File::open(path).ok()?;
+        Some(Arc::new(RealFile {
+            file,
+            direct: false,
+            writable: false,
+        }))
     }
 
     fn direct_alignment(&self) -> Option<usize> {

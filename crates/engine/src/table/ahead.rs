@@ -5,6 +5,7 @@
 //! read ahead and the store has threads for it, the span after it is under way
 //! meanwhile. A scan begins with one block, or, if most go further, with several.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use thermocline_model::tier::{TIERS_MAX, TierId};
@@ -12,7 +13,7 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use super::index::{Index, Place};
 use super::{READ_AHEAD_BYTES_MAX, Table};
 use crate::error::Result;
-use crate::store::PendingRead;
+use crate::store::{ObjectReader, PendingRead};
 
 /// Which way a cursor runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -181,6 +182,27 @@ impl Table {
     }
 }
 
+/// Readers of the extents of a table for a merge, which reads them from end to end.
+#[derive(Default)]
+pub(super) struct EndToEnd(Vec<Option<Arc<dyn ObjectReader>>>);
+
+impl EndToEnd {
+    pub(super) fn of_table(table: &Table) -> EndToEnd {
+        let extents = table.extents().iter();
+        EndToEnd(extents.map(|(reader, _)| reader.reopened()).collect())
+    }
+
+    /// The one of an extent; none where that of all others does as well.
+    fn of(&self, extent: u16) -> Option<&Arc<dyn ObjectReader>> {
+        self.0.get(usize::from(extent))?.as_ref()
+    }
+
+    /// Whether the operating system reads ahead of what is read of `span`.
+    pub(super) fn has(&self, span: &Span) -> bool {
+        self.of(span.extent).is_some()
+    }
+}
+
 /// Gives `buffer` so many bytes, and no memory for more.
 fn resize(buffer: &mut Vec<u8>, bytes: usize) {
     buffer.reserve_exact(bytes.saturating_sub(buffer.len()));
@@ -198,10 +220,22 @@ impl Chunk {
 
     /// Reads `span` now. After an error the chunk is empty.
     pub(super) fn read(&mut self, table: &Table, span: &Span) -> Result<()> {
+        self.read_by(table, &EndToEnd::default(), span)
+    }
+
+    /// The same, by `readers` where there are such.
+    pub(super) fn read_by(&mut self, table: &Table, readers: &EndToEnd, span: &Span) -> Result<()> {
         self.extent = span.extent;
         self.offset = span.offset;
         resize(&mut self.bytes, span.bytes);
-        let read = table.read_at(span.extent, span.offset, &mut self.bytes);
+        let read = match readers.of(span.extent) {
+            Some(reader) => {
+                let (_, place) = &table.extents()[usize::from(span.extent)];
+                let offset = place.offset + span.offset;
+                reader.read_at(offset, &mut self.bytes)
+            }
+            None => table.read_at(span.extent, span.offset, &mut self.bytes),
+        };
         if read.is_err() {
             self.bytes.clear();
         }

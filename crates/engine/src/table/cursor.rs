@@ -19,7 +19,7 @@ use std::sync::Arc;
 use thermocline_model::{Kind, SeqNo};
 
 use super::Table;
-use super::ahead::{Ahead, Chunk, Span, Way};
+use super::ahead::{Ahead, Chunk, EndToEnd, Span, Way};
 use super::block::{Block, BlockSlice, kind_of};
 use super::block_cursor::BlockCursor;
 use crate::error::{Error, Result};
@@ -151,6 +151,8 @@ pub struct TableCursor {
     ahead_bytes: usize,
     /// Whether spans can be asked for ahead of need.
     streams: bool,
+    /// Of a merge.
+    readers: EndToEnd,
     /// The span that will be needed next.
     ahead: Option<Ahead>,
     /// A buffer for the next one.
@@ -190,6 +192,10 @@ impl Table {
             self.count_cursor();
         }
         let streams = self.takes_requests();
+        let readers = match mode.read_ahead_bytes {
+            0 => EndToEnd::default(),
+            _ => EndToEnd::of_table(self),
+        };
         TableCursor {
             table: Arc::clone(self),
             loaded_seq: self.loaded_seq(),
@@ -204,6 +210,7 @@ impl Table {
             keeps_pace: false,
             ahead_bytes: first_bytes(self, mode, streams),
             streams,
+            readers,
             ahead: None,
             spare: Vec::new(),
             ends_soon: false,
@@ -566,11 +573,12 @@ impl TableCursor {
         if streams {
             self.ask_behind(&span, way);
         }
-        self.chunk.read(&table, &span)?;
+        self.chunk.read_by(&table, &self.readers, &span)?;
         // A scan that has come so far goes on.
         let begun = self.misses > MISSES_MAX + 1 || self.mode.read_ahead_bytes > 0;
         if begun
             && self.ahead.is_none()
+            && !self.readers.has(&span)
             && let Some(next) = span.next(table.index(), way)
             && (self.mode.read_ahead_bytes > 0 || !table.is_cached(next))
         {

@@ -24,6 +24,9 @@ struct Noting {
     is_direct: bool,
     /// Where nothing can be read.
     bad: std::ops::Range<u64>,
+    /// What this was opened once more as.
+    again: Mutex<Option<Arc<Noting>>>,
+    opens_again: bool,
 }
 
 impl Noting {
@@ -78,6 +81,40 @@ impl ObjectReader for Noting {
     fn is_direct(&self) -> bool {
         self.is_direct
     }
+    fn reopened(&self) -> Option<Arc<dyn ObjectReader>> {
+        let again = self.opens_again.then(|| {
+            Arc::new(Noting {
+                inner: self.inner.clone(),
+                ..Noting::default()
+            })
+        });
+        *self.again.lock().unwrap() = again.clone();
+        Some(again? as Arc<dyn ObjectReader>)
+    }
+}
+
+/// What merges read was advised, which the system does in pages of one size: on a disk that seeks a merge took nearly
+/// twice as long as where it reads ahead by itself.
+#[test]
+fn a_merge_reads_by_a_reader_of_its_own_and_asks_for_nothing() {
+    let (entries, stored) = records_of_a_kib();
+    let noting = Noting {
+        opens_again: true,
+        ..Noting::default()
+    };
+    let (noting, table) = noting.open_in(&stored, Arc::new(uncached()));
+    assert_eq!(
+        walk(&mut table.cursor(ReadMode::MERGE), true),
+        entries.len()
+    );
+    assert_eq!((noting.read_bytes(), noting.advised_bytes()), (vec![], 0));
+    let again = noting.again.lock().unwrap().take().unwrap();
+    let bytes = again.read_bytes().iter().sum::<usize>() as u64;
+    assert_eq!(bytes, stored.record.data_bytes());
+    assert_eq!(again.advised_bytes(), 0);
+    // Scans do not.
+    assert_eq!(walk(&mut table.cursor(ReadMode::SCAN), true), entries.len());
+    assert!(noting.again.lock().unwrap().is_none() && noting.advised_bytes() > 0);
 }
 
 /// Goes through all entries; gives how many there are.
