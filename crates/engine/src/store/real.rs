@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -275,7 +274,8 @@ impl File for RealFile {
             return None;
         }
         // By its descriptor: its name may be another's by now, or nobody's.
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let number = std::os::fd::AsRawFd::as_raw_fd(&self.file);
+        let path = format!("/proc/self/fd/{number}");
         let file = fs::File::open(path).ok()?;
         Some(Arc::new(RealFile {
             file,
