@@ -538,10 +538,6 @@ mod tests {
         (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
     }
 
-    // A misdirected write made an object longer than was written to it. When it
-    // was deleted, its whole size was taken off what was counted: the sum went
-    // below zero, and with it every decision about room, or the process when
-    // overflow is checked.
     /// Whoever reads it from end to end has a file of its own, whatever has become of the name.
     #[test]
     fn an_object_is_opened_once_more_for_a_merge_unless_it_is_read_past_the_cache() {
@@ -562,6 +558,10 @@ mod tests {
         }
     }
 
+    // A misdirected write made an object longer than was written to it. When it
+    // was deleted, its whole size was taken off what was counted: the sum went
+    // below zero, and with it every decision about room, or the process when
+    // overflow is checked.
     #[test]
     fn an_object_that_grew_by_itself_does_not_take_the_count_below_zero() {
         let directory = tempfile::tempdir().unwrap();
