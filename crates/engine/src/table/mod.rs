@@ -56,6 +56,7 @@ mod fetch;
 mod filter;
 mod index;
 mod meta;
+mod mode;
 mod read;
 pub(crate) mod salvage;
 mod trailer;
@@ -68,14 +69,14 @@ mod tests;
 pub use block::{Block, BlockSlice};
 pub(crate) use block_list::BlockList;
 pub use context::TableContext;
-pub(crate) use cursor::MergeRun;
-pub(crate) use cursor::{
-    MERGE_READ_BYTES, MERGE_READ_SLOW_BYTES, READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MAX,
-    STREAM_BYTES_MAX,
-};
-pub use cursor::{ReadMode, TableCursor};
+pub use cursor::TableCursor;
 pub(crate) use fetch::Fetches;
 pub use filter::key_hash;
+pub use mode::ReadMode;
+pub(crate) use mode::{
+    MERGE_READ_BYTES, MERGE_READ_SLOW_BYTES, MergeRun, READ_AHEAD_BYTES_FIRST,
+    READ_AHEAD_BYTES_MAX, STREAM_BYTES_MAX,
+};
 pub use read::{BlockInfo, LOADED_SEQ, Table, TableAccesses, TableHit};
 pub use verify::TableReport;
 pub use write::{BLOCK_BYTES_MAX, TableWriter, TableWriterOptions, WrittenTable};
