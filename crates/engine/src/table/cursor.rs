@@ -4,15 +4,14 @@
 //! cursor runs through the table, many at a time: consecutive blocks that lie
 //! side by side are read in one go and verified one by one. A merge asks for
 //! that from the start and leaves the cache alone; a scan changes over after
-//! its first block that was not in the cache, with no more than the device transfers in the time of a
-//! request. The operating system is told what comes after that, and reads nothing ahead by itself: it
+//! its first block that was not in the cache, or, where most scans of late wanted a second one, begins with several:
+//! with no more than the device transfers in the time of a request. The operating system is told what comes after that, and reads nothing ahead by itself: it
 //! takes two blocks in a row for a file read from end to end.
 //!
 //! Where the operating system does not read ahead, the store's own threads do
 //! ([`crate::store::Readers`]): the span after the present one is on its way
 //! while this one is consumed, and in a merge, after the last one, the first of the run's next table. An error of such a read is reported when a block
-//! of it is needed. A cursor that leaves, or is dropped, lets go of it. There a scan changes over after its
-//! first block, or, where most scans of late wanted a second one, begins with several.
+//! of it is needed. A cursor that leaves, or is dropped, lets go of it.
 
 use std::sync::Arc;
 
@@ -401,7 +400,7 @@ impl TableCursor {
         }
         if self.in_chunk(index).is_none() {
             self.misses = self.misses.saturating_add(1);
-            if self.streams && self.reach == Reach::Nothing && !self.is_continued {
+            if self.reach == Reach::Nothing && !self.is_continued {
                 self.reach = Reach::First;
                 self.table.count_scan_begun();
             }
@@ -409,7 +408,7 @@ impl TableCursor {
                 if self.streams {
                     return self.open_streaming(index, way, left);
                 }
-                if self.misses <= MISSES_MAX {
+                if self.misses <= MISSES_MAX && !self.table.scans_go_on() {
                     return self.table.load_block(index, self.mode.fill_cache);
                 }
                 return self.open_with_neighbours(index, way, false, left);
