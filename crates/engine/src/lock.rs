@@ -52,7 +52,8 @@ impl StoreLock {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Locked`] when the store is open; [`ErrorKind::Io`].
+    /// [`ErrorKind::Locked`] when the store is open; [`ErrorKind::InvalidArgument`] when the paths of two
+    /// tiers lead to one directory; [`ErrorKind::Io`].
     pub fn take(options: &Options) -> Result<StoreLock> {
         StoreLock::take_in(options, &Environment::real())
     }

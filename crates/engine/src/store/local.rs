@@ -538,14 +538,20 @@ mod tests {
         (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
     }
 
-    /// Whoever reads it from end to end has a file of its own, whatever has become of the name.
-    #[test]
-    fn an_object_is_opened_once_more_for_a_merge_unless_it_is_read_past_the_cache() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = store(directory.path(), false);
+    /// A store with one object, which holds `content`.
+    fn store_of_one(directory: &Path, content: &[u8]) -> LocalStore {
+        let store = store(directory, false);
         let mut writer = store.create(data(1)).unwrap();
-        writer.append(b"content").unwrap();
+        writer.append(content).unwrap();
         writer.persist().unwrap();
+        store
+    }
+
+    /// Whoever reads it from end to end has a file of its own.
+    #[test]
+    fn an_object_is_opened_once_more_whatever_has_become_of_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_of_one(directory.path(), b"content");
         let reader = store.open(data(1)).unwrap();
         store.delete(data(1)).unwrap();
         if cfg!(target_os = "linux") {
@@ -565,11 +571,7 @@ mod tests {
     #[test]
     fn an_object_that_grew_by_itself_does_not_take_the_count_below_zero() {
         let directory = tempfile::tempdir().unwrap();
-        let store = store(directory.path(), false);
-        let mut writer = store.create(data(1)).unwrap();
-        writer.append(b"ten bytes!").unwrap();
-        writer.persist().unwrap();
-        drop(writer);
+        let store = store_of_one(directory.path(), b"ten bytes!");
         let path = directory.path().join(data(1).to_string());
         std::fs::write(path, [0; 1000]).unwrap();
         store.delete(data(1)).unwrap();

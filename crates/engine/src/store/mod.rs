@@ -50,6 +50,7 @@ pub(crate) use local::WRITE_BUFFER_BYTES;
 pub use local::{LocalStore, LocalStoreOptions};
 pub use object::{ObjectKind, ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
 pub(crate) use object::{is_given_id, parse_id};
+pub(crate) use readers::resize;
 pub use readers::{IN_FLIGHT_BYTES_MAX, PendingRead, Readers, WAITING_MAX};
 pub use real::RealFileSystem;
 

@@ -110,8 +110,7 @@ impl Readers {
         queue.in_flight_bytes += length;
         drop(queue);
         // Outside the lock: this may be half a mebibyte of zeros.
-        buffer.reserve_exact(length.saturating_sub(buffer.len()));
-        buffer.resize(length, 0);
+        resize(&mut buffer, length);
         let task = Arc::new(Task {
             offset,
             length,
@@ -266,6 +265,12 @@ impl Drop for PendingRead {
             self.0.leave_queue();
         }
     }
+}
+
+/// Gives `buffer` so many bytes, and no memory for more: it would double.
+pub(crate) fn resize(buffer: &mut Vec<u8>, bytes: usize) {
+    buffer.reserve_exact(bytes.saturating_sub(buffer.len()));
+    buffer.resize(bytes, 0);
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use super::index::{Index, Place};
 use super::{READ_AHEAD_BYTES_MAX, Table};
 use crate::error::Result;
-use crate::store::{ObjectReader, PendingRead};
+use crate::store::{ObjectReader, PendingRead, resize};
 
 /// Which way a cursor runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -201,12 +201,6 @@ impl EndToEnd {
     pub(super) fn has(&self, span: &Span) -> bool {
         self.of(span.extent).is_some()
     }
-}
-
-/// Gives `buffer` so many bytes, and no memory for more.
-fn resize(buffer: &mut Vec<u8>, bytes: usize) {
-    buffer.reserve_exact(bytes.saturating_sub(buffer.len()));
-    buffer.resize(bytes, 0);
 }
 
 impl Chunk {

@@ -26,7 +26,7 @@ use super::mode::{
 };
 use crate::error::{Error, Result};
 
-/// Blocks in a row, not in the cache, after which a scan reads ahead.
+/// Blocks in a row, not in the cache, after which a scan reads ahead, where not most begin with that.
 const MISSES_MAX: u32 = 1;
 
 /// A position in a table. A new cursor is not valid; after an error it is not
@@ -269,7 +269,7 @@ impl TableCursor {
         }
     }
 
-    /// The next read is of one block, the one after it of a few.
+    /// The next read is of one block, or, where most scans go on, of a few.
     fn begin_slowly(&mut self) {
         self.misses = 0;
         self.ahead_bytes = first_bytes(&self.table, self.mode, self.streams);
