@@ -16,17 +16,51 @@ use crate::error::{Error, Result};
 /// Bytes read in one go.
 const READ_BYTES: u64 = 1 << 20;
 
+/// A data extent as far as it was read from its beginning.
+#[derive(Clone, Copy, Default)]
+struct Begun {
+    bytes: u64,
+    checksum: u32,
+}
+
+impl Begun {
+    fn add(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.checksum = crc32c::crc32c_append(self.checksum, bytes);
+    }
+}
+
 /// Blocks that are read together, as each is looked at in turn: the system reads nothing ahead by itself.
 #[derive(Default)]
 struct Along {
     chunk: Chunk,
     /// Blocks up to here are read one by one: some of them cannot be read.
     alone_until: usize,
+    /// Of each extent, what its blocks have shown of it, so that it is read once.
+    extents: Vec<Begun>,
 }
 
 impl Along {
-    /// The stored bytes of block `index` of `table`; none if it is to be read alone.
-    fn take(&mut self, table: &Table, index: usize) -> Option<Vec<u8>> {
+    /// The stored bytes of block `index` of `table`.
+    fn take(&mut self, table: &Table, index: usize) -> Result<Vec<u8>> {
+        let stored = match self.take_of_several(table, index) {
+            Some(stored) => {
+                table.count_block_read();
+                table.check_stored(index, &stored)?;
+                stored
+            }
+            None => table.read_block_stored(index)?,
+        };
+        let place = table.index().place(index);
+        let extent = self.extents.get_mut(usize::from(place.extent));
+        if let Some(extent) = extent.filter(|extent| extent.bytes == place.offset) {
+            extent.add(&stored);
+        }
+        Ok(stored)
+    }
+
+    /// The same, if it is read with others.
+    fn take_of_several(&mut self, table: &Table, index: usize) -> Option<Vec<u8>> {
         let place = table.index().place(index);
         if self.chunk.range_of(place).is_none() {
             let span = Span::of(table.index(), index, Way::Forward, READ_BYTES as usize);
@@ -92,7 +126,10 @@ impl Table {
         let (mut entries, mut deletes, mut raw_bytes) = (0, 0, 0);
         let (mut seq_min, mut seq_max) = (SeqNo::MAX, SeqNo::ZERO);
         let mut damaged = vec![false; self.extents().len()];
-        let mut along = Along::default();
+        let mut along = Along {
+            extents: vec![Begun::default(); self.extents().len()],
+            ..Along::default()
+        };
         for block in 0..list.len() {
             match self.verify_block_in(&list, block, &mut along) {
                 Ok(trailer) => {
@@ -139,8 +176,10 @@ impl Table {
         }
         // A damaged block has been reported, and the whole extent can add
         // nothing to that.
-        for (index, &damaged) in damaged.iter().enumerate() {
-            if !damaged && let Err(error) = self.verify_extent(index) {
+        for (index, &begun) in along.extents.iter().enumerate() {
+            if !damaged[index]
+                && let Err(error) = self.verify_extent(index, begun)
+            {
                 wrong(error);
             }
         }
@@ -151,17 +190,17 @@ impl Table {
         }
     }
 
-    fn verify_extent(&self, index: usize) -> Result<()> {
+    /// Checks extent `index`, of which `read` was read, and reads the rest: there is some where the list of
+    /// blocks could not be read, or where something lies between two of them.
+    fn verify_extent(&self, index: usize, mut read: Begun) -> Result<()> {
         let (reader, extent) = &self.extents()[index];
         let mut buffer = Vec::new();
-        let mut checksum = 0;
-        let mut at = 0;
-        while at < extent.length {
-            buffer.resize((extent.length - at).min(READ_BYTES) as usize, 0);
-            reader.read_at(extent.offset + at, &mut buffer)?;
-            checksum = crc32c::crc32c_append(checksum, &buffer);
-            at += buffer.len() as u64;
+        while read.bytes < extent.length {
+            buffer.resize((extent.length - read.bytes).min(READ_BYTES) as usize, 0);
+            reader.read_at(extent.offset + read.bytes, &mut buffer)?;
+            read.add(&buffer);
         }
+        let checksum = read.checksum;
         if checksum != extent.checksum {
             return Err(self
                 .error("data extent is not the one recorded")
@@ -199,14 +238,7 @@ impl Table {
         along: &mut Along,
     ) -> Result<Trailer> {
         let wrong = |what: &str| Err(self.block_error(index, what));
-        let stored = match along.take(self, index) {
-            Some(stored) => {
-                self.count_block_read();
-                self.check_stored(index, &stored)?;
-                stored
-            }
-            None => self.read_block_stored(index)?,
-        };
+        let stored = along.take(self, index)?;
         let trailer = Trailer::of(&stored);
         let (trailer, _) = trailer.map_err(|what| self.block_error(index, &what))?;
         let decoded = super::Block::decode(&stored, Vec::new());

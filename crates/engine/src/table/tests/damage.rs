@@ -352,6 +352,39 @@ fn behind_a_damaged_block_the_next_is_held_against_the_list() {
     assert!(found[0].contains("block 3"), "{found:?}");
 }
 
+/// Bytes of an extent between two blocks are read, as its checksum covers them.
+#[test]
+fn what_lies_between_blocks_is_verified() {
+    let entries: Vec<Entry> = (0..200u32)
+        .map(|i| (i.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 20]))
+        .collect();
+    let options = TableWriterOptions {
+        block_bytes: 300,
+        ..TableWriterOptions::default()
+    };
+    let stored = write(&entries, &Cover::default(), options);
+    let mut gap = 0;
+    let stored = with_meta(&stored, |meta| {
+        let before = std::mem::take(&mut meta.blocks);
+        gap = before.entries[3].offset;
+        for (block, &entry) in before.entries.iter().enumerate() {
+            if block != 3 {
+                meta.blocks.filters.extend(before.filter(block));
+                meta.blocks.push(entry, before.separator(block)).unwrap();
+            }
+        }
+    });
+    let extent_is_wrong = || {
+        let mut found = Vec::new();
+        let table = stored.open(0).unwrap();
+        table.verify_all(&mut |error| found.push(error.to_string()), &mut |_| {});
+        found.iter().any(|error| error.contains("data extent"))
+    };
+    assert!(!extent_is_wrong());
+    stored.data[0].0.lock().unwrap()[gap as usize] ^= 1;
+    assert!(extent_is_wrong());
+}
+
 /// The first key of block `block`.
 fn first_key(stored: &Stored, block: usize) -> Vec<u8> {
     let table = stored.open(0).unwrap();
