@@ -17,6 +17,7 @@ mod device;
 mod dice;
 mod drive;
 mod engine;
+mod failure;
 mod keys;
 mod limit;
 mod memory;
@@ -30,7 +31,7 @@ mod usage;
 mod worker;
 mod workload;
 
-use memory::Failure;
+use failure::Failure;
 
 /// One allocator for all engines; see Cargo.toml.
 #[global_allocator]

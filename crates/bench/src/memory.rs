@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use crate::engine::{Compression, EngineKind, EngineOptions, Result};
+use crate::failure::Failure;
 use crate::report::{JsonLines, Record, markdown};
 use crate::scratch::Scratch;
 use crate::usage::machine;
@@ -71,20 +72,6 @@ pub(crate) struct MemoryArgs {
     /// Also append each result to this file, as a line of JSON.
     #[arg(long)]
     json: Option<PathBuf>,
-}
-
-/// Why the comparison did not run as asked.
-pub(crate) enum Failure {
-    /// The command line cannot be obeyed.
-    Usage(String),
-    /// Something failed while it ran.
-    Run(String),
-}
-
-impl<E: std::fmt::Display> From<E> for Failure {
-    fn from(error: E) -> Failure {
-        Failure::Run(error.to_string())
-    }
 }
 
 /// Runs the comparison and prints the report.

@@ -13,7 +13,7 @@ use clap::Args;
 use crate::contender::Contender;
 use crate::drive::{RunOrder, RunOutcome};
 use crate::engine::{Compression, Result};
-use crate::memory::Failure;
+use crate::failure::Failure;
 use crate::mix;
 use crate::report::compare::{Lines, Measured, tables};
 use crate::report::html::page;

@@ -14,7 +14,7 @@ use thermocline::{Db, PartStats};
 use super::figure::{Balance, Figure, Line, Paper, Row};
 use super::{Means, Outcome, watched};
 use crate::engine::Result;
-use crate::memory::Failure;
+use crate::failure::Failure;
 
 /// How often the store is looked at.
 const LOOK: Duration = Duration::from_millis(250);

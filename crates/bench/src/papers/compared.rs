@@ -7,7 +7,7 @@ use clap::Parser;
 use super::figure::{Cell, Figure, Line, Number, Row, RowPlan, missing, peer, preset};
 use super::{Means, Outcome};
 use crate::compare::{self, CompareArgs, Places};
-use crate::memory::Failure;
+use crate::failure::Failure;
 use crate::report::compare::Measured;
 use crate::scratch::Scratch;
 

@@ -3,7 +3,7 @@
 use super::compared::{measure, median_of};
 use super::figure::{Cell, Column, Figure, Grid, LINE, Line, Paper, Ran, Row, missing};
 use super::{Means, Outcome};
-use crate::memory::Failure;
+use crate::failure::Failure;
 use crate::report::compare::Measured;
 
 /// Runs the systems that are there, and makes a row of each in each column.

@@ -16,7 +16,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::engine::EngineKind;
-use crate::memory::Failure;
+use crate::failure::Failure;
 
 mod balance;
 mod compared;

@@ -15,7 +15,7 @@ use super::compared::{arguments, measure};
 use super::figure::{Figure, LINE, Line, Paper, PredictedPlan, Row, missing};
 use super::{Means, Outcome};
 use crate::compare::Places;
-use crate::memory::Failure;
+use crate::failure::Failure;
 
 /// LogStore's skew, section VI.
 const SKEW: f64 = 0.9;

@@ -12,7 +12,7 @@ use super::mutant::TARGETS;
 use super::{Means, Outcome, watched};
 use crate::engine::Result;
 use crate::engine::thermocline::Thermocline;
-use crate::memory::Failure;
+use crate::failure::Failure;
 
 /// How often the store is looked at.
 const LOOK: Duration = Duration::from_millis(250);

@@ -10,7 +10,7 @@ use crate::compare::Stage;
 use crate::drive::{EngineDriver, RunOrder, RunOutcome};
 use crate::engine::Result;
 use crate::engine::thermocline::Thermocline;
-use crate::memory::Failure;
+use crate::failure::Failure;
 use crate::scratch::Scratch;
 
 /// Runs the first engine of `line` on its first workload for `seconds`, with the options `more`

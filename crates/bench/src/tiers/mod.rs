@@ -15,7 +15,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
 use crate::engine::Result;
-use crate::memory::Failure;
+use crate::failure::Failure;
 
 mod cgroup;
 mod check;
