@@ -16,8 +16,8 @@ Examples:
   thermocline dump /srv/db/MANIFEST-000001 | less
   thermocline dump --entries /srv/db/000017.log
 
-Takes any file of a store and needs nothing but the file; the store may be open
-elsewhere. Damage is shown where it lies, and the exit code is then 4.")]
+Takes any file of a store but its options, which are text, and the marks LOCK and
+REPAIR. It needs nothing but the file; the store may be open elsewhere. Damage is shown where it lies, and the exit code is then 4.")]
 pub(crate) struct Dump {
     /// The file
     file: PathBuf,

@@ -59,7 +59,7 @@ impl Options {
         self
     }
 
-    /// Cuts that a preset makes (`ohdb`, `nova`, `leveled`) fall only between keys that differ in so many
+    /// Cuts that a preset makes (all do but `logstore`, which has to be asked) fall only between keys that differ in so many
     /// first bytes; a shorter key counts as it is. Where all keys begin with the same
     /// so many bytes no cuts are made, and however much is written to them their part is not duplicated
     /// ([`Options::duplicates_max`]) unless it is one key. From 0 (in any byte) to 1024, default 0.

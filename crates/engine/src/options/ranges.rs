@@ -107,7 +107,7 @@ impl Options {
 
     /// How often a part may be duplicated that is one very hot key, or little more. Each
     /// duplicate is one more memtable for reads to look in. From 0 to 63, default 7; with
-    /// `leveled` none unless [`Options::moving_cuts`] is `true`.
+    /// `leveled` and `mutant` none unless [`Options::moving_cuts`] is `true`.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

@@ -67,7 +67,7 @@ impl Options {
     }
 
     /// Bytes of the block cache, with all that it takes to find and to replace
-    /// blocks, an eighth for what the allocator adds included; 0 switches it off. Less while
+    /// blocks, and with what the allocator adds to that; 0 switches it off. Less while
     /// memtables have some of it ([`Options::write_buffer_grows`]). At
     /// most 1 TiB, default 128 MiB.
     ///
@@ -395,7 +395,7 @@ impl Options {
         self
     }
 
-    /// Bytes of the first tier that only log, manifest and flush may use.
+    /// Bytes of the first tier, and of that of the log, that only log, manifest and flush may use.
     /// Default 16 MiB.
     ///
     /// ```
