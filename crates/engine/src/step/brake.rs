@@ -14,7 +14,7 @@ use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_policy::pace::{self, Drain, Lump};
 use thermocline_policy::pressure::{Room, counted_runs, runs_slow_percent};
 
-use crate::engine::{Engine, PartView};
+use crate::engine::{Engine, PartView, ReadView};
 use crate::error::Result;
 use crate::job::{Done, Progress};
 use crate::step::flushed::FlushedShare;
@@ -58,11 +58,7 @@ impl Engine {
         let (mut memory, mut newest_runs, mut parts) = (0u64, 0, 1);
         for space in self.spaces.load().values() {
             let view = space.view.load();
-            let memtables = view.parts.iter().flat_map(PartView::memtables);
-            memory += memtables
-                .filter(|m| !m.is_empty())
-                .map(|m| m.size_share() as u64)
-                .sum::<u64>();
+            memory += memtable_bytes(&view);
             let runs = runs_of(&view.tree);
             if runs >= newest_runs {
                 (newest_runs, parts) = (runs, view.tree.parts.len());
@@ -191,11 +187,17 @@ impl Engine {
             }
             _ => Some(bytes),
         });
+        let spaces = self.spaces.load();
+        let held: u64 = spaces
+            .values()
+            .map(|space| memtable_bytes(&space.view.load()))
+            .sum();
         let mut emptied = self.emptied.lock();
         if matches!(job, Job::Flush(_)) {
             let counters = &self.counters;
             let (written, flushed) = (counters.written_bytes.get(), counters.flushed_bytes.get());
-            emptied.flushed.note(written, flushed);
+            // What is in memory still may be flushed.
+            emptied.flushed.note(written.saturating_sub(held), flushed);
         }
         if what == What::Room {
             emptied.end_room(job, progress, bytes, taken, result);
@@ -266,6 +268,13 @@ fn inputs_among<'a>(
     let inputs: HashSet<_> = merge.inputs.iter().collect();
     let tables = runs.flat_map(|run| &run.tables).map(|t| &*t.meta);
     tables.filter(|table| inputs.contains(&table.id)).collect()
+}
+
+/// What the memtables of a keyspace hold.
+fn memtable_bytes(view: &ReadView) -> u64 {
+    let memtables = view.parts.iter().flat_map(PartView::memtables);
+    let held = memtables.filter(|m| !m.is_empty());
+    held.map(|m| m.size_share() as u64).sum()
 }
 
 /// The runs of the fullest part of `tree`, as they count.

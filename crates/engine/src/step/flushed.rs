@@ -42,24 +42,25 @@ const SHARE_MIN: f64 = 1.0 / 16.0;
 /// memory never leaves it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FlushedShare {
-    written: f64,
+    left: f64,
     flushed: f64,
-    /// What had been written and flushed at the last flush.
+    /// What had left memory and been flushed at the last flush.
     last: (u64, u64),
 }
 
 impl FlushedShare {
-    /// A flush has ended, and so many bytes have been written and flushed since the store was opened.
-    pub(super) fn note(&mut self, written_bytes: u64, flushed_bytes: u64) {
-        let (written, flushed) = std::mem::replace(&mut self.last, (written_bytes, flushed_bytes));
-        self.written = self.written * KEPT + written_bytes.saturating_sub(written) as f64;
+    /// A flush has ended. Since the store was opened `left_bytes` were written that memtables do not hold any
+    /// more, and `flushed_bytes` flushed.
+    pub(super) fn note(&mut self, left_bytes: u64, flushed_bytes: u64) {
+        let (left, flushed) = std::mem::replace(&mut self.last, (left_bytes, flushed_bytes));
+        self.left = self.left * KEPT + left_bytes.saturating_sub(left) as f64;
         self.flushed = self.flushed * KEPT + flushed_bytes.saturating_sub(flushed) as f64;
     }
 
     /// The share, to 1: all before anything is known.
     pub(super) fn share(&self) -> f64 {
-        match self.written > 0.0 {
-            true => (self.flushed / self.written).clamp(SHARE_MIN, 1.0),
+        match self.left > 0.0 {
+            true => (self.flushed / self.left).clamp(SHARE_MIN, 1.0),
             false => 1.0,
         }
     }

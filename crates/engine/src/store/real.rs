@@ -211,6 +211,28 @@ fn lacks_descriptor(result: &io::Result<fs::File>) -> bool {
     matches!(error, Some(libc::EMFILE | libc::ENFILE))
 }
 
+/// Whether the device of `file` is set not to be read ahead (`read_ahead_kb` is 0). The system then reads page by
+/// page, however much is read at once, but for what it was told of before.
+#[cfg(target_os = "linux")]
+fn reads_nothing_ahead(file: &fs::File) -> bool {
+    let Ok(metadata) = file.metadata() else {
+        return false;
+    };
+    let device = metadata.dev();
+    let device = format!(
+        "{}:{}",
+        rustix::fs::major(device),
+        rustix::fs::minor(device)
+    );
+    let paths = [
+        format!("/sys/class/bdi/{device}/read_ahead_kb"),
+        // Of a partition, that of the whole.
+        format!("/sys/dev/block/{device}/../queue/read_ahead_kb"),
+    ];
+    let found = paths.iter().find_map(|path| fs::read_to_string(path).ok());
+    found.is_some_and(|kib| kib.trim() == "0")
+}
+
 impl RealFile {
     fn new(file: fs::File, direct: bool, writable: bool) -> RealFile {
         RealFile {
@@ -270,7 +292,7 @@ impl File for RealFile {
 
     #[cfg(target_os = "linux")]
     fn reopened(&self) -> Option<Arc<dyn File>> {
-        if self.direct || self.writable {
+        if self.direct || self.writable || reads_nothing_ahead(&self.file) {
             return None;
         }
         // By its descriptor: its name may be another's by now, or nobody's.

@@ -46,9 +46,11 @@ pub(super) struct Ahead {
     read: PendingRead,
 }
 
-/// Of the scans of late that had to read a block, how many then wanted the next one too. Where most
-/// do, the first read of a scan is of several blocks: the second one would cost as much as the first.
+/// Of the scans of late that had to read a block, how many then had to read the next one, too. Where most
+/// do, the first read of a scan is of several blocks: the second one would cost as much as the first. On a cache line of
+/// its own, as scans write it.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(super) struct GoingOn(AtomicU32);
 
 impl GoingOn {
@@ -64,7 +66,7 @@ impl GoingOn {
         self.0.store(after, Ordering::Relaxed);
     }
 
-    /// It wants the next one.
+    /// It has to read the next one, too.
     fn go_on(&self) {
         let before = self.0.load(Ordering::Relaxed).min(Self::ONE);
         let after = before + Self::ONE / Self::SCANS;
@@ -77,10 +79,8 @@ impl GoingOn {
     }
 }
 
-/// The same of the tables of each tier together, from which a new table begins. On a cache line of its own,
-/// as scans write it.
+/// The same of the tables of each tier together, from which a new table begins.
 #[derive(Debug, Default)]
-#[repr(align(64))]
 pub(super) struct GoingOnByTier([GoingOn; TIERS_MAX]);
 
 impl GoingOnByTier {
@@ -101,7 +101,7 @@ impl Table {
         self.of_tier().begin();
     }
 
-    /// Counts that it wants the next one.
+    /// Counts that it has to read the next one, too.
     pub(super) fn count_scan_gone_on(&self) {
         self.going_on.go_on();
         self.of_tier().go_on();
@@ -155,6 +155,11 @@ impl Span {
             first,
             end,
         }
+    }
+
+    /// Its blocks.
+    pub(super) fn blocks(&self) -> std::ops::Range<usize> {
+        self.first..self.end
     }
 
     /// Whether it is of more than one block.

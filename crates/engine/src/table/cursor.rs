@@ -10,8 +10,8 @@
 //!
 //! Where the operating system does not read ahead, the store's own threads do
 //! ([`crate::store::Readers`]): the span after the present one is on its way
-//! while this one is consumed, and in a merge, after the last one, the first of the run's next table. An error of such a read is reported when a block
-//! of it is needed. A cursor that leaves, or is dropped, lets go of it.
+//! while this one is consumed, and in a merge, after the last one, the first of the run's next table. An error of such a read is reported, in a
+//! merge, when a block of it is needed; a scan reads the blocks of that span alone. A cursor that leaves, or is dropped, lets go of it.
 
 use std::sync::Arc;
 
@@ -53,6 +53,8 @@ pub struct TableCursor {
     streams: bool,
     /// Of a merge.
     readers: EndToEnd,
+    /// Blocks that could not be read together: each is read alone.
+    alone: std::ops::Range<usize>,
     /// The span that will be needed next.
     ahead: Option<Ahead>,
     /// A buffer for the next one.
@@ -100,6 +102,7 @@ impl Table {
             ahead_bytes: first_bytes(self, mode, streams),
             streams,
             readers,
+            alone: 0..0,
             ahead: None,
             spare: Vec::new(),
             ends_soon: false,
@@ -264,7 +267,8 @@ impl TableCursor {
     /// About to be positioned: what it read before says nothing of how far it goes now.
     fn begin(&mut self) {
         self.reach = Reach::Nothing;
-        if !std::mem::take(&mut self.keeps_pace) {
+        self.is_continued = std::mem::take(&mut self.keeps_pace);
+        if !self.is_continued {
             self.begin_slowly();
         }
     }
@@ -387,9 +391,9 @@ impl TableCursor {
             }
             return self.decode_in_chunk(index, left);
         }
-        if self.reach == Reach::First {
+        let goes_on = self.reach == Reach::First;
+        if goes_on {
             self.reach = Reach::Further;
-            self.table.count_scan_gone_on();
         }
         if let Some(block) = self.table.cached(index) {
             // One that was read with its neighbours says nothing of what comes behind them.
@@ -397,6 +401,10 @@ impl TableCursor {
                 self.begin_slowly();
             }
             return Ok(block);
+        }
+        // Where the next one is cached, nothing is saved by reading it along.
+        if goes_on {
+            self.table.count_scan_gone_on();
         }
         if self.in_chunk(index).is_none() {
             self.misses = self.misses.saturating_add(1);
@@ -441,10 +449,14 @@ impl TableCursor {
         streams: bool,
         left: Option<Arc<Block>>,
     ) -> Result<Arc<Block>> {
-        match self.read_chunk(index, way, streams) {
-            Ok(()) => self.decode_in_chunk(index, left),
-            Err(_) => self.table.load_block(index, self.mode.fill_cache),
+        if !self.alone.contains(&index) {
+            let blocks = self.span_of(index, way).blocks();
+            if self.read_chunk(index, way, streams).is_ok() {
+                return self.decode_in_chunk(index, left);
+            }
+            self.alone = blocks;
         }
+        self.table.load_block(index, self.mode.fill_cache)
     }
 
     /// Where block `index` lies in the chunk, if it does.
@@ -490,9 +502,13 @@ impl TableCursor {
         if begun {
             self.ask_behind(&ahead.span(), way);
         }
+        let blocks = ahead.span().blocks();
         let chunk = match ahead.wait() {
-            // Read anew, alone if need be.
-            Err(_) if self.mode.read_ahead_bytes == 0 => return Ok(false),
+            // Read anew, alone.
+            Err(_) if self.mode.read_ahead_bytes == 0 => {
+                self.alone = blocks;
+                return Ok(false);
+            }
             read => read?,
         };
         self.spare = std::mem::replace(&mut self.chunk, chunk).bytes;
@@ -596,9 +612,8 @@ impl TableCursor {
     /// Goes on at the pace of `before`, a cursor that ended where this one
     /// begins.
     pub(crate) fn keep_pace(&mut self, before: &TableCursor) {
-        self.is_continued = true;
+        self.keeps_pace = true;
         if self.streams == before.streams {
-            self.keeps_pace = true;
             self.misses = before.misses;
             self.ahead_bytes = before.ahead_bytes;
         }

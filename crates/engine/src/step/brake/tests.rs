@@ -1,11 +1,11 @@
 //! Of how hard writers brake.
 
-use thermocline_model::job::{Deeper, Reason};
+use thermocline_model::job::{Deeper, Flush, Reason};
 use thermocline_model::table::TableId;
 
 use super::*;
 use crate::job::WentDeeper;
-use crate::{Db, Options, Tier};
+use crate::{Db, Error, ErrorKind, Options, Tier};
 
 #[test]
 fn the_brake_rises_from_nothing_to_stop() {
@@ -344,4 +344,70 @@ fn a_pace_is_taken_once_whoever_takes_it() {
         }
     });
     assert_eq!(pace.taken_upto_ns.load(Ordering::Relaxed), 7_000 + 400_000);
+}
+
+/// So many incompressible bytes.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 56) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+/// Every key is new, so that each byte takes room; and there is much in memory before the first flush.
+#[test]
+fn what_is_still_in_memory_is_not_taken_for_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let cuts = (1..16u8).map(|n| vec![n * 16]).collect();
+    let options = Options::at(directory.path())
+        .background_threads(0)
+        .write_buffer_bytes(16 << 20)
+        .write_buffer_grows(false)
+        .cuts(cuts);
+    let db = Db::open(options).unwrap();
+    let engine = db.engine();
+    let mut least = 1f64;
+    for n in 0..30_000u64 {
+        let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        db.put(&key, &noise(n, 1000)).unwrap();
+        if n % 50 == 0 {
+            while db.step().unwrap() {}
+            least = least.min(engine.emptied.lock().flushed.share());
+        }
+    }
+    assert!(engine.counters.flushes.get() > 10);
+    assert!(least > 0.8, "{least}");
+}
+
+#[test]
+fn a_flush_that_fails_says_nothing_of_what_is_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(Options::at(directory.path()).background_threads(0)).unwrap();
+    let engine = db.engine();
+    for key in 0..400u64 {
+        db.put(&key.to_be_bytes(), &noise(key, 1000)).unwrap();
+    }
+    db.flush().unwrap();
+    let before = engine.emptied.lock().flushed.share();
+    let job = Job::Flush(Flush {
+        keyspace: KeyspaceId(0),
+        part: 0,
+        active: false,
+        reason: Reason::new("test"),
+    });
+    for key in 0..60u64 {
+        db.put(&key.to_be_bytes(), &[1; 1000]).unwrap();
+        let failed = Err(Error::new(ErrorKind::Io, "no space"));
+        engine.end_emptying(
+            &job,
+            &Arc::new(Progress::default()),
+            Some((What::Memory, 1)),
+            &failed,
+        );
+    }
+    assert_eq!(engine.emptied.lock().flushed.share(), before);
 }

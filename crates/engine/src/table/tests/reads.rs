@@ -1,6 +1,7 @@
 //! What is read, and asked for ahead: how many requests, and how many bytes of them.
 
 use super::super::ahead::{Chunk, Span, Way};
+use super::super::block_cursor::BlockCursor;
 use super::*;
 
 fn uncached() -> TableContext {
@@ -47,6 +48,17 @@ impl Noting {
         (noting, Arc::new(table))
     }
 
+    /// Reads of what is bad since this was last asked.
+    fn bad_reads(&self) -> usize {
+        let reads = std::mem::take(&mut *self.reads.lock().unwrap());
+        let is_bad = |&(at, bytes): &(u64, usize)| self.is_bad(at, bytes);
+        reads.iter().filter(|read| is_bad(read)).count()
+    }
+
+    fn is_bad(&self, offset: u64, bytes: usize) -> bool {
+        offset < self.bad.end && self.bad.start < offset + bytes as u64
+    }
+
     /// Bytes of each read since this was last asked.
     fn read_bytes(&self) -> Vec<usize> {
         let reads = std::mem::take(&mut *self.reads.lock().unwrap());
@@ -63,7 +75,7 @@ impl Noting {
 impl ObjectReader for Noting {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.reads.lock().unwrap().push((offset, buffer.len()));
-        if offset < self.bad.end && self.bad.start < offset + buffer.len() as u64 {
+        if self.is_bad(offset, buffer.len()) {
             return Err(Error::new(ErrorKind::Io, "a bad sector"));
         }
         self.inner.read_at(offset, buffer)
@@ -326,6 +338,99 @@ fn a_bad_block_that_nobody_wants_fails_no_scan() {
         }
         assert!(wanted > 15, "{wanted}");
     }
+}
+
+/// Each good block before a bad one had the piece tried again that both lie in, and a disk may try a bad sector for
+/// seconds.
+#[test]
+fn a_piece_that_cannot_be_read_is_tried_once() {
+    let (_, stored) = records_of_a_kib();
+    let (_, table) = Noting::open(&stored, uncached());
+    let bad_block = table.block_count() / 2;
+    let place = table.index().place(bad_block);
+    for (is_direct, threads) in [(false, 0), (true, 1)] {
+        let noting = Noting {
+            bad: place.offset..place.offset + u64::from(place.stored_bytes),
+            is_direct,
+            ..Noting::default()
+        };
+        let context = Arc::new(uncached().with_readers(threads));
+        let (noting, table) = noting.open_in(&stored, context);
+        let mut cursor = table.cursor(ReadMode::SCAN);
+        cursor.seek_first().unwrap();
+        while cursor.next().is_ok() {
+            assert!(cursor.valid());
+        }
+        assert_eq!(cursor.block_index(), bad_block);
+        // With the pieces under way, with others, and alone.
+        let tried = noting.bad_reads();
+        assert!((1..=4).contains(&tried), "{tried}");
+    }
+}
+
+/// Where what scans go on in is cached, a larger first read saves none.
+#[test]
+fn scans_that_go_on_in_cached_blocks_read_one() {
+    let (_, stored) = records_of_a_kib();
+    for (is_direct, threads) in [(false, 0), (true, 1)] {
+        let noting = Noting {
+            is_direct,
+            ..Noting::default()
+        };
+        let context = TableContext::new(Arc::new(BlockCache::new(64 << 20)));
+        let (noting, table) = noting.open_in(&stored, Arc::new(context.with_readers(threads)));
+        let uncached_blocks = (0..table.block_count() - 8).step_by(8);
+        let firsts: Vec<_> = uncached_blocks
+            .map(|block| (block, first_key(&table, block)))
+            .collect();
+        for block in (0..table.block_count()).filter(|block| block % 8 != 0) {
+            table.load_block(block, true).unwrap();
+        }
+        noting.read_bytes();
+        let mut wanted = 0;
+        for (block, key) in firsts {
+            wanted += table.index().place(block).stored_bytes as usize;
+            let mut cursor = table.cursor(ReadMode::SCAN);
+            cursor.seek(&key, SeqNo::MAX).unwrap();
+            for _ in 0..10 {
+                cursor.next().unwrap();
+            }
+        }
+        assert_eq!(noting.read_bytes().iter().sum::<usize>(), wanted);
+    }
+}
+
+/// The first key of block `block`.
+fn first_key(table: &Arc<Table>, block: usize) -> Vec<u8> {
+    let block = table.load_block(block, false).unwrap();
+    let mut at = BlockCursor::default();
+    at.enter_first(&block).unwrap();
+    at.key().to_vec()
+}
+
+/// One that came from the table before went on at that pace for ever.
+#[test]
+fn a_cursor_that_went_on_from_another_table_begins_anew_once_it_is_sought_again() {
+    let (_, stored) = records_of_a_kib();
+    let [continued, new] = [true, false].map(|is_continued| {
+        let (noting, table) = Noting::open(&stored, uncached());
+        for _ in 0..200 {
+            table.count_scan_begun();
+            table.count_scan_gone_on();
+        }
+        let mut cursor = table.cursor(ReadMode::SCAN);
+        if is_continued {
+            cursor.keep_pace(&table.cursor(ReadMode::SCAN));
+        }
+        cursor.seek_first().unwrap();
+        let mut dice = Dice(5);
+        for _ in 0..1000 {
+            let key = dice.below(3900) as u32;
+            cursor.seek(&key.to_be_bytes(), SeqNo::MAX).unwrap();
+        }
+        noting.read_bytes().iter().sum::<usize>()
+    });
+    assert!(continued < new + new / 10, "{continued} and {new}");
 }
 
 /// Of large values one was asked for that nobody may want.
