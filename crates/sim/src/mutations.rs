@@ -71,6 +71,8 @@ enum Outcome {
     Failed(Vec<String>),
     Hung,
     DoesNotBuild(String),
+    /// The command names none that there is.
+    RanNone,
 }
 
 fn main() -> ExitCode {
@@ -122,6 +124,7 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
             }
             Outcome::Hung => return Err(format!("{command} hangs without a fault")),
             Outcome::DoesNotBuild(message) => return Err(message),
+            Outcome::RanNone => return Err(format!("{command} runs no test")),
         }
     }
     println!("\nwith a fault, one must fail:");
@@ -139,6 +142,10 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
                 // It shows nothing any more, but the others may.
                 missed += 1;
                 format!("DOES NOT BUILD: {message}")
+            }
+            Outcome::RanNone => {
+                missed += 1;
+                format!("RUNS NO TEST: cargo test {}", mutation.caught_by)
             }
         };
         let seconds = start.elapsed().as_secs();
@@ -273,7 +280,10 @@ impl Copy {
             return Ok(outcome);
         };
         if status.success() {
-            return Ok(Outcome::Passed);
+            return Ok(match any_passed(&output).map_err(failed)? {
+                true => Outcome::Passed,
+                false => Outcome::RanNone,
+            });
         }
         let named = failed_tests(&output).map_err(failed)?;
         Ok(Outcome::Failed(if named.is_empty() {
@@ -293,6 +303,15 @@ fn failed_tests(output: &Path) -> io::Result<Vec<String>> {
         .map(str::to_string)
         .collect();
     Ok(named)
+}
+
+/// Whether any test has passed, by what was printed.
+fn any_passed(output: &Path) -> io::Result<bool> {
+    let printed = fs::read(output)?;
+    let printed = String::from_utf8_lossy(&printed);
+    Ok(printed
+        .lines()
+        .any(|line| line.starts_with("test ") && line.ends_with(" ... ok")))
 }
 
 fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {

@@ -157,6 +157,11 @@ impl Span {
         }
     }
 
+    /// Its length in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Its blocks.
     pub(super) fn blocks(&self) -> std::ops::Range<usize> {
         self.first..self.end

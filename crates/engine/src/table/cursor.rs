@@ -21,9 +21,7 @@ use super::Table;
 use super::ahead::{Ahead, Chunk, EndToEnd, Span, Way};
 use super::block::{Block, BlockSlice, kind_of};
 use super::block_cursor::BlockCursor;
-use super::mode::{
-    READ_AHEAD_BYTES_MAX, ReadMode, STREAM_BYTES_FIRST, STREAM_BYTES_MAX, first_bytes,
-};
+use super::mode::{READ_AHEAD_BYTES_MAX, ReadMode};
 use crate::error::{Error, Result};
 
 /// Blocks in a row, not in the cache, after which a scan reads ahead, where not most begin with that.
@@ -47,6 +45,8 @@ pub struct TableCursor {
     is_continued: bool,
     /// Whether it keeps the pace of that one when it is positioned next.
     keeps_pace: bool,
+    /// Of several blocks, bytes read since it was positioned.
+    passed_bytes: usize,
     /// Bytes of the next read of several blocks.
     ahead_bytes: usize,
     /// Whether spans can be asked for ahead of need.
@@ -99,7 +99,8 @@ impl Table {
             reach: Reach::Nothing,
             is_continued: false,
             keeps_pace: false,
-            ahead_bytes: first_bytes(self, mode, streams),
+            passed_bytes: 0,
+            ahead_bytes: self.first_bytes(mode, streams),
             streams,
             readers,
             alone: 0..0,
@@ -276,7 +277,8 @@ impl TableCursor {
     /// The next read is of one block, or, where most scans go on, of a few.
     fn begin_slowly(&mut self) {
         self.misses = 0;
-        self.ahead_bytes = first_bytes(&self.table, self.mode, self.streams);
+        self.passed_bytes = 0;
+        self.ahead_bytes = self.table.first_bytes(self.mode, self.streams);
     }
 
     /// To the next entry. Requires: the cursor is valid.
@@ -426,8 +428,8 @@ impl TableCursor {
     }
 
     /// Block `index`, which is neither cached nor on its way, where spans can be
-    /// asked for: the first one alone, unless scans go on, the second one with a few more, and from
-    /// there on with the next span under way.
+    /// asked for: the first one alone, unless scans go on, those after it with more and more, and once the
+    /// cursor has come far with the next span under way.
     fn open_streaming(
         &mut self,
         index: usize,
@@ -437,7 +439,7 @@ impl TableCursor {
         if self.misses == 1 && !self.table.scans_go_on() {
             return self.table.load_block(index, self.mode.fill_cache);
         }
-        self.open_with_neighbours(index, way, self.misses > 2, left)
+        self.open_with_neighbours(index, way, true, left)
     }
 
     /// Block `index`, read with those beside it in the direction of `way`; alone, if that fails: perhaps by one that
@@ -469,9 +471,9 @@ impl TableCursor {
     fn read_chunk(&mut self, index: usize, way: Way, streams: bool) -> Result<()> {
         let table = Arc::clone(&self.table);
         let span = self.span_of(index, way);
-        self.grow();
+        self.grow(&span);
         self.ahead = None;
-        if streams {
+        if streams && self.has_come_far(&span) {
             self.ask_behind(&span, way);
         }
         self.chunk.read_by(&table, &self.readers, &span)?;
@@ -497,9 +499,9 @@ impl TableCursor {
         };
         let begun = self.misses > 1 || self.mode.read_ahead_bytes > 0;
         if begun || ahead.span().is_of_several() {
-            self.grow();
+            self.grow(&ahead.span());
         }
-        if begun {
+        if self.has_come_far(&ahead.span()) {
             self.ask_behind(&ahead.span(), way);
         }
         let blocks = ahead.span().blocks();
@@ -555,15 +557,26 @@ impl TableCursor {
         std::mem::take(&mut self.ends_soon)
     }
 
-    /// The next read of several blocks is larger.
-    fn grow(&mut self) {
-        if self.mode.read_ahead_bytes == 0 {
-            let (more, most) = match self.streams {
-                true => (self.ahead_bytes, STREAM_BYTES_MAX),
-                false => (self.ahead_bytes / 2, READ_AHEAD_BYTES_MAX),
-            };
-            self.ahead_bytes = (self.ahead_bytes + more).min(most);
+    /// Whether what comes behind `span`, which is read now, is asked for before it is wanted: a merge wants it, and
+    /// so does, rather than not, a scan that has read twice as much.
+    fn has_come_far(&self, span: &Span) -> bool {
+        let next_bytes = self.ahead_bytes.max(span.bytes());
+        self.mode.read_ahead_bytes > 0 || self.passed_bytes >= next_bytes.saturating_mul(2)
+    }
+
+    /// `span` is read, and the next read of several blocks is larger.
+    fn grow(&mut self, span: &Span) {
+        if self.mode.read_ahead_bytes > 0 {
+            return;
         }
+        self.passed_bytes = self.passed_bytes.saturating_add(span.bytes());
+        self.ahead_bytes = match self.streams {
+            true => {
+                let table = &self.table;
+                table.streamed_bytes(self.passed_bytes, self.ahead_bytes)
+            }
+            false => (self.ahead_bytes + self.ahead_bytes / 2).min(READ_AHEAD_BYTES_MAX),
+        };
     }
 
     /// Asks for the block in which a search for `(key, seq)` will look, before
@@ -601,9 +614,12 @@ impl TableCursor {
             return;
         }
         // A scan may want no more than this one block.
-        let wanted = usize::from(self.table.scans_go_on()) * STREAM_BYTES_FIRST;
         let span = match self.mode.read_ahead_bytes {
-            0 => Span::of(self.table.index(), index, way, wanted),
+            0 => {
+                let goes_on = usize::from(self.table.scans_go_on());
+                let wanted = goes_on * self.table.first_bytes(self.mode, true);
+                Span::of(self.table.index(), index, way, wanted)
+            }
             _ => self.span_of(index, way),
         };
         self.ahead = Ahead::request(&self.table, span, std::mem::take(&mut self.spare));
@@ -615,6 +631,7 @@ impl TableCursor {
         self.keeps_pace = true;
         if self.streams == before.streams {
             self.misses = before.misses;
+            self.passed_bytes = before.passed_bytes;
             self.ahead_bytes = before.ahead_bytes;
         }
     }

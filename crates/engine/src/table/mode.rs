@@ -25,11 +25,7 @@ pub(crate) const MERGE_READ_BYTES: usize = 2 << 20;
 /// Of these, bytes for the sources that lie on slower tiers than others.
 pub(crate) const MERGE_READ_SLOW_BYTES: usize = MERGE_READ_BYTES / 4 * 3;
 
-/// Bytes of the first read of several blocks where the store's own threads read
-/// ahead. Each further one is twice as large.
-pub(super) const STREAM_BYTES_FIRST: usize = 16 << 10;
-
-/// Bytes of the largest read there. One such is in memory, one under way, and one
+/// Bytes of the largest read of a scan where the store's own threads read ahead. One such is in memory, one under way, and one
 /// left for the next, so a cursor takes three times this, or three blocks if those
 /// are larger.
 pub(crate) const STREAM_BYTES_MAX: usize = 512 << 10;
@@ -104,13 +100,34 @@ impl MergeRun {
     }
 }
 
-/// Bytes of the first read of several blocks of `table`.
-pub(super) fn first_bytes(table: &Table, mode: ReadMode, streams: bool) -> usize {
-    let scan = if streams {
-        STREAM_BYTES_FIRST
-    } else {
-        let paid = usize::try_from(table.bytes_for_one_read()).unwrap_or(usize::MAX);
-        paid.clamp(READ_AHEAD_BYTES_LEAST, READ_AHEAD_BYTES_FIRST)
-    };
-    scan.max(mode.read_ahead_bytes)
+/// Bytes that a read past the page cache has beyond those wanted, about, as it begins and ends on whole pages.
+const DIRECT_VAIN_BYTES: u64 = 4096;
+
+impl Table {
+    /// Bytes of the first read of several blocks: what the device transfers in the time of a request, or, where the
+    /// store's own threads read (`streams`), as large as the next one if the scan goes as far again as this.
+    pub(super) fn first_bytes(&self, mode: ReadMode, streams: bool) -> usize {
+        let bytes = match streams {
+            true => self.bytes_for_one_direct_read().saturating_mul(2),
+            false => self.bytes_for_one_read(),
+        };
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        bytes
+            .clamp(READ_AHEAD_BYTES_LEAST, READ_AHEAD_BYTES_FIRST)
+            .max(mode.read_ahead_bytes)
+    }
+
+    /// Bytes of the next read of a scan where the store's own threads read, if it has read `passed_bytes` since it was
+    /// positioned, the last ones `last_bytes` at once. It is taken to go as far again: reads of s bytes then cost as much as
+    /// `passed_bytes` / s requests and the half of s that is read in vain at the end, which is least for the root of both.
+    pub(super) fn streamed_bytes(&self, passed_bytes: usize, last_bytes: usize) -> usize {
+        let for_one_read = self.bytes_for_one_direct_read() as f64;
+        let root = (2.0 * for_one_read * passed_bytes as f64).sqrt() as usize;
+        let grown = root.min(2 * last_bytes).max(last_bytes);
+        grown.min(STREAM_BYTES_MAX)
+    }
+
+    fn bytes_for_one_direct_read(&self) -> u64 {
+        self.bytes_for_one_read().saturating_add(DIRECT_VAIN_BYTES)
+    }
 }

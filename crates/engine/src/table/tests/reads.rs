@@ -433,6 +433,41 @@ fn a_cursor_that_went_on_from_another_table_begins_anew_once_it_is_sought_again(
     assert!(continued < new + new / 10, "{continued} and {new}");
 }
 
+/// Reads past the page cache doubled, and one was under way, whatever the device: of a scan of 50 KiB 64 and 128 KiB came
+/// nearly all in vain, which cost an SSD more than the requests that it spared.
+#[test]
+fn a_scan_past_the_page_cache_reads_by_what_a_request_costs() {
+    let (_, stored) = records_of_a_kib();
+    let scan = |bytes_for_one_read: u64, records: usize| {
+        let noting = Noting {
+            is_direct: true,
+            ..Noting::default()
+        };
+        let context = uncached().with_readers(1);
+        let context = context.with_bytes_for_one_read(vec![bytes_for_one_read]);
+        let (noting, table) = noting.open_in(&stored, Arc::new(context));
+        for _ in 0..200 {
+            table.count_scan_begun();
+            table.count_scan_gone_on();
+        }
+        let mut cursor = table.cursor(ReadMode::SCAN);
+        cursor.seek_first().unwrap();
+        for _ in 1..records {
+            cursor.next().unwrap();
+        }
+        // What was asked for would be let go unread.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let reads = noting.read_bytes();
+        (reads.iter().sum::<usize>() >> 10, reads.len())
+    };
+    let [cheap, dear] = [4 << 10, 2 << 20].map(|bytes| scan(bytes, 50));
+    assert!(cheap.0 <= 60 && cheap.1 <= 6, "{cheap:?}");
+    assert!(dear.0 > cheap.0 && dear.1 <= 4, "{dear:?}");
+    // All of it: what is read in vain is little either way.
+    let [cheap, dear] = [4 << 10, 2 << 20].map(|bytes| scan(bytes, 4000));
+    assert!(cheap.1 <= 80 && dear.1 <= 16, "{cheap:?}, {dear:?}");
+}
+
 /// Of large values one was asked for that nobody may want.
 #[test]
 fn large_values_are_not_asked_for_ahead() {
