@@ -453,10 +453,10 @@ impl TableCursor {
     ) -> Result<Arc<Block>> {
         if !self.alone.contains(&index) {
             let blocks = self.span_of(index, way).blocks();
-            if self.read_chunk(index, way, streams).is_ok() {
-                return self.decode_in_chunk(index, left);
+            match self.read_chunk(index, way, streams) {
+                Ok(()) => return self.decode_in_chunk(index, left),
+                Err(_) => self.alone = blocks,
             }
-            self.alone = blocks;
         }
         self.table.load_block(index, self.mode.fill_cache)
     }

@@ -25,6 +25,9 @@ pub(crate) const MERGE_READ_BYTES: usize = 2 << 20;
 /// Of these, bytes for the sources that lie on slower tiers than others.
 pub(crate) const MERGE_READ_SLOW_BYTES: usize = MERGE_READ_BYTES / 4 * 3;
 
+/// Bytes that a read past the page cache has beyond those wanted, about, as it begins and ends on whole pages.
+const DIRECT_VAIN_BYTES: u64 = 4096;
+
 /// Bytes of the largest read of a scan where the store's own threads read ahead. One such is in memory, one under way, and one
 /// left for the next, so a cursor takes three times this, or three blocks if those
 /// are larger.
@@ -99,9 +102,6 @@ impl MergeRun {
         (self.bytes as f64).sqrt().max(1.0)
     }
 }
-
-/// Bytes that a read past the page cache has beyond those wanted, about, as it begins and ends on whole pages.
-const DIRECT_VAIN_BYTES: u64 = 4096;
 
 impl Table {
     /// Bytes of the first read of several blocks: what the device transfers in the time of a request, or, where the
