@@ -389,7 +389,7 @@ impl TableCursor {
         let reads_ahead = self.mode.read_ahead_bytes > 0;
         if reads_ahead {
             if self.in_chunk(index).is_none() && !self.take_ahead(index, way)? {
-                self.read_chunk(index, way, self.streams)?;
+                self.read_chunk(index, way)?;
             }
             return self.decode_in_chunk(index, left);
         }
@@ -415,31 +415,13 @@ impl TableCursor {
                 self.table.count_scan_begun();
             }
             if !self.take_ahead(index, way)? {
-                if self.streams {
-                    return self.open_streaming(index, way, left);
-                }
                 if self.misses <= MISSES_MAX && !self.table.scans_go_on() {
                     return self.table.load_block(index, self.mode.fill_cache);
                 }
-                return self.open_with_neighbours(index, way, false, left);
+                return self.open_with_neighbours(index, way, left);
             }
         }
         self.decode_in_chunk(index, left)
-    }
-
-    /// Block `index`, which is neither cached nor on its way, where spans can be
-    /// asked for: the first one alone, unless scans go on, those after it with more and more, and once the
-    /// cursor has come far with the next span under way.
-    fn open_streaming(
-        &mut self,
-        index: usize,
-        way: Way,
-        left: Option<Arc<Block>>,
-    ) -> Result<Arc<Block>> {
-        if self.misses == 1 && !self.table.scans_go_on() {
-            return self.table.load_block(index, self.mode.fill_cache);
-        }
-        self.open_with_neighbours(index, way, true, left)
     }
 
     /// Block `index`, read with those beside it in the direction of `way`; alone, if that fails: perhaps by one that
@@ -448,12 +430,11 @@ impl TableCursor {
         &mut self,
         index: usize,
         way: Way,
-        streams: bool,
         left: Option<Arc<Block>>,
     ) -> Result<Arc<Block>> {
         if !self.alone.contains(&index) {
             let blocks = self.span_of(index, way).blocks();
-            match self.read_chunk(index, way, streams) {
+            match self.read_chunk(index, way) {
                 Ok(()) => return self.decode_in_chunk(index, left),
                 Err(_) => self.alone = blocks,
             }
@@ -467,13 +448,13 @@ impl TableCursor {
     }
 
     /// Reads block `index` and those beside it in the direction of `way`; what
-    /// comes after them is asked for first, if `streams`.
-    fn read_chunk(&mut self, index: usize, way: Way, streams: bool) -> Result<()> {
+    /// comes after them is asked for first where spans can be, once the cursor has come far.
+    fn read_chunk(&mut self, index: usize, way: Way) -> Result<()> {
         let table = Arc::clone(&self.table);
         let span = self.span_of(index, way);
         self.grow(&span);
         self.ahead = None;
-        if streams && self.has_come_far(&span) {
+        if self.streams && self.has_come_far(&span) {
             self.ask_behind(&span, way);
         }
         self.chunk.read_by(&table, &self.readers, &span)?;
