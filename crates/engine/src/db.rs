@@ -356,7 +356,9 @@ impl Db {
         let drop_it = Change::DropKeyspace {
             keyspace: keyspace.id(),
         };
+        let view = keyspace.space.view.load();
         engine.commit_edit(Edit::of(drop_it), Vec::new(), &mut |_, _| {})?;
+        engine.note_dropped(&view);
         drop(_commit);
         engine.trim_log();
         engine.wake();

@@ -141,7 +141,7 @@ impl Options {
     ///   whenever a thread of the background finds nothing else to do.
     /// - jobs: for each job that may run at a time, what a merge reads ahead (1.5 MiB
     ///   from slower tiers, and beside it 512 KiB, or 32 KiB for each run when there are
-    ///   more than 16; three times that where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
+    ///   more than 16, and a block for each run where blocks are larger than that; three times that where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
     ///   times the metadata of one table, reckoned with keys of 64 bytes and
     ///   entries of no less; where cuts move no less than what a sample takes
     ///   ([`RecutTriggers`](crate::RecutTriggers): its bytes, and 192 for each of its keys); all that twice, for the allocator. One job without background threads or with one of
@@ -192,8 +192,8 @@ impl Options {
     }
 
     /// The most memory that one open iterator takes, in bytes: for each run that
-    /// there may be, those included that are handed down when cuts move, 256 KiB read ahead and two blocks; three times 512 KiB
-    /// where the store's own threads read ahead. It also keeps alive the memtables
+    /// there may be, those included that are handed down when cuts move, 256 KiB read ahead and two blocks; three times 512 KiB, or three blocks more if
+    /// those are larger, where the store's own threads read ahead. It also keeps alive the memtables
     /// that it was made over.
     ///
     /// ```
@@ -204,7 +204,7 @@ impl Options {
     pub fn iterator_bytes_max(&self) -> u64 {
         let ahead = match self.reader_count() {
             0 => READ_AHEAD_BYTES_MAX as u64,
-            _ => STREAM_BUFFERS * STREAM_BYTES_MAX as u64,
+            _ => STREAM_BUFFERS * self.block_bytes_max().max(STREAM_BYTES_MAX as u64),
         };
         let handed_down = match self.moves_cuts() {
             true => (self.newest_runs_stop as u64).saturating_mul(2),
@@ -269,6 +269,13 @@ impl Options {
         let ahead = least
             .max(fast as u64)
             .saturating_add(MERGE_READ_SLOW_BYTES as u64);
+        // A piece is of one block at least.
+        let ahead = match self.block_bytes_max() {
+            block if block > READ_AHEAD_BYTES_FIRST as u64 => {
+                ahead.saturating_add(runs.saturating_mul(block))
+            }
+            _ => ahead,
+        };
         let blocks = runs.saturating_mul(2 * self.block_bytes_max());
         ahead.saturating_mul(copies).saturating_add(blocks)
     }

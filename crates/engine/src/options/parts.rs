@@ -369,12 +369,13 @@ impl Options {
             .is_some_and(|p| p.makes_cuts || (p.cuts_if_asked && asked))
     }
 
-    /// Parts of the default keyspace, as far as the options tell; duplicates are among them, as
-    /// they are made of parts that there may be.
+    /// Parts of the default keyspace, as far as the options tell: where cuts move, as many as they may become. Duplicates
+    /// are among them, as they are made of parts that there may be.
     pub(crate) fn parts_expected(&self) -> u64 {
         let keeps_whole = self.moving_cuts == Some(false) && !self.cuts_by_first_memtable();
         match self.given_parts() {
             1 if !keeps_whole => self.parts_max() as u64,
+            given if self.moves_cuts() => given.max(self.parts_max()) as u64,
             given => given as u64,
         }
     }
@@ -496,6 +497,12 @@ mod tests {
         assert_eq!(parts(large.clone().partitions(10)), 1);
         assert_eq!(parts(large.moving_cuts(true).partitions(10)), 10);
         assert_eq!(parts(options.clone().preset("nova").partitions(1000)), 1000);
+        // The promise is for as many as cuts that move may make of those that are given.
+        let nova = options.clone().preset("nova").cuts(vec![vec![7]]);
+        assert_eq!(nova.parts_expected(), 10);
+        assert_eq!(nova.clone().partitions(1000).parts_expected(), 1000);
+        assert_eq!(nova.clone().partitions(1).parts_expected(), 2);
+        assert_eq!(nova.moving_cuts(false).parts_expected(), 2);
         let options = options.preset("logstore");
         assert_eq!(parts(options.clone().partitions(1000)), 1);
         assert_eq!(parts(options.moving_cuts(true)), 10);

@@ -196,13 +196,21 @@ impl Engine {
         if matches!(job, Job::Flush(_)) {
             let counters = &self.counters;
             let (written, flushed) = (counters.written_bytes.get(), counters.flushed_bytes.get());
-            // What is in memory still may be flushed.
-            emptied.flushed.note(written.saturating_sub(held), flushed);
+            // What is in memory still may be flushed, and what was dropped is not overwritten.
+            let flushable = written.saturating_sub(emptied.dropped_bytes);
+            emptied
+                .flushed
+                .note(flushable.saturating_sub(held), flushed);
         }
         if what == What::Room {
             emptied.end_room(job, progress, bytes, taken, result);
         }
         emptied.of(what).end(now_us, taken);
+    }
+
+    /// Notes that memory with `view` is dropped, and will not be flushed.
+    pub(crate) fn note_dropped(&self, view: &ReadView) {
+        self.emptied.lock().dropped_bytes += memtable_bytes(view);
     }
 
     /// What the memtables hold for a part that a flush of it would take.
@@ -409,6 +417,8 @@ pub(crate) struct Emptied {
     pub(super) flush_room: Option<Room>,
     /// Of what writers write, the share that flushes do.
     flushed: FlushedShare,
+    /// What memtables held of keyspaces when these were dropped.
+    dropped_bytes: u64,
     /// Of what merges within the fast levels read, the share that they leave out.
     left_out_share: f64,
 }
@@ -424,6 +434,7 @@ impl Default for Emptied {
             },
             flush_room: None,
             flushed: FlushedShare::default(),
+            dropped_bytes: 0,
             left_out_share: 0.0,
         }
     }

@@ -50,8 +50,10 @@ pub(super) struct FlushedShare {
 
 impl FlushedShare {
     /// A flush has ended. Since the store was opened `left_bytes` were written that memtables do not hold any
-    /// more, and `flushed_bytes` flushed.
+    /// more, and `flushed_bytes` flushed. What they hold is a little more than what was written of it, so that
+    /// fewer bytes may have left than had before: then none has.
     pub(super) fn note(&mut self, left_bytes: u64, flushed_bytes: u64) {
+        let left_bytes = left_bytes.max(self.last.0);
         let (left, flushed) = std::mem::replace(&mut self.last, (left_bytes, flushed_bytes));
         self.left = self.left * KEPT + left_bytes.saturating_sub(left) as f64;
         self.flushed = self.flushed * KEPT + flushed_bytes.saturating_sub(flushed) as f64;
@@ -85,6 +87,22 @@ mod tests {
             share.note((100 + n) * 3000, (1 << 20) + 100_000 + n * 3300);
         }
         assert!(share.share() > 0.99, "{share:?}");
+    }
+
+    /// Memtables hold three bytes for one that was written, and all is flushed now and then: what filled memory anew
+    /// counted as what had left it.
+    #[test]
+    fn what_memory_adds_to_entries_is_not_overwritten() {
+        let mut share = FlushedShare::default();
+        let (mut written, mut flushed) = (0u64, 0u64);
+        for _ in 0..100 {
+            written += 100 << 20;
+            flushed += 10 << 20;
+            share.note(written.saturating_sub(3 * (90 << 20)), flushed);
+            flushed += 90 << 20;
+            share.note(written, flushed);
+            assert!(share.share() > 0.9, "{share:?}");
+        }
     }
 
     #[test]

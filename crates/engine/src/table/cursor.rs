@@ -38,8 +38,10 @@ pub struct TableCursor {
     block: Option<Arc<Block>>,
     at: BlockCursor,
     chunk: Chunk,
-    /// Blocks in a row that were not in the cache.
+    /// Blocks that were not in the cache, since it was last begun slowly.
     misses: u32,
+    /// Bytes of cached blocks in a row.
+    cached_bytes: usize,
     reach: Reach,
     /// Whether it goes on where another has ended, which counted.
     is_continued: bool,
@@ -96,6 +98,7 @@ impl Table {
             at: BlockCursor::default(),
             chunk: Chunk::default(),
             misses: 0,
+            cached_bytes: 0,
             reach: Reach::Nothing,
             is_continued: false,
             keeps_pace: false,
@@ -277,6 +280,7 @@ impl TableCursor {
     /// The next read is of one block, or, where most scans go on, of a few.
     fn begin_slowly(&mut self) {
         self.misses = 0;
+        self.cached_bytes = 0;
         self.passed_bytes = 0;
         self.ahead_bytes = self.table.first_bytes(self.mode, self.streams);
     }
@@ -400,10 +404,11 @@ impl TableCursor {
         if let Some(block) = self.table.cached(index) {
             // One that was read with its neighbours says nothing of what comes behind them.
             if self.in_chunk(index).is_none() {
-                self.begin_slowly();
+                self.pass_cached(index);
             }
             return Ok(block);
         }
+        self.cached_bytes = 0;
         // Where the next one is cached, nothing is saved by reading it along.
         if goes_on {
             self.table.count_scan_gone_on();
@@ -422,6 +427,16 @@ impl TableCursor {
             }
         }
         self.decode_in_chunk(index, left)
+    }
+
+    /// Block `index` is cached. Reading a few such along costs less than beginning anew behind each of them; where they
+    /// are more than a first read takes, what comes behind is as unknown as after a search.
+    fn pass_cached(&mut self, index: usize) {
+        let stored_bytes = self.table.index().place(index).stored_bytes as usize;
+        self.cached_bytes = self.cached_bytes.saturating_add(stored_bytes);
+        if self.cached_bytes >= self.table.first_bytes(self.mode, self.streams) {
+            self.begin_slowly();
+        }
     }
 
     /// Block `index`, read with those beside it in the direction of `way`; alone, if that fails: perhaps by one that
@@ -457,6 +472,11 @@ impl TableCursor {
         if self.streams && self.has_come_far(&span) {
             self.ask_behind(&span, way);
         }
+        let is_first = self.mode.read_ahead_bytes > 0 && self.chunk.bytes.is_empty();
+        if is_first && !self.streams && !self.readers.has(&span) {
+            // Nobody has asked for it: where the system reads nothing ahead, it would be read page by page.
+            table.advise_span(&span);
+        }
         self.chunk.read_by(&table, &self.readers, &span)?;
         // A scan that has come so far goes on.
         let begun = self.misses > MISSES_MAX + 1 || self.mode.read_ahead_bytes > 0;
@@ -489,7 +509,10 @@ impl TableCursor {
         let chunk = match ahead.wait() {
             // Read anew, alone.
             Err(_) if self.mode.read_ahead_bytes == 0 => {
-                self.alone = blocks;
+                // One of those that are known does not say that the others can be read together.
+                if !self.alone.contains(&index) {
+                    self.alone = blocks;
+                }
                 return Ok(false);
             }
             read => read?,
@@ -597,7 +620,8 @@ impl TableCursor {
         // A scan may want no more than this one block.
         let span = match self.mode.read_ahead_bytes {
             0 => {
-                let goes_on = usize::from(self.table.scans_go_on());
+                let goes_on = self.table.scans_go_on() && !self.alone.contains(&index);
+                let goes_on = usize::from(goes_on);
                 let wanted = goes_on * self.table.first_bytes(self.mode, true);
                 Span::of(self.table.index(), index, way, wanted)
             }
@@ -632,6 +656,15 @@ impl TableCursor {
         }
         self.table.count_block_read();
         Ok(self.table.keep(index, block))
+    }
+}
+
+#[cfg(test)]
+impl TableCursor {
+    /// Bytes of the buffers that it reads into.
+    pub(super) fn held_bytes(&self) -> usize {
+        let ahead = self.ahead.as_ref().map_or(0, |ahead| ahead.span().bytes());
+        self.chunk.bytes.capacity() + self.spare.capacity() + ahead
     }
 }
 

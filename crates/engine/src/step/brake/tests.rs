@@ -411,3 +411,22 @@ fn a_flush_that_fails_says_nothing_of_what_is_overwritten() {
     }
     assert_eq!(engine.emptied.lock().flushed.share(), before);
 }
+
+#[test]
+fn what_was_dropped_with_its_keyspace_is_not_taken_for_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(Options::at(directory.path()).background_threads(0)).unwrap();
+    let engine = db.engine();
+    let other = db.create_keyspace("other", crate::KeyspaceOptions::default());
+    let other = other.unwrap();
+    for key in 0..20_000u64 {
+        other.put(&key.to_be_bytes(), &noise(key, 1000)).unwrap();
+    }
+    db.drop_keyspace("other").unwrap();
+    for key in 0..1000u64 {
+        db.put(&key.to_be_bytes(), &noise(key, 1000)).unwrap();
+    }
+    db.flush().unwrap();
+    let share = engine.emptied.lock().flushed.share();
+    assert!(share > 0.8, "{share}");
+}

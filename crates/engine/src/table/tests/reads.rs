@@ -226,7 +226,7 @@ fn scans_begin_as_those_before_them_went_on_in_the_same_table() {
 #[test]
 fn what_goes_on_is_asked_for_before_it_is_read() {
     let (entries, stored) = records_of_a_kib();
-    for (mode, alone) in [(ReadMode::SCAN, 3), (ReadMode::MERGE, 1)] {
+    for (mode, alone) in [(ReadMode::SCAN, 3), (ReadMode::MERGE, 0)] {
         let (noting, table) = Noting::open(&stored, uncached());
         for forward in [true, false] {
             let mut cursor = table.cursor(mode);
@@ -239,33 +239,75 @@ fn what_goes_on_is_asked_for_before_it_is_read() {
     }
 }
 
+/// Reads of a whole table past the page cache or through it, of which `percent` of the blocks are cached.
+fn reads_of_a_scan(
+    stored: &Stored,
+    (bytes_for_one_read, is_direct): (u64, bool),
+    percent: u64,
+    forward: bool,
+) -> usize {
+    let context = TableContext::new(Arc::new(BlockCache::new(64 << 20)));
+    let context = context.with_readers(usize::from(is_direct));
+    let context = context.with_bytes_for_one_read(vec![bytes_for_one_read]);
+    let noting = Noting {
+        is_direct,
+        ..Noting::default()
+    };
+    let (noting, table) = noting.open_in(stored, Arc::new(context));
+    let mut dice = Dice(5);
+    for block in 0..table.block_count() {
+        if dice.below(100) < percent {
+            table.load_block(block, true).unwrap();
+        }
+    }
+    let _ = noting.read_bytes();
+    let entries = walk(&mut table.cursor(ReadMode::SCAN), forward);
+    assert_eq!(entries as u64, stored.record.entries);
+    noting.read_bytes().len()
+}
+
 /// A block that was read along with those before it and is cached as well said that what comes is cached: the scan
-/// began anew with one block, and with the next one a few.
+/// began anew with one block, and with the next one a few. Past the page cache it did so at each read that began with
+/// a cached one, and never came so far that the next read was under way.
 #[test]
 fn a_long_scan_of_which_some_is_cached_reads_as_far_ahead_as_a_cold_one() {
-    let (entries, stored) = records_of_a_kib();
-    for bytes_for_one_read in [4100, u64::MAX] {
-        let mut cold = 0;
-        for percent in [0, 2, 5, 10, 20] {
+    let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1024]);
+    let entries: Vec<Entry> = (0..16_000).map(entry).collect();
+    let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
+    for device in [4100, 100_000, u64::MAX].map(|cost| [(cost, false), (cost, true)]) {
+        for device in device {
             for forward in [true, false] {
-                let context = TableContext::new(Arc::new(BlockCache::new(64 << 20)));
-                let context = context.with_bytes_for_one_read(vec![bytes_for_one_read]);
-                let (noting, table) = Noting::open(&stored, context);
-                let mut dice = Dice(5);
-                for block in 0..table.block_count() {
-                    if dice.below(100) < percent {
-                        table.load_block(block, true).unwrap();
-                    }
+                let cold = reads_of_a_scan(&stored, device, 0, forward);
+                for percent in [2, 5, 10, 20] {
+                    let reads = reads_of_a_scan(&stored, device, percent, forward);
+                    assert!(
+                        reads < 2 * cold,
+                        "{device:?}, {percent} %: {reads}, {cold} if cold"
+                    );
                 }
-                let _ = noting.read_bytes();
-                let mut cursor = table.cursor(ReadMode::SCAN);
-                assert_eq!(walk(&mut cursor, forward), entries.len());
-                let reads = noting.read_bytes().len();
-                cold = if percent == 0 { reads } else { cold };
-                assert!(reads < 5 * cold, "{percent} %: {reads}, {cold} if cold");
             }
         }
     }
+}
+
+/// Where most is cached, what is not is read by itself: to read along what lies between would be in vain.
+#[test]
+fn a_long_scan_of_which_most_is_cached_reads_little_of_that() {
+    let (entries, stored) = records_of_a_kib();
+    let context = TableContext::new(Arc::new(BlockCache::new(64 << 20))).with_readers(1);
+    let noting = Noting {
+        is_direct: true,
+        ..Noting::default()
+    };
+    let (noting, table) = noting.open_in(&stored, Arc::new(context));
+    for block in (0..table.block_count()).filter(|block| block % 50 > 0) {
+        table.load_block(block, true).unwrap();
+    }
+    let _ = noting.read_bytes();
+    assert_eq!(walk(&mut table.cursor(ReadMode::SCAN), true), entries.len());
+    let read = noting.read_bytes();
+    assert_eq!(read.len(), table.block_count().div_ceil(50));
+    assert!(read.iter().sum::<usize>() < 80 * 6000, "{read:?}");
 }
 
 /// Nor is anything asked for that is there.
@@ -612,4 +654,65 @@ fn a_merge_reads_a_table_in_as_few_pieces_as_may_be_and_all_of_one_size() {
         let (least, most) = (*least.unwrap(), *most.unwrap());
         assert!(most <= read_ahead_bytes && least * 2 > most, "{reads:?}");
     }
+}
+
+/// Of an iterator over several runs: before each search it asked for the whole piece again, and each time the disk
+/// tried the bad sector for seconds.
+#[test]
+fn a_bad_piece_is_not_asked_for_again_by_a_search_beside_it() {
+    let (_, stored) = records_of_a_kib();
+    let (_, table) = Noting::open(&stored, uncached());
+    let bad_block = 20;
+    let place = table.index().place(bad_block);
+    for announces in [false, true] {
+        let noting = Noting {
+            bad: place.offset..place.offset + u64::from(place.stored_bytes),
+            is_direct: true,
+            ..Noting::default()
+        };
+        let (noting, table) = noting.open_in(&stored, Arc::new(uncached().with_readers(1)));
+        for _ in 0..200 {
+            table.count_scan_begun();
+            table.count_scan_gone_on();
+        }
+        let key = first_key(&table, bad_block - 2);
+        let mut cursor = table.cursor(ReadMode::SCAN);
+        for _ in 0..50 {
+            if announces {
+                cursor.announce(&key, SeqNo::MAX, false);
+            }
+            cursor.seek(&key, SeqNo::MAX).unwrap();
+            assert_eq!(cursor.key(), key);
+            cursor.seek_first().unwrap();
+        }
+        let tried = noting.bad_reads();
+        assert!((1..=2).contains(&tried), "announces {announces}: {tried}");
+    }
+}
+
+/// A piece is of one block at least, and three of them are in memory beside the block that is read.
+#[test]
+fn a_cursor_over_large_blocks_takes_no_more_than_an_iterator_may() {
+    let block_bytes = 4 << 20;
+    let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1000]);
+    let entries: Vec<Entry> = (0..40_000).map(entry).collect();
+    let options = TableWriterOptions {
+        block_bytes,
+        ..TableWriterOptions::default()
+    };
+    let stored = write(&entries, &Cover::default(), options);
+    let noting = Noting {
+        is_direct: true,
+        ..Noting::default()
+    };
+    let (_, table) = noting.open_in(&stored, Arc::new(uncached().with_readers(1)));
+    let mut cursor = table.cursor(ReadMode::SCAN);
+    cursor.seek_first().unwrap();
+    let mut most = 0;
+    while cursor.valid() {
+        most = most.max(cursor.held_bytes() + cursor.block().unwrap().bytes().len());
+        cursor.next().unwrap();
+    }
+    // Of one run, as `Options::iterator_bytes_max` has it.
+    assert!(most > 3 * block_bytes && most <= 5 * block_bytes, "{most}");
 }
