@@ -7,7 +7,8 @@ use super::{Durability, Options};
 
 impl Options {
     /// Bytes of all memtables together, emptied ones that are kept for later
-    /// included; writes wait for a flush beyond it. More while the block cache lends some
+    /// included; writes wait for a flush beyond it. With so many parts that their active memtables alone
+    /// are more than half of it, somewhat more ([`Options::memory_max`]). More while the block cache lends some
     /// ([`Options::write_buffer_grows`]). From 64 KiB to 1 TiB, default
     /// 64 MiB.
     ///
