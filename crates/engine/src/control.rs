@@ -151,7 +151,11 @@ pub(crate) fn ask(
         let answer = answer.and_then(|text| toml::from_str::<Answer>(&text).ok());
         if let Some(answer) = answer.filter(|a| a.request == request.request) {
             return match (answer.error, answer.given) {
-                (Some(error), _) => Err(Error::invalid(error)),
+                (Some(error), _) => {
+                    // That it is one of the argument is said again here.
+                    let kind = format!("{}: ", ErrorKind::InvalidArgument.name());
+                    Err(Error::invalid(error.strip_prefix(&kind).unwrap_or(&error)))
+                }
                 (None, Some(given)) => Ok(given),
                 (None, None) => Err(Error::invalid("the answer says nothing").at(&path)),
             };

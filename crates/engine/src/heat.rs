@@ -2,8 +2,8 @@
 //!
 //! Temperatures are kept in a small file of their own on the first tier, written
 //! once a minute and when the store closes. Nothing depends on it: a file that is
-//! lost, damaged or of another store is noted among the events, and the tables
-//! begin without a temperature. A file that cannot be written is noted too, and
+//! damaged or of another store is noted among the events, and the tables
+//! begin without a temperature, as they do where there is none. A file that cannot be written is noted too, and
 //! tried again. Byte layout: docs/formats/heat.md.
 
 use std::path::Path;

@@ -149,6 +149,9 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
         options,
     };
     engine.build_spaces()?;
+    // Before the first event, which would else be numbered as the first of all.
+    let (environment, directory) = (&engine.environment, engine.options.event_directory());
+    engine.events.record.begin(environment, directory);
     engine.load_heat();
     let retuned = engine.recall_moves();
     engine.begin_with_parts();
@@ -157,8 +160,6 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
     engine.lend_to_replayed();
     if !engine.options.read_only {
         engine.begin_generation(found)?;
-        let (environment, directory) = (&engine.environment, engine.options.event_directory());
-        engine.events.record.begin(environment, directory);
         if let Some(event) = retuned {
             engine.events.push(event);
         }

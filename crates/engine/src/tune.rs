@@ -235,7 +235,9 @@ mod tests {
             cost_target_usd_per_gb_month: Some(0.9),
         };
         let error = ask(&environment, &first, wanted, Duration::from_secs(60)).unwrap_err();
-        assert!(error.to_string().contains("the dearest 0.5"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("the dearest 0.5"), "{text}");
+        assert_eq!(text.matches("invalid argument").count(), 1, "{text}");
         assert_eq!(db.stats().cost.target_usd_gb_month, None);
         let event = db.events(usize::MAX).pop().unwrap();
         assert!(event.job == "tune" && event.error.is_some());

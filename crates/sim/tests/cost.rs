@@ -426,6 +426,7 @@ fn heat_that_is_lost_or_damaged_costs_performance_only() {
     let db = open(&disk, &options);
     assert!(are_alike(&temperatures(&db), &before));
     assert!(db.events(usize::MAX).iter().all(|e| e.job != "heat"));
+    let last = db.events(1)[0].number;
     db.close().unwrap();
     // and a checkpoint.
     let tier = |name: &str, price| {
@@ -460,6 +461,10 @@ fn heat_that_is_lost_or_damaged_costs_performance_only() {
             event.job == "heat" && event.error.is_some(),
             "{at}: {event}"
         );
+        // It is an event as any other, and those of before are there still.
+        let numbers: Vec<_> = db.events(usize::MAX).iter().map(|e| e.number).collect();
+        let ascending = numbers.is_sorted_by(|a, b| a < b);
+        assert!(ascending && numbers.contains(&last), "{at}: {numbers:?}");
         is_whole(&db);
         assert!(temperatures(&db).values().all(Option::is_none));
         rest(&db, &disk);

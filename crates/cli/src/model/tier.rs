@@ -94,9 +94,13 @@ pub(crate) fn parse_distribution(text: &str) -> Result<Access, String> {
             let (operations, records) = spot.split_once('/').ok_or_else(|| {
                 format!("{text:?}: a hot spot is percent of operations / percent of records")
             })?;
+            let spot = (number(operations)? / 100.0, number(records)? / 100.0);
+            if spot.0 > 0.0 && spot.1 <= 0.0 {
+                return Err(format!("{text:?}: operations on no records"));
+            }
             Ok(Access::Hotspot {
-                operations: number(operations)? / 100.0,
-                records: number(records)? / 100.0,
+                operations: spot.0,
+                records: spot.1,
             })
         }
         _ => Err(format!(
@@ -191,6 +195,7 @@ mod tests {
             "zipf=",
             "zipf=x",
             "hotspot=95",
+            "hotspot=95/0",
             "uniform=1",
             "latest",
         ] {

@@ -106,7 +106,9 @@ pub struct Kept {
 }
 
 impl Kept {
-    fn until(until: &'static str) -> Kept {
+    /// What it waits for.
+    #[must_use]
+    pub fn until(until: &'static str) -> Kept {
         let numbers = Vec::new();
         Kept { until, numbers }
     }

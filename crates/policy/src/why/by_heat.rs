@@ -119,8 +119,13 @@ fn why(
             "a relocation to tier {to}, where its temperature belongs; if it changes places with \
              another table, once their temperatures differ by more than chance"
         )),
-        None => next_merge(view, keyspace, targets, slot, &mut numbers)
-            .or_else(|| placed.and_then(|placed| next_move(organisation, placed))),
+        None => next_merge(view, keyspace, targets, slot, &mut numbers).or_else(|| {
+            // Where nothing is known of any table, there is nothing to compare with.
+            let known = tables.iter().any(|t| t.is_known);
+            placed
+                .filter(|_| known)
+                .and_then(|placed| next_move(organisation, placed))
+        }),
     };
     Explanation {
         rule: rule.to_string(),

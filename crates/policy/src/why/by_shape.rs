@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thermocline_model::table::TableId;
 use thermocline_model::version::{Keyspace, Slot};
-use thermocline_model::view::View;
+use thermocline_model::view::{Optimisations, View};
 
 use super::{Explanation, Located, each};
 use crate::heat::Histogram;
@@ -16,12 +16,20 @@ use crate::plan::reverse::{Kept, Raising};
 #[must_use]
 pub fn why_each(view: &View<'_>, tables: &[TableId], optimised: bool) -> Vec<Option<Explanation>> {
     let share = Share::of(view);
-    let deferred = optimised && view.shape.staging.on.deferred;
+    let on = match optimised {
+        true => view.shape.staging.on,
+        false => Optimisations::all(false),
+    };
+    let deferred = on.deferred;
     let shape = Shape {
         wanted_bytes: deferred.then(|| wanted_bytes(view, &share, deferred)),
+        informed: on.informed,
         share,
     };
-    let raising = Raising::of(view, share);
+    let raising = match on.reverse {
+        true => Raising::of(view, share),
+        false => Err(Kept::until("reverse compaction is switched on")),
+    };
     let mut ranked = BTreeMap::new();
     each(view, tables, |place| {
         let ranked = ranked
@@ -55,6 +63,8 @@ impl<'a> Ranked<'a> {
 /// What all explanations go by.
 struct Shape {
     share: Share,
+    /// Whether the coldest tables leave them first, or any.
+    informed: bool,
     /// Bytes that are to leave the fast levels; `None` where newest runs are not passed on as they are.
     wanted_bytes: Option<u64>,
 }
@@ -63,6 +73,7 @@ fn why(
     view: &View<'_>,
     Shape {
         share,
+        informed,
         wanted_bytes,
     }: &Shape,
     raising: &Result<Raising<'_>, Kept>,
@@ -117,6 +128,9 @@ fn why(
         add("rank_from_coldest", rank.unwrap_or(0) as f64);
         add("tables", ranked.ranks.len() as f64);
         Some(match settled {
+            true if !informed => {
+                "a merge to the slow tier, when room is needed and it is drawn".to_string()
+            }
             true => "a merge to the slow tier, when room is needed and it is among the coldest"
                 .to_string(),
             false => {
