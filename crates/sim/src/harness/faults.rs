@@ -428,12 +428,17 @@ pub fn run(seed: u64, tally: &mut Tally) {
     println!("seed {seed}");
     let mut dice = Dice(seed);
     let mapped = dice.percent(50);
-    let workload = match dice.below(6) {
-        0 => Workload::life(seed, mapped),
-        1 => Workload::moves(seed, mapped),
-        2 => Workload::prices(seed, mapped),
-        3 => Workload::stages(seed, mapped),
-        4 => Workload::parts(seed, mapped),
+    // Two seeds in five have cuts that move.
+    let workload = match (seed % 5, dice.below(6)) {
+        (0, 0..=2) => Workload::cuts(seed, mapped),
+        (0, _) => Workload::passes(seed, mapped),
+        (1, 0..=2) => Workload::folds(seed, mapped),
+        (1, _) => Workload::hot(seed, mapped),
+        (_, 0) => Workload::life(seed, mapped),
+        (_, 1) => Workload::moves(seed, mapped),
+        (_, 2) => Workload::prices(seed, mapped),
+        (_, 3) => Workload::stages(seed, mapped),
+        (_, 4) => Workload::parts(seed, mapped),
         _ => Workload::recovery(seed, mapped),
     };
     for _ in 0..20 {
