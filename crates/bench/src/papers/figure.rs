@@ -157,11 +157,7 @@ impl Number {
                 let bytes: u64 = outcome.homes.iter().map(|home| home.bytes).sum();
                 Some(run.price()? / (bytes as f64 / 1e9))
             }
-            Number::Stalled => {
-                let clients = f64::from(run.order.clients.max(1));
-                let stalled = count(&outcome.counted_measured, "stall us")? as f64;
-                Some(stalled / 1e6 / outcome.seconds / clients)
-            }
+            Number::Stalled => Some(run.writer_stalled_seconds()? / outcome.seconds),
             Number::HighMs => Some(outcome.latency_all_ns?[1] as f64 / 1e6),
         }
     }

@@ -1,7 +1,9 @@
 //! Figures that are systems against what is measured of them, all over one system.
 
+use std::collections::BTreeSet;
+
 use super::compared::{measure, median_of};
-use super::figure::{Cell, Column, Figure, Grid, LINE, Line, Paper, Ran, Row, missing};
+use super::figure::{Cell, Column, Figure, Grid, LINE, Line, Number, Paper, Ran, Row, missing};
 use super::{Means, Outcome};
 use crate::failure::Failure;
 use crate::report::compare::Measured;
@@ -21,7 +23,39 @@ pub(super) fn run(
     }
     // Where they ran is the same for all.
     let first = grid.lines().next().unwrap_or(&LINE);
-    Outcome::new(figure, first, means, rows(grid, &results))
+    let mut rows = rows(grid, &results);
+    rows.extend(stalls(grid, &results));
+    Outcome::new(figure, first, means, rows)
+}
+
+/// Of each workload that writes, which share of the time a writer of each system waited.
+fn stalls(grid: &Grid, results: &[Option<(&Line, Vec<Measured>)>]) -> Vec<Row> {
+    let workloads: BTreeSet<usize> = grid.columns.iter().map(|c| c.workload).collect();
+    let mut rows = Vec::new();
+    for workload in workloads {
+        for (system, result) in grid.systems.iter().zip(results) {
+            let Some((line, runs)) = result else {
+                continue;
+            };
+            let name = line.workloads[workload];
+            let mut of = runs.iter().filter(|run| run.workload == name);
+            if of.all(|run| run.outcome.written_bytes == 0) {
+                continue;
+            }
+            let ours = median_of(Number::Stalled, line, runs, Cell(0, 0, workload));
+            rows.push(Row {
+                what: format!(
+                    "share of the time a writer waited, {name}: {}{}",
+                    system.name, system.size
+                ),
+                ours,
+                lacking: ours.is_none().then(|| "not counted by it".to_string()),
+                paper: Paper::Nothing,
+                place: "",
+            });
+        }
+    }
+    rows
 }
 
 /// The rows, column by column: the number of the system that all are over, then that of each
@@ -78,7 +112,7 @@ fn paper(grid: &Grid, column: &Column, at: usize) -> Paper {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::{Number, System};
+    use super::super::figure::System;
     use super::*;
 
     const LEVELED: Line = Line {

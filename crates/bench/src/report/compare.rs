@@ -112,7 +112,7 @@ impl Measured {
     /// Seconds of the measured time that a writer waited on average. Thermocline's writers sleep each
     /// for itself, and their sum is counted; all of RocksDB's stand behind the one that leads, whose
     /// time is counted.
-    fn writer_stalled_seconds(&self) -> Option<f64> {
+    pub(crate) fn writer_stalled_seconds(&self) -> Option<f64> {
         match count(&self.outcome.counted_measured, "stall us") {
             Some(sum) => Some(sum as f64 / 1e6 / f64::from(self.order.clients.max(1))),
             None => self.stalled_seconds(),
