@@ -130,7 +130,17 @@ fn the_four_systems_of_ohdb_are_all_there_in_table_2() {
         let (shown, object) = tiny(table);
         let rows = object["rows"].as_array().unwrap();
         assert!(rows.iter().all(|row| row["lacking"].is_null()), "{shown}");
-        assert_eq!(rows.len(), 7 * 5, "{shown}");
+        // And which share of the time a writer waited, of each system that wrote.
+        assert_eq!(rows.len(), 8 * 5, "{shown}");
+        for row in &rows[7 * 5..] {
+            assert!(row["ours"].as_f64().unwrap() >= 0.0, "{shown}");
+            assert!(
+                row["what"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("share of the time")
+            );
+        }
         // Rates of writes and reads.
         for row in &rows[..10] {
             assert!(row["ours"].as_f64().unwrap() > 0.0, "{shown}");
