@@ -334,6 +334,20 @@ fn what_a_table_of_the_last_level_waits_for_is_the_condition_that_fails() {
     );
     assert!(until(20).contains("more than chance"), "{}", until(20));
     assert_eq!(until(40), "a merge up to L1, when its turn comes");
+    // What has no such merges promises none, and none of the coldest where tables are drawn.
+    let unoptimised = ByShape { optimised: false };
+    let mut world = full(40);
+    let of = |world: &World, placer: &ByShape, table| {
+        let why = placer.why(&world.view(), TableId(table));
+        why.and_then(|why| why.next).unwrap_or_default()
+    };
+    let switched = "a merge up to L1, once reverse compaction is switched on";
+    assert_eq!(of(&world, &unoptimised, 20), switched);
+    let mut fast = (0..23).filter(|&t| of(&world, &BY_SHAPE, t).ends_with("among the coldest"));
+    let fast = fast.next().unwrap();
+    assert!(of(&world, &unoptimised, fast).ends_with("it is drawn"));
+    world.shape.staging.on.informed = false;
+    assert!(of(&world, &BY_SHAPE, fast).ends_with("it is drawn"));
     let mut world = full(40);
     let job = world.plan(&mut logstore()).unwrap();
     let compared = job.reason().numbers.iter();

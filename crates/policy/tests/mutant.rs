@@ -210,6 +210,14 @@ fn a_settled_table_says_which_temperature_would_move_it() {
         cold.starts_with("a relocation to tier 0, if it becomes hotter than"),
         "{cold}"
     );
+    // Where nothing is known of any, there is none.
+    let mut world = four(0.29, [0.0; 4]);
+    world.heat.clear();
+    for table in 1..5 {
+        let why = ByHeat.why(&world.view(), TableId(table)).unwrap();
+        let next = why.next.unwrap_or_default();
+        assert!(!next.contains("if it becomes"), "{next}");
+    }
 }
 
 #[test]
