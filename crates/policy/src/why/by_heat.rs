@@ -32,6 +32,8 @@ struct Ranked<'a> {
     coldest_faster: Vec<Option<f64>>,
     /// By tier, that of the hottest that belongs on a slower one.
     hottest_slower: Vec<Option<f64>>,
+    /// Whether anything is known of any table, to compare with.
+    is_known: bool,
 }
 
 impl<'a> Ranked<'a> {
@@ -52,6 +54,7 @@ impl<'a> Ranked<'a> {
             }
         }
         Ranked {
+            is_known: tables.iter().any(|t| t.is_known),
             organisation,
             at,
             coldest_faster,
@@ -120,11 +123,8 @@ fn why(
              another table, once their temperatures differ by more than chance"
         )),
         None => next_merge(view, keyspace, targets, slot, &mut numbers).or_else(|| {
-            // Where nothing is known of any table, there is nothing to compare with.
-            let known = tables.iter().any(|t| t.is_known);
-            placed
-                .filter(|_| known)
-                .and_then(|placed| next_move(organisation, placed))
+            let placed = placed.filter(|_| ranked.is_known);
+            placed.and_then(|placed| next_move(organisation, placed))
         }),
     };
     Explanation {
