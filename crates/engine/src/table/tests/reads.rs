@@ -239,13 +239,14 @@ fn what_goes_on_is_asked_for_before_it_is_read() {
     }
 }
 
-/// Reads of a whole table past the page cache or through it, of which `percent` of the blocks are cached.
+/// Bytes of each read of a scan of all of `stored`, of which the blocks that `is_cached` says are cached: from a device with this
+/// cost of a request, past the page cache or through it.
 fn reads_of_a_scan(
     stored: &Stored,
     (bytes_for_one_read, is_direct): (u64, bool),
-    percent: u64,
     forward: bool,
-) -> usize {
+    is_cached: impl FnMut(&usize) -> bool,
+) -> Vec<usize> {
     let context = TableContext::new(Arc::new(BlockCache::new(64 << 20)));
     let context = context.with_readers(usize::from(is_direct));
     let context = context.with_bytes_for_one_read(vec![bytes_for_one_read]);
@@ -254,16 +255,13 @@ fn reads_of_a_scan(
         ..Noting::default()
     };
     let (noting, table) = noting.open_in(stored, Arc::new(context));
-    let mut dice = Dice(5);
-    for block in 0..table.block_count() {
-        if dice.below(100) < percent {
-            table.load_block(block, true).unwrap();
-        }
+    for block in (0..table.block_count()).filter(is_cached) {
+        table.load_block(block, true).unwrap();
     }
     let _ = noting.read_bytes();
     let entries = walk(&mut table.cursor(ReadMode::SCAN), forward);
     assert_eq!(entries as u64, stored.record.entries);
-    noting.read_bytes().len()
+    noting.read_bytes()
 }
 
 /// A block that was read along with those before it and is cached as well said that what comes is cached: the scan
@@ -274,17 +272,18 @@ fn a_long_scan_of_which_some_is_cached_reads_as_far_ahead_as_a_cold_one() {
     let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1024]);
     let entries: Vec<Entry> = (0..16_000).map(entry).collect();
     let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
-    for device in [4100, 100_000, u64::MAX].map(|cost| [(cost, false), (cost, true)]) {
-        for device in device {
-            for forward in [true, false] {
-                let cold = reads_of_a_scan(&stored, device, 0, forward);
-                for percent in [2, 5, 10, 20] {
-                    let reads = reads_of_a_scan(&stored, device, percent, forward);
-                    assert!(
-                        reads < 2 * cold,
-                        "{device:?}, {percent} %: {reads}, {cold} if cold"
-                    );
-                }
+    let reads = |device, percent, forward| {
+        let mut dice = Dice(5);
+        reads_of_a_scan(&stored, device, forward, |_| dice.below(100) < percent).len()
+    };
+    for bytes_for_one_read in [4100, 100_000, u64::MAX] {
+        for (is_direct, forward) in [(false, false), (false, true), (true, false), (true, true)] {
+            let device = (bytes_for_one_read, is_direct);
+            let cold = reads(device, 0, forward);
+            for percent in [2, 5, 10, 20] {
+                let some = reads(device, percent, forward);
+                let of = format!("{device:?}, {percent} %: {some}, {cold} if cold");
+                assert!(some < 2 * cold, "{of}");
             }
         }
     }
@@ -293,19 +292,9 @@ fn a_long_scan_of_which_some_is_cached_reads_as_far_ahead_as_a_cold_one() {
 /// Where most is cached, what is not is read by itself: to read along what lies between would be in vain.
 #[test]
 fn a_long_scan_of_which_most_is_cached_reads_little_of_that() {
-    let (entries, stored) = records_of_a_kib();
-    let context = TableContext::new(Arc::new(BlockCache::new(64 << 20))).with_readers(1);
-    let noting = Noting {
-        is_direct: true,
-        ..Noting::default()
-    };
-    let (noting, table) = noting.open_in(&stored, Arc::new(context));
-    for block in (0..table.block_count()).filter(|block| block % 50 > 0) {
-        table.load_block(block, true).unwrap();
-    }
-    let _ = noting.read_bytes();
-    assert_eq!(walk(&mut table.cursor(ReadMode::SCAN), true), entries.len());
-    let read = noting.read_bytes();
+    let (_, stored) = records_of_a_kib();
+    let read = reads_of_a_scan(&stored, (u64::MAX, true), true, |block| block % 50 > 0);
+    let (_, table) = Noting::open(&stored, uncached());
     assert_eq!(read.len(), table.block_count().div_ceil(50));
     assert!(read.iter().sum::<usize>() < 80 * 6000, "{read:?}");
 }
