@@ -54,11 +54,11 @@ pub struct Forecast {
     /// Bytes that relocations would copy; more than `moved_bytes` if a table moved
     /// twice.
     pub copied_bytes: u64,
-    /// Seconds of devices that this would take, by their profiles or, where these
+    /// Seconds of devices that this and the merges would take, by their profiles or, where these
     /// are not all known, by nominal ones.
     pub device_seconds: f64,
-    /// Merges asked for at once, and their input bytes. What they would do to places
-    /// is not predicted.
+    /// Merges that would be made, and the bytes that they would read and write anew, as if nothing
+    /// in them were overwritten.
     pub merges: u64,
     /// See `merges`.
     pub merge_bytes: u64,
@@ -175,7 +175,7 @@ impl fmt::Display for Forecast {
         if self.merges > 0 {
             writeln!(
                 f,
-                "also merges, whose outcome is not predicted: {} of {}",
+                "merges {at_least}{}, {}; reckoned as if nothing in them were overwritten",
                 self.merges,
                 size(self.merge_bytes)
             )?;

@@ -366,7 +366,7 @@ fn a_forecast_is_not_put_off_by_merges_that_are_urgent_and_says_what_keeps_it_fr
     assert!(!matches!(next, Some(Job::Relocate(_))), "they are urgent");
     let of = |world: &World| thermocline_policy::forecast(&world.view(), &mut mutant());
     let forecast = of(&world);
-    assert!(forecast.moved_tables > 0 && forecast.target_missed.is_none());
+    assert!(forecast.merges > 0 && forecast.target_missed.is_none());
     assert!(forecast.after.price_usd_gb_month <= 0.2, "{forecast}");
     // What metadata costs on the fast tier nothing can save.
     world.cost.target_usd_gb_month = Some(PRICES[2]);

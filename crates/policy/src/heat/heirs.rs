@@ -17,32 +17,32 @@ use crate::MIB;
 use crate::place::reads::ReadsByKey;
 use crate::place::span::{Span, wide};
 
-pub(super) fn size_mib(table: &TableMeta) -> f64 {
+pub(crate) fn size_mib(table: &TableMeta) -> f64 {
     table.size_bytes().max(1) as f64 / MIB
 }
 
 /// Who is there when something is inherited.
 #[derive(Clone, Copy)]
-pub(super) struct Kin<'a> {
-    pub(super) parents: &'a [Arc<TableMeta>],
-    pub(super) children: &'a [Arc<TableMeta>],
+pub(crate) struct Kin<'a> {
+    pub(crate) parents: &'a [Arc<TableMeta>],
+    pub(crate) children: &'a [Arc<TableMeta>],
     /// Tables of the levels below that overlap these.
-    pub(super) below: &'a [Arc<TableMeta>],
+    pub(crate) below: &'a [Arc<TableMeta>],
 }
 
 /// What a child has of a parent.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     /// Above 0 and at most 1.
-    pub(super) of_parent: f64,
+    pub(crate) of_parent: f64,
     /// Whether the parent is wide.
-    pub(super) is_guess: bool,
+    pub(crate) is_guess: bool,
 }
 
 /// Adds to `known` the children that have a share of a parent in it: made by `born`
 /// of the child and the first such parent, then given by `give` its share of each.
 /// `reads` are those of one, in any unit.
-pub(super) fn inherit<T: Copy>(
+pub(crate) fn inherit<T: Copy>(
     known: &mut Known<T>,
     kin: Kin<'_>,
     reads: impl Fn(&T) -> f64,

@@ -10,7 +10,7 @@ const HEIRS: usize = 64;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Known<T> {
+pub(crate) struct Known<T> {
     tables: Vec<(TableId, T)>,
     /// The tables of the version last followed, in its order.
     version: Vec<TableId>,
@@ -30,39 +30,39 @@ impl<T> Known<T> {
         self.tables.binary_search_by_key(&table, |known| known.0)
     }
 
-    pub(super) fn get(&self, table: TableId) -> Option<&T> {
+    pub(crate) fn get(&self, table: TableId) -> Option<&T> {
         self.position(table).ok().map(|at| &self.tables[at].1)
     }
 
-    pub(super) fn get_mut(&mut self, table: TableId) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, table: TableId) -> Option<&mut T> {
         self.position(table).ok().map(|at| &mut self.tables[at].1)
     }
 
     /// Puts `value` in the place of what was known of `table`, if anything was.
-    pub(super) fn insert(&mut self, table: TableId, value: T) {
+    pub(crate) fn insert(&mut self, table: TableId, value: T) {
         match self.position(table) {
             Ok(at) => self.tables[at].1 = value,
             Err(at) => self.tables.insert(at, (table, value)),
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(TableId, T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(TableId, T)> {
         self.tables.iter()
     }
 
-    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.tables.iter_mut().map(|known| &mut known.1)
     }
 
     /// Memory of the list, in bytes.
-    pub(super) fn memory_bytes(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         let tables = self.tables.capacity() * size_of::<(TableId, T)>();
         (tables + self.version.capacity() * size_of::<TableId>()) as u64
     }
 
     /// Ensures: it is known of the tables of `version` and of no others; of one that was
     /// not, what `born` makes.
-    pub(super) fn follow(&mut self, version: &Version, mut born: impl FnMut(&TableMeta) -> T) {
+    pub(crate) fn follow(&mut self, version: &Version, mut born: impl FnMut(&TableMeta) -> T) {
         let mut tables: Vec<(TableId, &TableMeta)> = Vec::with_capacity(self.tables.len());
         for keyspace in version.keyspaces.values() {
             let newest = keyspace.parts.iter().map(|p| &p.newest);

@@ -1,9 +1,9 @@
 //! Heat trackers, one a file.
 
 pub mod counters;
-mod heirs;
+pub(crate) mod heirs;
 pub mod histogram;
-mod known;
+pub(crate) mod known;
 mod shards;
 mod shift;
 pub mod temperature;
