@@ -240,7 +240,7 @@ pub struct StagingOptions {
     pub on: Optimisations,
 }
 
-/// What such a preset does beyond keeping its shape; each can be switched off.
+/// What presets do beyond keeping their shape; each can be switched off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Optimisations {
     /// The coldest tables are merged to the slow tier first.
@@ -251,11 +251,22 @@ pub struct Optimisations {
     pub deferred: bool,
     /// Fast tables are merged within the fast tier before they go to the slow one.
     pub staging: bool,
+    /// What a merge writes goes straight to the tier that its temperature calls for.
+    pub joined: bool,
+    /// Metadata of tables lies on the fastest tier, whatever tier their data lies on.
+    pub organised: bool,
 }
 
 impl Optimisations {
     /// Their names in the options.
-    pub const NAMES: [&str; 4] = ["informed", "reverse", "deferred", "staging"];
+    pub const NAMES: [&str; 6] = [
+        "informed",
+        "reverse",
+        "deferred",
+        "staging",
+        "joined",
+        "organised",
+    ];
 
     /// All of them, or none.
     #[must_use]
@@ -265,6 +276,8 @@ impl Optimisations {
             reverse: on,
             deferred: on,
             staging: on,
+            joined: on,
+            organised: on,
         }
     }
 
@@ -280,6 +293,8 @@ impl Optimisations {
                 "reverse" => on.reverse = false,
                 "deferred" => on.deferred = false,
                 "staging" => on.staging = false,
+                "joined" => on.joined = false,
+                "organised" => on.organised = false,
                 unknown => return Err(unknown),
             }
         }

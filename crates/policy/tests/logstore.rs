@@ -647,6 +647,7 @@ fn stream(seed: u64) {
         reverse: on(&mut dice),
         deferred: on(&mut dice),
         staging: on(&mut dice),
+        ..Optimisations::all(true)
     };
     let mut preset = if dice.below(4) == 0 {
         unoptimised()

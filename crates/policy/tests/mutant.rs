@@ -553,6 +553,29 @@ fn what_is_merged_goes_straight_to_where_it_belongs() {
     assert_eq!(merged(&world, "r"), (0, "joined-migration", true));
 }
 
+// Mutant's sections 3.2 and 4.3.1, each without.
+#[test]
+fn joined_migration_and_the_place_of_metadata_can_be_switched_off() {
+    let mut world = four(0.2, [9.0, 1.0, 2.0, 5.0]);
+    let new = NewTable {
+        start: Some(b"b"[..].into()),
+        ..made_of_all()
+    };
+    let layout = |world: &World| {
+        let layout = ByHeat.place(&world.view(), &new);
+        (layout.meta.0, layout.data.0, layout.rule, layout.migrates)
+    };
+    world.shape.staging.on.joined = false;
+    assert_eq!(layout(&world), (0, 0, "as-its-inputs", false));
+    for id in [1, 2, 3, 4] {
+        warm(&mut world, &[(id, f64::from(u8::try_from(id).unwrap()))]);
+    }
+    world.shape.staging.on.joined = true;
+    assert_eq!(layout(&world), (0, 1, "joined-migration", true));
+    world.shape.staging.on.organised = false;
+    assert_eq!(layout(&world), (1, 1, "joined-migration", true));
+}
+
 /// A table that a merge of all four makes, of their hotter half.
 fn made_of_all() -> NewTable {
     NewTable {

@@ -155,7 +155,12 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
     let keeps_cost = presets().iter().any(|p| p.name == preset && p.keeps_cost);
     let makes_cuts = presets().iter().any(|p| p.name == preset && p.makes_cuts);
     let options = if keeps_cost {
-        priced(dice, options, &cents)
+        let options = priced(dice, options, &cents);
+        // With dice of its own, so that seeds mean what they did.
+        let mut aside = Dice(dice.0);
+        let mut off = vec!["joined", "organised"];
+        off.retain(|_| aside.percent(20));
+        options.optimisations_off(&off)
     } else if preset.starts_with("logstore") {
         let options = staged(dice, options);
         // With dice of its own, so that seeds mean what they did.

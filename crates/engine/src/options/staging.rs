@@ -39,8 +39,9 @@ impl Options {
         self
     }
 
-    /// Optimisations of the preset `logstore` that are switched off, to see what
-    /// each is worth: `informed`, `reverse`, `deferred`, `staging`. Default: none.
+    /// What is switched off, to see what each is worth: of the preset `logstore` `informed`, `reverse`,
+    /// `deferred`, `staging`; of `mutant` `joined` (what a merge writes stays on the tier of most of its inputs, and is
+    /// moved later) and `organised` (metadata is written beside its data; relocations leave it there). Default: none.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

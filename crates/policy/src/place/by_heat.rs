@@ -9,6 +9,8 @@
 //!   nothing is known of it, and it may be everything there is.
 //! - Meta extents go to the fastest tier with room.
 //!
+//! The second and the last can be switched off ([`thermocline_model::view::Optimisations`]).
+//!
 //! Whatever has no room where it belongs goes to the next tier with room. Of the capacity,
 //! what a merge reads does not count, as what it writes takes its place, nor what other jobs
 //! are writing; or the hottest tables, merged on a tier that is full, would be served by a
@@ -84,8 +86,12 @@ impl Placer for ByHeat {
         };
         let data = first_with_room(wanted.tier, new.size_bytes);
         let here = data == wanted.tier;
+        let meta_from = match view.shape.staging.on.organised {
+            true => 0,
+            false => data,
+        };
         Layout {
-            meta: tier_id(first_with_room(0, new.size_bytes / META_DIVISOR)),
+            meta: tier_id(first_with_room(meta_from, new.size_bytes / META_DIVISOR)),
             data: tier_id(data),
             wanted: tier_id(wanted.tier),
             rule: if here { wanted.rule } else { "tier-full" },
@@ -121,6 +127,9 @@ fn merged(
         return Wanted::new(0, "newest-on-fast");
     };
     let like = likeness(view, fill, &span, parents, new);
+    if !view.shape.staging.on.joined {
+        return Wanted::new(like.from, "as-its-inputs");
+    }
     let ranking = seen.ranking(view);
     let tier = ranking.tier_for(like.temperature, like.from, new.slot);
     Wanted {
