@@ -29,6 +29,7 @@ use crate::lookup::Indexing;
 use crate::memory::{ArenaPool, TinyCounts};
 use crate::options::{Options, Tier};
 use crate::publish::Published;
+use crate::scan::RangeIndex;
 use crate::stats::{Counters, TierCounters};
 use crate::step::{Emptied, Pace, Scheduler};
 use crate::store::{Environment, IoBudget, Lock, ObjectKind, ObjectName, Store, StoreState};
@@ -124,6 +125,7 @@ pub(crate) struct Engine {
     pub(crate) home: Arc<TableHome>,
     pub(crate) arenas: Arc<ArenaPool>,
     pub(crate) lookup: Indexing,
+    pub(crate) range_index: RangeIndex,
     pub(crate) lent: Lent,
     pub(crate) spare_threads: SpareThreads,
     /// Memory of memtables that are in no view any more and that a flush still

@@ -88,8 +88,8 @@ pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use snapshot::Snapshot;
 pub use stats::{
-    CostStats, KeyspaceStats, LevelStats, LookupStats, MemoryStats, PartStats, Recovery, Stats,
-    TableInfo, TierStats, human_bytes,
+    CostStats, KeyspaceStats, LevelStats, LookupStats, MemoryStats, PartStats, RangeIndexStats,
+    Recovery, Stats, TableInfo, TierStats, human_bytes,
 };
 /// ```
 /// # use thermocline::{Db, Forecast, Options, WhatIf};

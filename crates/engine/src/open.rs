@@ -42,6 +42,7 @@ use crate::lookup::Indexing;
 use crate::memory::ArenaPool;
 use crate::options::{OPTIONS_FILE, Options, Tier};
 use crate::publish::Published;
+use crate::scan::RangeIndex;
 use crate::stats::{Counters, Recovery};
 use crate::step::{Pace, Scheduler};
 use crate::store::{
@@ -114,6 +115,7 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
         home,
         arenas,
         lookup: Indexing::new(&options, Arc::clone(&environment.clock)),
+        range_index: RangeIndex::new(Arc::clone(&environment.clock)),
         lent: Lent::default(),
         spare_threads: SpareThreads::new(options.threads()),
         leaving_bytes: AtomicUsize::new(0),

@@ -161,6 +161,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         cache_misses: cache.misses,
         pinned_meta_bytes: tables.iter().map(|t| t.pinned_bytes()).sum(),
         lookup: engine.lookup.stats(),
+        range_index: engine.range_index.stats(),
         log_segments,
         log_bytes,
         manifest_bytes,

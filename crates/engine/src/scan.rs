@@ -13,6 +13,10 @@
 //! they stand.
 
 mod entries;
+mod parts;
+
+pub(crate) use parts::RangeIndex;
+use parts::Visited;
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -86,6 +90,7 @@ pub struct Iter {
     /// The parts that the range crosses.
     first_part: usize,
     last_part: usize,
+    visited: Visited,
     /// Of the levels below, then of the part.
     covers: Vec<CoverOf>,
     level_covers: usize,
@@ -180,8 +185,7 @@ impl Iter {
         let (view, snapshot) = engine.consistent_view(space, snapshot);
         let (low, high) = (lower.as_deref(), upper.as_deref());
         let mut covers = Vec::new();
-        let first_part = low.map_or(0, |k| view.cuts.part_of(k));
-        let last_part = high.map_or(view.parts.len() - 1, |k| view.cuts.part_of(k));
+        let (first_part, last_part, visited) = engine.range_index.begin(&view, low, high);
         let mut sources = Vec::new();
         for run in view.tree.levels.iter().flatten() {
             sources.push(Source::Run(RunCursor::new(Arc::clone(run), ReadMode::SCAN)));
@@ -194,6 +198,7 @@ impl Iter {
             part_sources: 0,
             first_part,
             last_part,
+            visited,
             level_covers: covers.len(),
             covers,
             snapshot,
@@ -213,78 +218,6 @@ impl Iter {
         iter.part_sources = sources.len();
         iter.cursor.exchange(0, sources);
         Ok(iter)
-    }
-
-    /// Makes `part` the one that bounds and range deletes are of, and returns what there
-    /// is to read of it, newest first.
-    fn enter(&mut self, part: usize) -> Result<Vec<Source>> {
-        let (lower, upper) = (self.lower.as_deref(), self.upper.as_deref());
-        let mut sources = Vec::new();
-        self.part = NO_PART;
-        self.covers.truncate(self.level_covers);
-        let (part_low, part_high) = self.view.cuts.interval(part);
-        for memtable in self.view.parts[part].memtables().filter(|m| !m.is_empty()) {
-            sources.push(memtable.source(part_low, part_high));
-            if memtable.table.has_range_deletes() {
-                let cover = memtable.table.range_deletes();
-                self.covers.push(CoverOf::Memtable(cover));
-            }
-        }
-        for run in self.view.tree.newest(part) {
-            sources.push(Source::Run(RunCursor::new(Arc::clone(run), ReadMode::SCAN)));
-            let covering = run.covering(lower, upper)?;
-            self.covers.extend(covering.into_iter().map(CoverOf::Table));
-        }
-        let (begin, end) = self.view.cuts.interval(part);
-        let begin = begin.filter(|_| part > self.first_part);
-        let end = end.filter(|_| part < self.last_part);
-        self.low = begin.or(lower).map(Into::into);
-        self.high = end.or(upper).map(Into::into);
-        self.part = part;
-        Ok(sources)
-    }
-
-    /// Gets ready for a search that begins in the part of `key`.
-    fn enter_for(&mut self, key: &[u8]) -> Result<()> {
-        let part = self.view.cuts.part_of(key);
-        self.enter_anew(part.clamp(self.first_part, self.last_part))
-    }
-
-    fn enter_anew(&mut self, part: usize) -> Result<()> {
-        if part != self.part {
-            let old = self.part_sources;
-            let sources = self.enter(part)?;
-            self.part_sources = sources.len();
-            self.cursor.exchange(old, sources);
-        }
-        Ok(())
-    }
-
-    /// From the end of a part to the begin of the next one. False at the last.
-    #[cold]
-    fn next_part(&mut self) -> Result<bool> {
-        let (true, Some(end)) = (self.part < self.last_part, self.high.clone()) else {
-            return Ok(false);
-        };
-        let old = self.part_sources;
-        let sources = self.enter(self.part + 1)?;
-        self.part_sources = sources.len();
-        self.cursor.replace_forward(old, sources, &end)?;
-        Ok(true)
-    }
-
-    /// From the begin of a part to the end of the one before. False at the first.
-    #[cold]
-    fn previous_part(&mut self) -> Result<bool> {
-        let inner = self.first_part < self.part && self.part <= self.last_part;
-        let (true, Some(begin)) = (inner, self.low.clone()) else {
-            return Ok(false);
-        };
-        let old = self.part_sources;
-        let sources = self.enter(self.part - 1)?;
-        self.part_sources = sources.len();
-        self.cursor.replace_backward(old, sources, &begin)?;
-        Ok(true)
     }
 
     /// Whether it stands on an entry.
@@ -683,6 +616,7 @@ impl Iter {
 
 impl Drop for Iter {
     fn drop(&mut self) {
+        self.engine.range_index.end(&self.view, &self.visited);
         self.engine.note_reader_left();
     }
 }

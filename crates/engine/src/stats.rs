@@ -14,11 +14,13 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 mod cost;
 mod lookup;
 mod parts;
+mod range_index;
 mod stalled;
 
 pub use cost::CostStats;
 pub use lookup::LookupStats;
 pub use parts::PartStats;
+pub use range_index::RangeIndexStats;
 pub(crate) use stalled::{Stall, Stalled};
 
 const SHARDS: usize = 8;
@@ -224,6 +226,8 @@ pub struct Stats {
     pub pinned_meta_bytes: u64,
     /// The lookup index.
     pub lookup: LookupStats,
+    /// What cuts save scans.
+    pub range_index: RangeIndexStats,
     /// Log segments.
     pub log_segments: u64,
     /// Their bytes.
@@ -655,7 +659,7 @@ impl fmt::Display for Stats {
             "write amplification {:.2}, space amplification {:.2}, price {:.4} USD a month",
             self.write_amplification, self.space_amplification, self.price_usd_month
         )?;
-        write!(f, "{}", self.lookup)?;
+        write!(f, "{}{}", self.lookup, self.range_index)?;
         writeln!(f, "{}", self.cost)?;
         write!(
             f,
