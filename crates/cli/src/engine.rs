@@ -9,9 +9,9 @@ use std::ops::Bound;
 pub(crate) use thermocline::cost_model;
 pub(crate) use thermocline::{
     DEFAULT_KEYSPACE, Db, DeviceProfile, EVENT_JOBS, Error, ErrorKind, Event, EventReader,
-    Forecast, Keyspace, OPTIONS_FILE, Options, Phase, Progress, Pulse, Result, StoreLock, Tier,
-    Tuned, WhatIf, explain, explain_range, forecast, human_bytes, presets, pulse, repair_with,
-    tune, verify_with,
+    Forecast, Keyspace, OPTIONS_FILE, Options, PartsPulse, Phase, Progress, Pulse, Result, Stats,
+    StoreLock, TableInfo, Tier, Tuned, WhatIf, explain, explain_range, forecast, human_bytes,
+    presets, pulse, repair_with, stats, tables, tune, verify_with,
 };
 use thermocline::{DumpOptions, Durability, KeyspaceOptions, WriteBatch, WriteOptions, dump};
 

@@ -15,8 +15,8 @@ pub(crate) const TABLE: &str = "\
   3  an I/O call failed, or the store refused for a reason not listed here
   4  damage: stored bytes are not the bytes that were written; verify found
      problems, repair could not save everything, replay read a wrong value
-  5  the store is open elsewhere (get, scan and stat can read it even so with
-     --read-only; explain asks whoever has it open)
+  5  the store is open elsewhere (get and scan can read it even so with
+     --read-only; stat and explain ask whoever has it open)
   6  a tier's directory is missing, swapped, stale or of another store (verify
      reads what is there even so, reports it, and exits with 4)
 130  interrupted; temporary stores were removed

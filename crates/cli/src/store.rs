@@ -96,6 +96,15 @@ impl ReadArgs {
         self.read_only
     }
 
+    /// Opens the named store as its files have it, whoever has it open.
+    pub(crate) fn open_files(&self) -> Result<ReadStore, Failure> {
+        let options = self.store.options()?.create_if_missing(false);
+        Ok(ReadStore {
+            db: Db::open(options.read_only(true))?,
+            _lock: None,
+        })
+    }
+
     /// Opens the named store.
     pub(crate) fn open(&self) -> Result<ReadStore, Failure> {
         let options = self.store.options()?.create_if_missing(false);
@@ -111,15 +120,16 @@ impl ReadArgs {
     }
 }
 
-/// The failure of `error`; where another process has the store open, with how to read it all the same.
+/// The failure of `error`; where another process has the store open, and does not say what is asked, with how to
+/// read it all the same.
 pub(crate) fn or_how_to_read(error: Error) -> Failure {
-    match error.kind() {
-        ErrorKind::Locked => Failure::new(
-            Exit::Locked,
-            format!("{error}; with --read-only it is read all the same, as its files have it"),
-        ),
-        _ => error.into(),
-    }
+    let exit = match error.kind() {
+        ErrorKind::Locked => Exit::Locked,
+        ErrorKind::Unsupported => Exit::Failed,
+        _ => return error.into(),
+    };
+    let how = "with --read-only it is read all the same, as its files have it";
+    Failure::new(exit, format!("{error}; {how}"))
 }
 
 /// A store that no other process changes as long as this lives, unless

@@ -4,8 +4,33 @@
 use std::io;
 
 use crate::columns::Columns;
-use crate::engine::Pulse;
+use crate::engine::{PartsPulse, Pulse};
 use crate::human;
+
+/// A line on parts, of a store that has several or one that is duplicated.
+pub(crate) fn parts_line(parts: &PartsPulse) -> Option<String> {
+    if parts.parts < 2 && parts.duplicates == 0 {
+        return None;
+    }
+    let percent = |share: f64| format!("{:.2}%", 100.0 * share);
+    let shares = match (
+        parts.write_share_min,
+        parts.write_share_max,
+        parts.imbalance,
+    ) {
+        (Some(min), Some(max), Some(deviation)) => format!(
+            "{} to {} of writes each, deviation {}",
+            percent(min),
+            percent(max),
+            percent(deviation)
+        ),
+        _ => "no writes".to_string(),
+    };
+    Some(format!(
+        "  {} parts: {shares}; memtables {} active, {} sealed; {} duplicates; cuts moved {} times",
+        parts.parts, parts.active_memtables, parts.sealed_memtables, parts.duplicates, parts.recuts
+    ))
+}
 
 /// The cells of a pulse. Columns of the caller's may come before them.
 pub(crate) struct Rows {

@@ -16,7 +16,7 @@
 //! files, among them those of the mapped log: the system takes them back as it
 //! needs them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::job::stretches_max;
 use crate::options::{Options, Tier};
@@ -34,7 +34,7 @@ use crate::table::{
 /// assert_eq!(memory.block_cache, 0);
 /// assert_eq!(memory.memtables, 64 << 20); // The default write buffer.
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MemoryBytes {
     /// Memtables: those that take entries, those that wait for a flush, those that
     /// a flush still holds, and emptied ones kept for later.

@@ -82,14 +82,14 @@ pub use keyspace::{Keyspace, KeyspaceOptions};
 pub use lock::StoreLock;
 pub use open::DEFAULT_KEYSPACE;
 pub use options::{Durability, LookupIndex, OPTIONS_FILE, Options, Tier};
-pub use pulse::{Pulse, TierPulse, pulse};
+pub use pulse::{PartsPulse, Pulse, TierPulse, pulse};
 pub use repair::{LostRange, LostTable, RepairReport, repair, repair_in, repair_with};
 pub use scan::{Entries, Iter};
 pub use slice::Slice;
 pub use snapshot::Snapshot;
 pub use stats::{
     CostStats, KeyspaceStats, LevelStats, LookupStats, MemoryStats, PartStats, RangeIndexStats,
-    Recovery, Stats, TableInfo, TierStats, human_bytes,
+    Recovery, Stats, TableInfo, TierStats, human_bytes, stats, tables,
 };
 /// ```
 /// # use thermocline::{Db, Forecast, Options, WhatIf};

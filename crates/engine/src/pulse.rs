@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use thermocline_policy::plan::major::imbalance;
 
 use crate::control::{Given, Wanted, ask_if_open};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::stats::Stats;
+use crate::stats::{PartStats, Stats};
 
 /// A store at one moment. Counts begin when it was opened. See [`Db::pulse`](crate::Db::pulse).
 ///
@@ -63,6 +64,8 @@ pub struct Pulse {
     pub job_errors: u64,
     /// The tiers, fast to cheap.
     pub tiers: Vec<TierPulse>,
+    /// The parts.
+    pub parts: PartsPulse,
 }
 
 /// A tier's part of a [`Pulse`].
@@ -90,9 +93,78 @@ pub struct TierPulse {
     pub hits: u64,
 }
 
+/// The parts' part of a [`Pulse`]: of the keyspace that has the most of them.
+///
+/// ```
+/// # use thermocline::{Db, Options};
+/// # let directory = tempfile::tempdir().unwrap();
+/// let db = Db::open(Options::at(directory.path()).cuts(vec![b"m".to_vec()]))?;
+/// db.put(b"apple", b"red")?;
+/// let parts = db.pulse().parts;
+/// assert_eq!((&*parts.keyspace, parts.parts, parts.active_memtables), ("default", 2, 2));
+/// assert_eq!((parts.write_share_min, parts.write_share_max), (Some(0.0), Some(1.0)));
+/// assert_eq!((parts.imbalance, parts.recuts), (Some(0.5), 0));
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PartsPulse {
+    /// The keyspace; of several with as many parts, the first.
+    pub keyspace: String,
+    /// Its parts.
+    pub parts: u64,
+    /// The least share of its writes that a part gets, from 0 to 1; none until something is written. See
+    /// [`PartStats::write_share`].
+    pub write_share_min: Option<f64>,
+    /// The largest.
+    pub write_share_max: Option<f64>,
+    /// The standard deviation of the shares of the memtables that take writes, duplicates included (Nova-LSM,
+    /// section 8.2.1).
+    pub imbalance: Option<f64>,
+    /// Memtables that take its writes beside the first of each part.
+    pub duplicates: u64,
+    /// Memtables of all keyspaces that take writes.
+    pub active_memtables: u64,
+    /// Those of all keyspaces that wait for a flush.
+    pub sealed_memtables: u64,
+    /// Times that cuts were made or moved, in all keyspaces, since the store was opened.
+    pub recuts: u64,
+}
+
+impl PartsPulse {
+    fn of(stats: &Stats) -> PartsPulse {
+        // The last of equals is what `max_by_key` finds.
+        let most = stats.keyspaces.iter().rev().max_by_key(|k| k.parts);
+        let parts = most.map_or(&[][..], |k| &k.part_list);
+        let written = parts.iter().filter_map(|part| part.write_share);
+        let written: Vec<f64> = written.collect();
+        PartsPulse {
+            keyspace: most.map_or_else(String::new, |k| k.name.clone()),
+            parts: most.map_or(0, |k| k.parts),
+            write_share_min: written.iter().copied().reduce(f64::min),
+            write_share_max: written.iter().copied().reduce(f64::max),
+            imbalance: (!written.is_empty()).then(|| imbalance(&shares(parts))),
+            duplicates: parts.iter().map(|part| part.duplicates).sum(),
+            active_memtables: stats.active_memtables,
+            sealed_memtables: stats.sealed_memtables,
+            recuts: stats.recuts,
+        }
+    }
+}
+
+/// The share of the writes of each memtable that takes them.
+fn shares(parts: &[PartStats]) -> Vec<f64> {
+    let of = |part: &PartStats| {
+        let memtables = part.duplicates as usize + 1;
+        let share = part.write_share.unwrap_or(0.0);
+        std::iter::repeat_n(share / memtables as f64, memtables)
+    };
+    parts.iter().flat_map(of).collect()
+}
+
 impl Pulse {
     pub(crate) fn of(engine: &Engine) -> Pulse {
         let stats: Stats = crate::report::stats(engine);
+        let parts = PartsPulse::of(&stats);
         let tiers = stats.tiers.into_iter().map(|tier| TierPulse {
             name: tier.name,
             used_bytes: tier.used_bytes,
@@ -122,6 +194,7 @@ impl Pulse {
             migrations_saved_bytes: stats.cost.migrations_saved_bytes,
             job_errors: stats.job_errors,
             tiers: tiers.collect(),
+            parts,
         }
     }
 
@@ -202,6 +275,7 @@ impl Pulse {
 ///
 /// # Errors
 /// [`ErrorKind::Locked`](crate::ErrorKind::Locked) when whoever has it open did not answer in time;
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) when that is another version of Thermocline;
 /// [`ErrorKind::Io`](crate::ErrorKind::Io).
 pub fn pulse(options: &Options, patience: Duration) -> Result<Option<Pulse>> {
     match ask_if_open(options, Wanted::Pulse {}, patience)? {

@@ -123,6 +123,7 @@ impl Engine {
             self.counters.background_error(&e);
             return;
         }
+        self.counters.recuts.add(1);
         let what = format!("cut into {} parts", cuts.parts());
         let now_us = self.environment.clock.now_micros();
         self.events.push(Event {

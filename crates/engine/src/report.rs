@@ -192,6 +192,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         blocks_copied: c.blocks_copied.get(),
         relocations: c.relocations.get(),
         relocated_bytes: c.relocated_bytes.get(),
+        recuts: c.recuts.get(),
         bulk_bytes: c.bulk_bytes.get(),
         write_amplification: ratio(to_tables, written),
         space_amplification: ratio(all_bytes, last_bytes),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thermocline_model::tier::{TIERS_MAX, TierId};
 
 use crate::error::Error;
@@ -15,12 +15,14 @@ mod cost;
 mod lookup;
 mod parts;
 mod range_index;
+mod running;
 mod stalled;
 
 pub use cost::CostStats;
 pub use lookup::LookupStats;
 pub use parts::PartStats;
 pub use range_index::RangeIndexStats;
+pub use running::{stats, tables};
 pub(crate) use stalled::{Stall, Stalled};
 
 const SHARDS: usize = 8;
@@ -119,6 +121,7 @@ pub(crate) struct Counters {
     pub(crate) migrations_saved: Counter,
     pub(crate) migrations_saved_bytes: Counter,
     pub(crate) bulk_bytes: Counter,
+    pub(crate) recuts: Counter,
     pub(crate) job_errors: Counter,
     /// Picoseconds a byte takes of all writers together; `u64::MAX` means stop.
     pub(crate) brake: AtomicU64,
@@ -162,7 +165,7 @@ impl Counters {
 /// assert_eq!((recovery.entries, recovery.torn_bytes), (1, 0));
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Recovery {
     /// Log records replayed.
     pub records: u64,
@@ -197,7 +200,7 @@ pub struct Recovery {
 /// assert_eq!((stats.writes, stats.memtable_hits, stats.misses), (1, 1, 1));
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Stats {
     /// The tiers, fast to cheap.
     pub tiers: Vec<TierStats>,
@@ -285,6 +288,8 @@ pub struct Stats {
     pub relocations: u64,
     /// Bytes written by them.
     pub relocated_bytes: u64,
+    /// Times that cuts were made or moved: reorganisations of parts.
+    pub recuts: u64,
     /// Bytes of tables built by bulk loads.
     pub bulk_bytes: u64,
     /// Bytes written to tables for each byte written by the user.
@@ -323,7 +328,7 @@ pub struct Stats {
 /// assert!(memory.used.total() <= memory.max.total());
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MemoryStats {
     /// Held now.
     pub used: MemoryBytes,
@@ -344,7 +349,7 @@ pub struct MemoryStats {
 /// assert!(tier.used_bytes > 0 && tier.used_bytes <= tier.capacity_bytes);
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TierStats {
     /// Its name.
     pub name: String,
@@ -403,7 +408,7 @@ pub struct TierStats {
 /// assert!(default.levels.is_empty()); // Nothing has been flushed.
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KeyspaceStats {
     /// Its name.
     pub name: String,
@@ -426,7 +431,7 @@ pub struct KeyspaceStats {
 /// assert_eq!((&*level.slot, level.runs, level.entries), ("L0.0", 1, 1));
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LevelStats {
     /// `L0.p` for the newest level of part `p`, else `L1`, `L2`, ...
     pub slot: String,
@@ -456,7 +461,7 @@ pub struct LevelStats {
 /// assert_eq!((table.entries, table.deletes), (2, 1));
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TableInfo {
     /// Its number.
     pub id: u64,
@@ -607,9 +612,10 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "memtables {} ({}), {} sealed, block cache {} ({} hits, {} misses), pinned metadata {}",
+            "memtables {} ({}), {} active, {} sealed, block cache {} ({} hits, {} misses), pinned metadata {}",
             self.memtables,
             human_bytes(self.memtable_bytes),
+            self.active_memtables,
             self.sealed_memtables,
             human_bytes(self.cache_bytes),
             self.cache_hits,
@@ -639,7 +645,7 @@ impl fmt::Display for Stats {
         writeln!(
             f,
             "flushes {} ({}), folds {} ({} in, {} logged anew), merges {} ({} in, {} out), \
-             {} by edit alone, tables moved {}, blocks copied {}, relocations {} ({})",
+             {} by edit alone, tables moved {}, blocks copied {}, relocations {} ({}), cuts moved {} times",
             self.flushes,
             human_bytes(self.flushed_bytes),
             self.folds,
@@ -652,7 +658,8 @@ impl fmt::Display for Stats {
             self.tables_moved,
             self.blocks_copied,
             self.relocations,
-            human_bytes(self.relocated_bytes)
+            human_bytes(self.relocated_bytes),
+            self.recuts
         )?;
         writeln!(
             f,

@@ -87,6 +87,7 @@ fn a_store_is_cut_evenly_by_the_keys_of_its_first_memtable() {
     assert!(shown.contains(&list[9].start), "{shown}");
     let recut = db.events(4096).into_iter().find(|e| e.job == "recut");
     assert_eq!(recut.unwrap().reason.rule, "first-memtable");
+    assert_eq!(stats.recuts, 1);
     db.settle().unwrap();
     for n in 0..10_000 {
         assert_eq!(

@@ -268,6 +268,7 @@ impl Engine {
         }
         Ok(changed.map(|changed| {
             self.note_look(space, Look::Moved);
+            self.counters.recuts.add(1);
             Done {
                 what: format!("cut into {}, {changed} new{found}", in_words(&parts)),
                 ..Done::default()

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thermocline_model::view::View;
 use thermocline_policy::cost::money;
 use thermocline_policy::place::Fill;
@@ -27,7 +27,7 @@ use crate::engine::Engine;
 /// assert_eq!(cost.price_usd_gb_month, 0.5); // What is flushed lies on the fast tier.
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CostStats {
     /// What all tables together may cost, in USD per 10^9 bytes and month; none
     /// where price is no object.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::human_bytes;
 
@@ -17,7 +17,7 @@ use super::human_bytes;
 /// assert_eq!(db.stats().lookup, thermocline::LookupStats::default());
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LookupStats {
     /// Bytes of memory that it has; 0 while it has never been of use.
     pub bytes: u64,

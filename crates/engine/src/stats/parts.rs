@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thermocline_model::version::Keyspace;
 
 use super::human_bytes;
@@ -29,7 +29,7 @@ const START_SHOWN: usize = 40;
 /// assert_eq!((parts[0].write_share, parts[1].write_share), (Some(1.0), Some(0.0)));
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PartStats {
     /// The cut it begins at, escaped; empty for the first.
     pub start: String,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What cuts save scans since the store was opened, and what they take, in keyspaces of several
 /// parts: a scan has the memtables and newest runs of one part at a time. What is passed over and
@@ -19,7 +19,7 @@ use serde::Serialize;
 /// assert_eq!((ranges.scans, ranges.parts), (1, 1));
 /// # Ok::<(), thermocline::Error>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RangeIndexStats {
     /// Scans of keyspaces of several parts.
     pub scans: u64,

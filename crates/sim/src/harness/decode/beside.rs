@@ -253,7 +253,7 @@ pub(super) fn request(bytes: &[u8]) {
 }
 
 pub(super) fn request_seeds() -> Vec<Vec<u8>> {
-    let request = "request = \"00ff00ff00ff00ff\"\n";
+    let request = "request = \"00ff00ff00ff00ff\"\nversion = 2\n";
     let target = "cost_target_usd_per_gb_month";
     [
         format!("{request}[wanted.tune]\n{target} = 0.2\n"),
@@ -261,6 +261,8 @@ pub(super) fn request_seeds() -> Vec<Vec<u8>> {
         format!("{request}[wanted.tune]\n"),
         format!("{request}[wanted.forecast]\nkeeps_cost_target = false\n{target} = 0.1\n"),
         format!("{request}[wanted.pulse]\n"),
+        format!("{request}[wanted.stats]\n"),
+        format!("{request}[wanted.tables]\n"),
         format!("{request}[wanted.explain]\nkeyspace = \"default\"\nkey = [107]\n"),
         format!("{request}[wanted.explain_range]\nkeyspace = \"default\"\nstart = [107]\n"),
     ]
