@@ -103,6 +103,25 @@ fn a_figure_without_its_preset_says_so() {
     assert!(fails(1, &["mutant-fig-12"]).contains("not published"));
 }
 
+/// So many rows say which share of the time a writer waited, the first of them of what begins like `of`, and they
+/// are the last.
+fn waits(object: &Value, of: &str, count: usize) {
+    let rows = object["rows"].as_array().unwrap();
+    let what = |row: &Value| row["what"].as_str().unwrap().to_owned();
+    let begin = "share of the time a writer waited, ";
+    let is_wait = |row: &&Value| what(row).starts_with(begin);
+    assert_eq!(rows.iter().filter(is_wait).count(), count, "{object}");
+    let waits = &rows[rows.len() - count..];
+    assert!(
+        what(&waits[0]).starts_with(&format!("{begin}{of}")),
+        "{object}"
+    );
+    for row in waits {
+        let ours = row["ours"].as_f64().unwrap();
+        assert!(ours >= 0.0, "{object}");
+    }
+}
+
 #[test]
 fn lines_of_compare_give_ratios_beside_the_papers() {
     let (shown, object) = tiny("mutant-fig-15");
@@ -112,6 +131,7 @@ fn lines_of_compare_give_ratios_beside_the_papers() {
     let row = &object["rows"][0];
     assert!(row["ours"].as_f64().unwrap() > 0.0, "{object}");
     assert_eq!(row["paper"], "plot");
+    waits(&object, "ycsb-d: leveled/all-slow", 2);
 }
 
 #[test]
@@ -167,6 +187,7 @@ fn a_target_that_changes_gives_prices_and_moves() {
     let rows = object["rows"].as_array().unwrap();
     let price = rows[0]["ours"].as_f64().unwrap();
     assert!(price > 0.0 && price < 2.0, "{object}");
+    waits(&object, "resistance 0.05", 1);
     let moved = rows.iter().find(|row| row["place"] == "5.2.1").unwrap();
     assert!((moved["paper"]["number"].as_f64().unwrap() - 2.5 / 4.5).abs() < 1e-12);
 }
@@ -187,7 +208,8 @@ fn a_prediction_wants_devices_that_are_known() {
 fn the_balance_of_parts_is_there_for_each_number_of_them() {
     let (shown, object) = tiny("nova-8.2.1");
     let rows = object["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 24, "{shown}");
+    assert_eq!(rows.len(), 24 + 6, "{shown}");
+    waits(&object, "2 parts, uniform", 6);
     assert!(shown.contains("64 parts, imbalance, Zipfian"), "{shown}");
     assert_eq!(rows[0]["paper"], "similar");
     assert_eq!(rows[16]["paper"]["number"], 2.86e-4);

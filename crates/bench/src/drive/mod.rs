@@ -16,7 +16,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::device::Counters;
-use crate::engine::{Counted, Engine, EngineOptions, Home, Result};
+use crate::engine::{Counted, Engine, EngineOptions, Home, Result, counted_since};
 use crate::keys::Chooser;
 use crate::mix::trace::Trace;
 use crate::mix::{Start, Workload};
@@ -371,8 +371,8 @@ impl<E: Engine> EngineDriver<E> {
             settle_seconds,
             tables: store.tables(),
             homes,
-            counted: since(&counted_before, store.counted()?),
-            counted_measured: since(&counted_from, counted_to),
+            counted: counted_since(&counted_before, store.counted()?),
+            counted_measured: counted_since(&counted_from, counted_to),
         };
         let more = inserted.readable() - records;
         match &mut self.held {
@@ -392,15 +392,6 @@ impl<E> Drop for EngineDriver<E> {
             remove_quietly(&home.path);
         }
     }
-}
-
-/// `after` less what was counted `before` under the same name.
-fn since(before: &[Counted], mut after: Vec<Counted>) -> Vec<Counted> {
-    for counted in &mut after {
-        let old = before.iter().find(|old| old.name == counted.name);
-        counted.count = counted.count.saturating_sub(old.map_or(0, |old| old.count));
-    }
-    after
 }
 
 #[cfg(test)]

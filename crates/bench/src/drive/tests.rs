@@ -354,7 +354,10 @@ fn drift_compares_the_halves() {
 fn counts_are_those_since_the_beginning() {
     let before = [Counted::new("merges", 5)];
     let after = vec![Counted::new("merges", 7), Counted::new("flushes", 2)];
-    let counts: Vec<u64> = since(&before, after).iter().map(|c| c.count).collect();
+    let counts: Vec<u64> = counted_since(&before, after)
+        .iter()
+        .map(|c| c.count)
+        .collect();
     assert_eq!(counts, [2, 2]);
 }
 

@@ -188,6 +188,31 @@ pub(crate) trait Engine: Sync + Sized {
     }
 }
 
+/// What an engine counted under `name`, if it counts that.
+pub(crate) fn count(all: &[Counted], name: &str) -> Option<u64> {
+    let found = all.iter().find(|counted| counted.name == name);
+    found.map(|counted| counted.count)
+}
+
+/// `after` less what was counted `before` under the same name.
+pub(crate) fn counted_since(before: &[Counted], mut after: Vec<Counted>) -> Vec<Counted> {
+    for counted in &mut after {
+        let old = count(before, &counted.name);
+        counted.count = counted.count.saturating_sub(old.unwrap_or(0));
+    }
+    after
+}
+
+/// Seconds that each of so many writers was slowed or stopped on average, by what the engine counted; none where
+/// it does not say. Thermocline's writers sleep each for itself, and their sum is counted; all of RocksDB's stand
+/// behind the one that leads, whose time is counted.
+pub(crate) fn writer_stalled_seconds(counted: &[Counted], writers: u32) -> Option<f64> {
+    match count(counted, "stall us") {
+        Some(sum) => Some(sum as f64 / 1e6 / f64::from(writers.max(1))),
+        None => Some(count(counted, "stalled us")? as f64 / 1e6),
+    }
+}
+
 /// A number that an engine keeps of itself.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub(crate) struct Counted {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use thermocline::{Db, PartStats};
 
 use super::figure::{Balance, Figure, Line, Paper, Row};
-use super::{Means, Outcome, watched};
+use super::{Means, Outcome, stalled, watched};
 use crate::engine::Result;
 use crate::failure::Failure;
 
@@ -33,6 +33,8 @@ struct Seen {
     minor: usize,
     /// ... and those that made all cuts anew.
     major: usize,
+    /// The share of the measured time that a writer waited.
+    stalled: Option<f64>,
 }
 
 /// Runs the store with each number of parts, with uniform keys and with skewed ones.
@@ -41,26 +43,36 @@ pub(super) fn run(
     plan: &Balance,
     means: &Means<'_>,
 ) -> Result<Outcome, Failure> {
-    let mut rows = Vec::new();
+    let (mut rows, mut waits) = (Vec::new(), Vec::new());
     for &parts in plan.parts {
         let uniform = one(&plan.uniform, parts, means)?;
         let zipfian = one(&plan.zipfian, parts, means)?;
         rows.extend(rows_of(parts, &uniform, &zipfian));
+        for (keys, seen) in [("uniform", uniform), ("Zipfian", zipfian)] {
+            waits.push(stalled::row(
+                &format!("{parts} parts, {keys}"),
+                seen.stalled,
+            ));
+        }
     }
+    rows.extend(waits);
     Outcome::new(figure, &plan.uniform, means, rows)
 }
 
 fn one(line: &Line, parts: u32, means: &Means<'_>) -> Result<Seen, Failure> {
     let more = format!("partitions = {parts}\n");
     let seconds = line.seconds * means.longer(line);
-    let (outcome, seen) = watched::run(line, &more, seconds, means, |store, order| {
+    let watched = watched::run(line, &more, seconds, means, |store, order| {
         Ok(watch(store.db(), [order.warmup_seconds, order.seconds]))
     })?;
     eprintln!(
         "{}, {parts} parts: {} operations, {} duplicates",
-        line.workloads[0], outcome.operations, seen.duplicates
+        line.workloads[0], watched.outcome.operations, watched.seen.duplicates
     );
-    Ok(seen)
+    Ok(Seen {
+        stalled: watched.stalled,
+        ..watched.seen
+    })
 }
 
 /// Looks at the store until warm-up and measured time are over.

@@ -5,7 +5,7 @@ use std::fs;
 use clap::Parser;
 
 use super::figure::{Cell, Figure, Line, Number, Row, RowPlan, missing, peer, preset};
-use super::{Means, Outcome};
+use super::{Means, Outcome, stalled};
 use crate::compare::{self, CompareArgs, Places};
 use crate::failure::Failure;
 use crate::report::compare::Measured;
@@ -38,7 +38,7 @@ pub(super) fn run(
     }
     let number =
         |number: Number, cell: Cell| median_of(number, &lines[cell.0], &results[cell.0], cell);
-    let rows = rows.iter().map(|plan| {
+    let made = rows.iter().map(|plan| {
         let ours = match plan.over {
             None => number(plan.number, plan.of),
             Some(over) => number(plan.number, plan.of)
@@ -54,8 +54,9 @@ pub(super) fn run(
             place: plan.place,
         }
     });
+    let made = made.chain(stalled::of_lines(lines, rows, &results));
     // Where they ran is the same for all lines.
-    Outcome::new(figure, &lines[0], means, rows.collect())
+    Outcome::new(figure, &lines[0], means, made.collect())
 }
 
 /// Runs what can be run of a line.
@@ -172,7 +173,7 @@ pub(super) fn median_of(number: Number, line: &Line, runs: &[Measured], cell: Ce
 }
 
 /// The runs of a cell.
-fn runs_of<'a>(line: &Line, runs: &'a [Measured], cell: Cell) -> Vec<&'a Measured> {
+pub(super) fn runs_of<'a>(line: &Line, runs: &'a [Measured], cell: Cell) -> Vec<&'a Measured> {
     let Cell(_, engine, workload) = cell;
     let engine = line.engines[engine];
     let layout = match engine.split_once('/') {

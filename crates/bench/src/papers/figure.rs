@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::exists;
-use crate::engine::EngineKind;
-use crate::report::compare::{Measured, count};
+use crate::engine::{EngineKind, count};
+use crate::report::compare::Measured;
 use crate::report::table::Table;
 
 /// A table or figure.

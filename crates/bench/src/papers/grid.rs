@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::compared::{measure, median_of};
-use super::figure::{Cell, Column, Figure, Grid, LINE, Line, Number, Paper, Ran, Row, missing};
-use super::{Means, Outcome};
+use super::figure::{Cell, Column, Figure, Grid, LINE, Line, Paper, Ran, Row, missing};
+use super::{Means, Outcome, stalled};
 use crate::failure::Failure;
 use crate::report::compare::Measured;
 
@@ -38,21 +38,8 @@ fn stalls(grid: &Grid, results: &[Option<(&Line, Vec<Measured>)>]) -> Vec<Row> {
                 continue;
             };
             let name = line.workloads[workload];
-            let mut of = runs.iter().filter(|run| run.workload == name);
-            if of.all(|run| run.outcome.written_bytes == 0) {
-                continue;
-            }
-            let ours = median_of(Number::Stalled, line, runs, Cell(0, 0, workload));
-            rows.push(Row {
-                what: format!(
-                    "share of the time a writer waited, {name}: {}{}",
-                    system.name, system.size
-                ),
-                ours,
-                lacking: ours.is_none().then(|| "not counted by it".to_string()),
-                paper: Paper::Nothing,
-                place: "",
-            });
+            let of = format!("{name}: {}{}", system.name, system.size);
+            rows.extend(stalled::of_cell(&of, line, runs, Cell(0, 0, workload)));
         }
     }
     rows
@@ -112,7 +99,7 @@ fn paper(grid: &Grid, column: &Column, at: usize) -> Paper {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::System;
+    use super::super::figure::{Number, System};
     use super::*;
 
     const LEVELED: Line = Line {

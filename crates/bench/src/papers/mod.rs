@@ -28,6 +28,7 @@ mod mutant;
 mod nova;
 mod ohdb;
 mod predicted;
+mod stalled;
 mod targets;
 mod watched;
 

@@ -12,8 +12,8 @@ use thermocline::cost_model::published::system;
 use thermocline::cost_model::{Access, Model};
 
 use super::compared::{arguments, measure};
-use super::figure::{Figure, LINE, Line, Paper, PredictedPlan, Row, missing};
-use super::{Means, Outcome};
+use super::figure::{Cell, Figure, LINE, Line, Paper, PredictedPlan, Row, missing};
+use super::{Means, Outcome, stalled};
 use crate::compare::Places;
 use crate::failure::Failure;
 
@@ -60,6 +60,7 @@ pub(super) fn run(
         )));
     };
     let mut rows = Vec::with_capacity(plans.len());
+    let mut waits = Vec::new();
     for plan in plans {
         let (mut ours, mut lacking) = (None, None);
         if let Some(what) = missing(plan.engine) {
@@ -74,6 +75,8 @@ pub(super) fn run(
                 eprintln!("{}: {predicted:.0}/s predicted", plan.system);
                 ours = Some(run.per_second() / predicted);
             }
+            let of = format!("{}: {}", plan.workload, plan.system);
+            waits.extend(stalled::of_cell(&of, &line, &runs, Cell(0, 0, 0)));
         }
         rows.push(Row {
             what: format!("{}, {}", plan.system, plan.workload),
@@ -83,6 +86,7 @@ pub(super) fn run(
             place: plan.place,
         });
     }
+    rows.extend(waits);
     Outcome::new(figure, &first, means, rows)
 }
 

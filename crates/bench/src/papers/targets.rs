@@ -9,7 +9,7 @@ use thermocline::ErrorKind;
 
 use super::figure::{Figure, Paper, Row, Shown, Targets};
 use super::mutant::TARGETS;
-use super::{Means, Outcome, watched};
+use super::{Means, Outcome, stalled, watched};
 use crate::engine::Result;
 use crate::engine::thermocline::Thermocline;
 use crate::failure::Failure;
@@ -48,6 +48,8 @@ struct Run {
     saved: u64,
     merges: u64,
     levels: usize,
+    /// The share of the time that a writer waited.
+    stalled: Option<f64>,
 }
 
 impl Phase {
@@ -92,7 +94,12 @@ pub(super) fn run(
     for &resistance in plan.resistances {
         runs.push(one(plan, resistance, means)?);
     }
-    Outcome::new(figure, &TARGETS, means, rows(plan.shown, &runs))
+    let mut rows = rows(plan.shown, &runs);
+    rows.extend(runs.iter().map(|run| {
+        let of = format!("resistance {}", run.resistance);
+        stalled::row(&of, run.stalled)
+    }));
+    Outcome::new(figure, &TARGETS, means, rows)
 }
 
 fn one(plan: &Targets, resistance: f64, means: &Means<'_>) -> Result<Run, Failure> {
@@ -108,11 +115,13 @@ fn one(plan: &Targets, resistance: f64, means: &Means<'_>) -> Result<Run, Failur
         .map(|(target, seconds)| (*target, seconds * longer))
         .collect();
     let seconds = phases.iter().map(|(_, seconds)| seconds).sum();
-    let (outcome, mut run) = watched::run(&TARGETS, &more, seconds, means, |store, order| {
+    let watched = watched::run(&TARGETS, &more, seconds, means, |store, order| {
         let mut run = watch(store, order.warmup_seconds, &phases)?;
         run.resistance = resistance;
         Ok(run)
     })?;
+    let (outcome, mut run) = (watched.outcome, watched.seen);
+    run.stalled = watched.stalled;
     let mut from = 0.0;
     for (_, seconds) in &phases {
         let to = from + seconds;
@@ -168,6 +177,7 @@ fn watch(store: &Thermocline, warmup: f64, phases: &[(f64, f64)]) -> Result<Run>
         saved: after.cost.migrations_saved - before.cost.migrations_saved,
         merges: after.merges - before.merges,
         levels: after.keyspaces.iter().map(|space| space.levels.len()).sum(),
+        stalled: None,
     })
 }
 

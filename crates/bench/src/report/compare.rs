@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::table::Table;
 use super::{Spread, grouped};
 use crate::drive::{HomeUse, RunOrder, RunOutcome};
-use crate::engine::{Counted, Result};
+use crate::engine::{Counted, Result, count, writer_stalled_seconds};
 use crate::limit::{Bound, Limit};
 
 pub(super) const MIB: f64 = 1_048_576.0;
@@ -109,14 +109,9 @@ impl Measured {
         Some(stalled as f64 / 1e6)
     }
 
-    /// Seconds of the measured time that a writer waited on average. Thermocline's writers sleep each
-    /// for itself, and their sum is counted; all of RocksDB's stand behind the one that leads, whose
-    /// time is counted.
+    /// Seconds of the measured time that a writer waited on average.
     pub(crate) fn writer_stalled_seconds(&self) -> Option<f64> {
-        match count(&self.outcome.counted_measured, "stall us") {
-            Some(sum) => Some(sum as f64 / 1e6 / f64::from(self.order.clients.max(1))),
-            None => self.stalled_seconds(),
-        }
+        writer_stalled_seconds(&self.outcome.counted_measured, self.order.clients)
     }
 
     /// USD a month; none where no price is known.
@@ -124,12 +119,6 @@ impl Measured {
         let price: f64 = self.outcome.homes.iter().map(|h| h.price_usd_month).sum();
         (price > 0.0).then_some(price)
     }
-}
-
-/// What an engine counted under `name`, if it counts that.
-pub(crate) fn count(all: &[Counted], name: &str) -> Option<u64> {
-    let found = all.iter().find(|counted| counted.name == name);
-    found.map(|counted| counted.count)
 }
 
 fn sum(homes: &[HomeUse], number: impl Fn(&HomeUse) -> Option<u64>) -> Option<u64> {

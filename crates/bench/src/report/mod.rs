@@ -86,6 +86,17 @@ pub(crate) fn markdown(records: &[Record]) -> String {
         report.cells(|outcome| Some(outcome.cpu_seconds), cpu_cell),
     );
     section(
+        "Seconds that a writer waited for the engine, of those of the row",
+        report.cells(
+            |outcome| outcome.stalled_seconds,
+            |report, key, engine| {
+                let waited = report.spread(key, engine, |outcome| outcome.stalled_seconds)?;
+                let row = report.spread(key, engine, |outcome| Some(outcome.seconds))?;
+                Some(format!("{:.2} of {:.2}", waited.median, row.median))
+            },
+        ),
+    );
+    section(
         "Seconds until merges were done after the last write",
         report.cells(
             |outcome| outcome.settle_seconds,

@@ -13,7 +13,7 @@ use std::time::Instant;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Engine, EngineOptions, Home, Result};
+use crate::engine::{Engine, EngineOptions, Home, Result, counted_since, writer_stalled_seconds};
 use crate::scratch::remove_quietly;
 use crate::usage::{
     PeakWatch, anonymous_bytes, cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes,
@@ -116,6 +116,9 @@ pub(crate) struct Outcome {
     pub cpu_seconds: f64,
     /// Writes per second of the writer beside the readers.
     pub writer_per_second: Option<f64>,
+    /// Seconds of the row that each of its writers was slowed or stopped on average, if it writes and the engine
+    /// says so.
+    pub stalled_seconds: Option<f64>,
     /// How long merges went on after the last write.
     pub settle_seconds: Option<f64>,
     /// Processor time of that.
@@ -221,7 +224,9 @@ impl<E: Engine> Session for EngineSession<E> {
         reset_rss_peak();
         let memory = PeakWatch::of_memory();
         let runner = self.runner(u64::from(order.repetition) + 1)?;
+        let counted = runner.store.counted()?;
         let mut writer_per_second = None;
+        let mut writers = threads;
         let (timing, writes) = match order.row {
             Row::BulkLoad => (runner.bulk_load(threads)?, true),
             Row::RandomWrites => (runner.random_writes(threads)?, true),
@@ -236,6 +241,7 @@ impl<E: Engine> Session for EngineSession<E> {
             Row::ReadWhileWriting => {
                 let (timing, rate) = runner.read_while_writing(threads)?;
                 writer_per_second = Some(rate);
+                writers = 1;
                 (timing, true)
             }
         };
@@ -248,6 +254,8 @@ impl<E: Engine> Session for EngineSession<E> {
             ..Outcome::default()
         };
         if writes {
+            let counted = counted_since(&counted, runner.store.counted()?);
+            outcome.stalled_seconds = writer_stalled_seconds(&counted, writers);
             let (start, cpu) = (Instant::now(), cpu_seconds());
             let watched = runner.store.settle()?;
             let settling = start.elapsed().saturating_sub(watched);
