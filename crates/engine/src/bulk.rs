@@ -20,6 +20,7 @@ use thermocline_model::table::TableMeta;
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{RunId, Slot};
 use thermocline_policy::cost::Devices;
+use thermocline_policy::cost::estimate::of_load;
 
 use crate::batch::{BATCH_BYTES_MAX, check_key};
 use crate::db::Handle;
@@ -261,12 +262,13 @@ impl BulkLoad {
         let now_us = engine.environment.clock.now_micros();
         let tables_out = outputs.keep();
         let devices = Devices::with(engine.tier_states().iter().map(|t| t.profile));
-        let written = tables_out.iter();
-        let written = written.map(|t| devices.transfer_seconds(t.tier as usize, t.bytes));
-        let reason = Reason::new("bulk-load")
-            .with("entries", entries as f64)
-            .with("bytes", bytes as f64)
-            .with("device_seconds", written.sum());
+        let extents = tables.iter().flat_map(|t| t.extents());
+        let placed = extents.map(|e| (e.tier.0 as usize, e.length));
+        let raw_bytes = tables.iter().map(|t| t.raw_bytes).sum();
+        let reason = Reason {
+            predicted: Some(of_load(&devices, placed, raw_bytes)),
+            ..Reason::new("bulk-load").with("entries", entries as f64)
+        };
         let what = format!("{} tables of a bulk load", tables.len());
         engine.events.push(Event {
             keyspace: self.space.name.clone(),

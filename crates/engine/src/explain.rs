@@ -205,6 +205,7 @@ impl fmt::Display for RangeExplanation {
             let reason = Reason {
                 rule: table.rule.clone(),
                 numbers: table.numbers.clone(),
+                predicted: None,
             };
             write!(f, "\n    because: {reason}")?;
             tell(f, &table.put_by, &table.next)?;
@@ -260,6 +261,7 @@ impl fmt::Display for Explanation {
                 let reason = Reason {
                     rule: rule.clone(),
                     numbers: place.numbers.clone(),
+                    predicted: None,
                 };
                 write!(f, "\n    because: {reason}")?;
             }

@@ -9,9 +9,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use thermocline_model::job::{Layout, NewTable};
+use thermocline_model::job::{Job, Layout, NewTable};
 use thermocline_model::view::View;
-use thermocline_policy::Seen;
+use thermocline_policy::cost::estimate::{Places, priced};
+use thermocline_policy::{Placer, Seen};
 
 use crate::engine::Engine;
 use crate::step::{Scene, Scheduler};
@@ -23,16 +24,30 @@ const SCENE_AGE_US_MAX: u64 = 500_000;
 #[derive(Debug)]
 pub(crate) struct Placing {
     scene: Scene,
-    /// What a placer sees of it, once one is asked.
+    /// What a placer sees of it, once one is asked; with no table busy, as all that is there counts.
     seen: OnceLock<Seen>,
 }
 
 impl Placing {
-    pub(crate) fn new(scene: Scene) -> Arc<Placing> {
-        Arc::new(Placing {
+    pub(crate) fn new(scene: Scene) -> Placing {
+        Placing {
             scene,
             seen: OnceLock::new(),
-        })
+        }
+    }
+
+    /// `job` with what it is predicted to cost and to gain, if its tables are placed by this.
+    pub(crate) fn price(&self, placer: &dyn Placer, job: Job) -> Job {
+        let busy = BTreeSet::new();
+        let view = self.scene.view(&busy, &[]);
+        let seen = Seen::of(&view);
+        // Its ranking is not kept: by the time that tables are placed the tiers may hold other bytes.
+        self.seen.get_or_init(|| seen.unranked());
+        let places = Places {
+            placer,
+            seen: &seen,
+        };
+        priced(&view, places, job)
     }
 }
 
@@ -65,7 +80,7 @@ impl Engine {
                 && now_us.abs_diff(scene.now_us) < SCENE_AGE_US_MAX
         };
         let known = scheduler.placing.clone().filter(fits);
-        let placing = known.unwrap_or_else(|| Placing::new(self.scene(scheduler)));
+        let placing = known.unwrap_or_else(|| Arc::new(Placing::new(self.scene(scheduler))));
         scheduler.placing = Some(Arc::clone(&placing));
         placing
     }

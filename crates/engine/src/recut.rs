@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 
 use thermocline_model::cuts::Cuts;
 use thermocline_model::edit::{Change, Edit};
+use thermocline_policy::cost::estimate::of_cuts;
 use thermocline_policy::plan::first_cuts::{FirstCuts, first_cuts};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -97,10 +98,11 @@ impl Engine {
             Keys::of(&view)
         };
         let (busy, outputs) = (&scheduler.busy, &scheduler.busy_outputs);
-        let first = first_cuts(&scene.view(busy, outputs), space.id, keys);
-        let Some(FirstCuts { cuts, reason }) = first else {
+        let seen = scene.view(busy, outputs);
+        let Some(FirstCuts { cuts, mut reason }) = first_cuts(&seen, space.id, keys) else {
             return;
         };
+        reason.predicted = Some(of_cuts(&seen, &reason));
         if self.check_poisoned().is_err() {
             return;
         }

@@ -24,7 +24,6 @@ use thermocline_model::view::{
     CostOptions, FewKeys, KeyspaceWrites, PartLoad, ShapeOptions, Spent, TableHeat, View, Waits,
 };
 use thermocline_policy::Preset;
-use thermocline_policy::cost::estimate;
 use thermocline_policy::plan::flush::{memory_bytes, memory_bytes_max};
 
 use crate::engine::{Engine, LiveMemtable};
@@ -130,6 +129,15 @@ impl Scheduler {
             flushed: flushed::FlushRate::default(),
             not_before_us: 0,
         }
+    }
+
+    /// `job`, which was planned by `scene` or is about to be run under it, with what it is predicted
+    /// to cost and to gain. What it makes is placed by the same scene.
+    fn price(&mut self, scene: Scene, job: Job) -> Job {
+        let placing = Placing::new(scene);
+        let job = placing.price(&*self.preset.placer, job);
+        self.placing = Some(Arc::new(placing));
+        job
     }
 
     /// For how long no job is planned, because one has just failed.
@@ -370,13 +378,20 @@ impl Engine {
                 .plan(&view)
                 .or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
         })?;
-        let job = estimate::priced(&view, job);
-        scheduler.placing = Some(Placing::new(scene));
+        let job = scheduler.price(scene, job);
         Some(self.begin(&mut scheduler, job))
     }
 
-    /// Marks what `job` works on as busy.
+    /// Marks what `job` works on as busy. One that was asked for, and not planned, is priced by what
+    /// there is now.
     pub(crate) fn begin(&self, scheduler: &mut Scheduler, job: Job) -> Planned {
+        let job = match job.reason().predicted {
+            Some(_) => job,
+            None => {
+                let scene = self.scene(scheduler);
+                scheduler.price(scene, job)
+            }
+        };
         scheduler.running += 1;
         let mut outputs = Vec::new();
         match &job {

@@ -2,18 +2,24 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::predicted::Predicted;
 use crate::range::KeyRange;
 use crate::table::TableId;
 use crate::tier::{TIERS_MAX, TierId};
 use crate::version::{KeyspaceId, Slot, Tiny};
 
-/// Why a job was planned: a rule and the numbers it compared.
+/// Why a job was planned: a rule and the numbers it compared; and what came of it, as far as that
+/// can be predicted.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Reason {
     /// The rule's name, such as `level-full`.
     pub rule: String,
     /// What it compared, each number with its name and unit.
     pub numbers: Vec<(String, f64)>,
+    /// What the job is predicted to cost and to gain. Every job that is run has that; what is noted
+    /// and is no job has it not.
+    #[serde(default)]
+    pub predicted: Option<Predicted>,
 }
 
 impl Reason {
@@ -23,6 +29,7 @@ impl Reason {
         Reason {
             rule: rule.to_string(),
             numbers: Vec::new(),
+            predicted: None,
         }
     }
 
@@ -31,6 +38,14 @@ impl Reason {
     pub fn with(mut self, name: &str, number: f64) -> Reason {
         self.numbers.push((name.to_string(), number));
         self
+    }
+
+    /// Adds two numbers that the rule compared by an equation of its own, and names them so: what
+    /// the job costs is in [`Reason::predicted`] alone.
+    #[must_use]
+    pub fn compared(self, (what, number): (&str, f64), (with, other): (&str, f64)) -> Reason {
+        self.with(&format!("compared_{what}"), number)
+            .with(&format!("against_{with}"), other)
     }
 }
 
@@ -41,17 +56,17 @@ impl std::fmt::Display for Reason {
             let open = if i == 0 { " (" } else { ", " };
             write!(f, "{open}{name} {}", rounded(*number))?;
         }
-        if self.numbers.is_empty() {
-            Ok(())
-        } else {
-            f.write_str(")")
+        f.write_str(if self.numbers.is_empty() { "" } else { ")" })?;
+        match &self.predicted {
+            Some(predicted) => write!(f, ", predicted: {predicted}"),
+            None => Ok(()),
         }
     }
 }
 
 /// A number with three decimals, or three digits if it is below 1: small sums of
 /// money are numbers too.
-fn rounded(number: f64) -> f64 {
+pub(crate) fn rounded(number: f64) -> f64 {
     let small = number != 0.0 && number.abs() < 1.0;
     let zeros = if small { -number.abs().log10() } else { 0.0 };
     // Beyond these there is nothing to round, or no way to.
@@ -219,6 +234,17 @@ impl Job {
         }
     }
 
+    /// The same, to be added to.
+    pub fn reason_mut(&mut self) -> &mut Reason {
+        match self {
+            Job::Flush(job) => &mut job.reason,
+            Job::Fold(job) => &mut job.reason,
+            Job::Merge(job) => &mut job.reason,
+            Job::Relocate(job) => &mut job.reason,
+            Job::Recut(job) => &mut job.reason,
+        }
+    }
+
     /// In which keyspace it works.
     #[must_use]
     pub fn keyspace(&self) -> KeyspaceId {
@@ -302,5 +328,11 @@ mod tests {
             .with("n", f64::NAN)
             .with("i", f64::INFINITY);
         assert_eq!(odd.to_string(), "odd (n NaN, i inf)");
+        let two = Reason::new("two").compared(("reads_s", 2.0), ("merge_s", 1.5));
+        let mut told = "two (compared_reads_s 2, against_merge_s 1.5)".to_string();
+        assert_eq!(two.to_string(), told);
+        let predicted = Some(Predicted::default());
+        told.push_str(", predicted: read_bytes 0, written_bytes 0, cost_device_seconds 0");
+        assert_eq!(Reason { predicted, ..two }.to_string(), told);
     }
 }

@@ -5,6 +5,8 @@
 //! these bounds they join the oldest run that has room for them between its
 //! tables, so that runs stay few; if none has, they make a run of their own, as
 //! old as it may be. In a level of one run that is that run.
+//!
+//! And which inputs are not rewritten for that ([`alone`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,6 +25,33 @@ pub enum Join {
         /// The run of the same slot that is next newer.
         behind: Option<RunId>,
     },
+}
+
+/// Of `tables`, those that overlap no other: a merge that need not rewrite them passes them down as
+/// they are.
+#[must_use]
+pub fn alone<'a>(tables: impl IntoIterator<Item = &'a TableMeta>) -> BTreeSet<TableId> {
+    let mut tables: Vec<&TableMeta> = tables.into_iter().collect();
+    tables.sort_unstable_by(|a, b| a.range.start.cmp(&b.range.start));
+    let mut alone = BTreeSet::new();
+    // By their starts, a table overlaps one before it if it overlaps the hull of those that hang
+    // together; `last` is what hangs together with nothing so far.
+    let mut hull: Option<KeyRange> = None;
+    let mut last = None;
+    for table in tables {
+        match hull.take() {
+            Some(before) if before.overlaps(&table.range) => {
+                last = None;
+                hull = Some(before.hull(&table.range));
+            }
+            _ => {
+                alone.extend(last.replace(table.id));
+                hull = Some(table.range.clone());
+            }
+        }
+    }
+    alone.extend(last);
+    alone
 }
 
 /// Where a run lies in the order of recency: smaller is newer.
@@ -116,6 +145,33 @@ mod tests {
     }
 
     const L1: Slot = Slot::Level(0);
+
+    #[test]
+    fn alone_is_what_overlaps_no_other() {
+        for (text, expected) in [
+            ("L1: #1[a..c] #2[d..f] / #3[g..h]", &[1, 2, 3][..]),
+            ("L1: #1[a..c] #2[d..f] / #3[c..c]", &[2]),
+            ("L1: #1[a..z] / #2[b..c] #3[x..y] / #4[zz..zzz]", &[4]),
+            (
+                "L1: #1[a..b] #2[c..m] / #3[d..e] / #4[l..n] #5[o..p]",
+                &[1, 5],
+            ),
+            ("L1: #1[a..b] / #2[a..b]", &[]),
+            ("L1:", &[]),
+        ] {
+            let keyspace = picture::parse(text).unwrap();
+            let keyspace = &keyspace.keyspaces[&KeyspaceId::DEFAULT];
+            let tables: Vec<_> = keyspace.tables().map(|(.., t)| &**t).collect();
+            let pairs = |t: &&&TableMeta| {
+                let mut others = tables.iter().filter(|o| o.id != t.id);
+                !others.any(|o| o.range.overlaps(&t.range))
+            };
+            let by_pairs: BTreeSet<_> = tables.iter().filter(pairs).map(|t| t.id).collect();
+            let found = alone(tables.iter().copied());
+            assert_eq!(found, by_pairs, "{text}");
+            assert_eq!(found.iter().map(|t| t.0).collect::<Vec<_>>(), expected);
+        }
+    }
 
     #[test]
     fn outputs_join_the_one_run_of_a_strict_level() {

@@ -219,13 +219,15 @@ impl ShapeOptions {
     }
 }
 
-/// Tiers on which levels begin to lie, whatever room there is above them.
+/// Tiers on which levels begin to lie, whatever room there is above them, and that of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TierPins {
     /// The first tier of the newest levels; `None` for the fastest.
     pub newest: Option<TierId>,
     /// The first tier of the levels below them; `None` for the fastest.
     pub levels: Option<TierId>,
+    /// The tier of the log; `None` for the fastest.
+    pub log: Option<TierId>,
 }
 
 /// What a preset with overlapping fast levels goes by.

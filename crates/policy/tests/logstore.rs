@@ -224,8 +224,8 @@ fn reverse_compaction_waits_until_reads_have_cost_more_than_the_merge() {
     assert_eq!(line(Some(job)), "reverse: [2] into L1");
     let size = (2 << 20) as f64 + 1.0;
     let cost = 1.0 / 60.0 + size * (1.0 / 480e6 + 1.0 / 150e6);
-    assert!((number(&reason, "merge_cost_s") - cost).abs() < 1e-9);
-    assert!((number(&reason, "reads_cost_s") - 3.0 / 60.0).abs() < 1e-9);
+    assert!((number(&reason, "against_merge_s") - cost).abs() < 1e-9);
+    assert!((number(&reason, "compared_reads_s") - 3.0 / 60.0).abs() < 1e-9);
     world.shape.staging.on.reverse = false;
     assert_eq!(decide(&world), "rest");
 }
@@ -320,7 +320,7 @@ fn what_a_table_of_the_last_level_waits_for_is_the_condition_that_fails() {
         let found = why.numbers.iter().find(|(n, _)| n == name);
         found.unwrap_or_else(|| panic!("no {name} in {why:?}")).1
     };
-    assert!(number("reads_cost_s") > number("merge_cost_s"));
+    assert!(number("compared_reads_s") > number("against_merge_s"));
     let (own, least) = (
         number("temperature"),
         number("temperature_of_the_least_read_tenth_of_l1"),
@@ -464,11 +464,11 @@ fn staging_is_done_when_what_reads_have_lost_exceeds_its_cost() {
     let reason = job.reason().clone();
     assert_eq!(line(Some(job)), "staging-reads: [2, 1] into L1");
     assert!(
-        (number(&reason, "merge_cost_s") - 0.035_287).abs() < 1e-5,
+        (number(&reason, "against_merge_s") - 0.035_287).abs() < 1e-5,
         "{reason}"
     );
     assert!(
-        (number(&reason, "lost_to_reads_s") - 0.0355).abs() < 1e-5,
+        (number(&reason, "compared_lost_reads_s") - 0.0355).abs() < 1e-5,
         "{reason}"
     );
     // A filter answers for next to nothing.

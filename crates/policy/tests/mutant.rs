@@ -175,7 +175,7 @@ fn a_reason_has_what_was_compared_and_nothing_that_is_not_known() {
         while let Some(job) = world.plan(&mut mutant()) {
             let temperature = named(&job, "temperature").unwrap();
             if let Some(boundary) = named(&job, "boundary_temperature") {
-                let down = named(&job, "cost_change_usd_month").unwrap() < 0.0;
+                let down = named(&job, "from_tier") < named(&job, "to_tier");
                 let agrees = if down {
                     temperature <= boundary * 1.000_001
                 } else {
@@ -400,36 +400,24 @@ fn a_forecast_of_another_preset_goes_by_what_the_present_one_counts() {
 }
 
 #[test]
-fn every_job_is_priced() {
-    use thermocline_policy::cost::estimate::priced;
-    let world = four(0.2, [9.0, 5.0, 2.0, 1.0]);
-    let job = priced(&world.view(), world.plan(&mut mutant()).unwrap());
-    let names = |job: &Job| -> Vec<String> {
-        let numbers = &job.reason().numbers;
-        assert!(numbers.iter().all(|(_, n)| n.is_finite()), "{numbers:?}");
-        numbers.iter().map(|(name, _)| name.clone()).collect()
-    };
-    for name in [
-        "bytes",
-        "device_seconds",
-        "cost_change_usd_month",
-        "temperature",
-    ] {
-        let count = names(&job).iter().filter(|n| *n == name).count();
-        assert_eq!(count, 1, "{name} in {:?}", names(&job));
-    }
-    let text = "L0.0: #9[a..z] / #8[a..z] / #7[a..z] / #6[a..z] | L7: #5[a..m] #4[n..z]";
-    let mut world = priced_world(text);
-    warm(&mut world, &[(6, 4.0), (5, 1.0)]);
-    let job = priced(&world.view(), world.plan(&mut mutant()).unwrap());
-    assert_eq!(job.name(), "merge");
-    for name in ["input_bytes", "device_seconds", "runs_fewer", "temperature"] {
-        assert!(names(&job).iter().any(|n| n == name), "{:?}", names(&job));
-    }
-}
-
-fn priced_world(text: &str) -> World {
-    priced(World::of(text, &[LARGE, LARGE]), &PRICES[..2], None)
+fn a_relocation_costs_what_its_payback_was_reckoned_by() {
+    let mut world = four(0.45, [9.0, 5.0, 1.0, 2.0]);
+    let job = world.plan(&mut mutant()).unwrap();
+    assert_eq!(job.reason().rule, "hotter", "{}", job.reason());
+    let predicted = world.predicted(&job);
+    let saved = predicted.benefit("read_us_saved_per_second").unwrap();
+    let payback = named(&job, "payback_seconds").unwrap();
+    assert!((payback - predicted.cost_seconds() / (saved / 1e6)).abs() < 1e-9);
+    // It is dearer there.
+    assert!(predicted.benefit("usd_month_saved").unwrap() < 0.0);
+    world.heat.clear();
+    let predicted = world.predicted(&job);
+    assert_eq!(predicted.benefit("read_us_saved_per_second"), None);
+    assert!(
+        predicted
+            .to_string()
+            .ends_with("read_us_saved_per_second not known")
+    );
 }
 
 #[test]
@@ -464,12 +452,13 @@ fn a_move_says_why_in_numbers() {
     assert_eq!(number("reads_per_second"), 50.0);
     assert_eq!(number("target_usd_gb_month"), 0.2);
     assert!((number("price_usd_gb_month") - 0.2865).abs() < 1e-4);
-    let change = number("cost_change_usd_month");
+    let predicted = world.predicted(&job);
+    let saved = predicted.benefit("usd_month_saved").unwrap();
     assert!(
-        (change + 10.0 * 1.048_576e-3 * (0.528 - 0.045)).abs() < 1e-9,
-        "{change}"
+        (saved - 10.0 * 1.048_576e-3 * (0.528 - 0.045)).abs() < 1e-9,
+        "{saved}"
     );
-    assert!(number("latency_change_us_per_second") > 0.0);
+    assert!(predicted.benefit("read_us_saved_per_second").unwrap() < 0.0);
     for table in 1..5 {
         let why = ByHeat.why(&world.view(), TableId(table)).unwrap();
         assert!(

@@ -338,6 +338,7 @@ fn pinned(text: &str, capacities: &[u64], newest: Option<u32>, levels: Option<u3
     world.shape.pins = TierPins {
         newest: newest.map(TierId),
         levels: levels.map(TierId),
+        log: None,
     };
     world
 }

@@ -97,8 +97,8 @@ fn it_is_merged_when_waiting_has_cost_what_the_merge_will() {
     is_about("overlap_bytes", (8 * M) as f64);
     is_about("boundary_temperature", 4.0);
     is_about("waited_seconds", 1.0);
-    is_about("waiting_device_seconds", TAKEN);
-    is_about("device_seconds", 24.0 * M as f64 / 1000e6);
+    is_about("compared_waiting_device_seconds", TAKEN);
+    is_about("against_merge_device_seconds", 24.0 * M as f64 / 1000e6);
 }
 
 #[test]

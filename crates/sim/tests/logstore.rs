@@ -213,8 +213,8 @@ fn a_hot_set_that_moves_is_followed() {
         for name in [
             "temperature",
             "block_reads",
-            "reads_cost_s",
-            "merge_cost_s",
+            "compared_reads_s",
+            "against_merge_s",
             "bytes",
         ] {
             let mut numbers = event.reason.numbers.iter();

@@ -22,10 +22,11 @@ Examples:
   thermocline events --db /srv/db
   thermocline events --db /srv/db --follow --job relocate
   thermocline events --db /srv/db --last 1000 --json | jq .reason.rule
+  thermocline events --db /srv/db --json | jq .reason.predicted.device_seconds
 
 Every flush, merge and move is listed with the rule that called for it, the
-numbers that the rule compared, and what the job was predicted to cost and to
-gain. The store may be open in another process; what that does is there within a
+numbers that the rule compared, and what the job was predicted to read and
+write, to cost the devices and to gain. The store may be open in another process; what that does is there within a
 second. The record is bounded, some thousand events, and outlives restarts; where
 it was damaged, the events that are left are listed.")]
 pub(crate) struct Events {

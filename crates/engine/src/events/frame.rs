@@ -7,12 +7,17 @@ use std::borrow::Cow;
 
 use thermocline_model::codec::{Reader, Writer};
 use thermocline_model::job::Reason;
+use thermocline_model::predicted::{Benefit, Predicted};
 
 use super::{Event, PlacedTable};
 
-/// What every frame begins with; so what the file begins with.
-pub(crate) const MAGIC: [u8; 4] = *b"\nTE\x01";
-/// Mark, length and checksum.
+/// What every frame begins with, before the version of its format; so what the file begins with.
+pub(crate) const MAGIC: [u8; 3] = *b"\nTE";
+/// The version that is written. Frames of version 1 have no predictions, and are read.
+const VERSION: u8 = 2;
+/// Mark and version.
+const MARK_BYTES: usize = MAGIC.len() + 1;
+/// These, length and checksum.
 pub(super) const FRAME_BYTES: usize = 12;
 /// Longest payload that is written or read.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 64 << 10;
@@ -72,7 +77,11 @@ pub(super) fn encode(event: &Event) -> Vec<u8> {
     w.length(numbers.len());
     for (name, number) in numbers {
         put_text(&mut w, name);
-        w.raw(&number.to_bits().to_le_bytes());
+        put_double(&mut w, *number);
+    }
+    w.byte(u8::from(event.reason.predicted.is_some()));
+    if let Some(predicted) = &event.reason.predicted {
+        encode_predicted(&mut w, predicted);
     }
     w.length(event.tables_in.len());
     for table in &event.tables_in {
@@ -94,6 +103,50 @@ pub(super) fn encode(event: &Event) -> Vec<u8> {
     w.finish()
 }
 
+fn put_double(w: &mut Writer, number: f64) {
+    w.raw(&number.to_bits().to_le_bytes());
+}
+
+fn double(r: &mut Reader<'_>) -> Result<f64, String> {
+    let bits = r.raw(8)?.first_chunk().expect("eight bytes taken");
+    let number = f64::from_bits(u64::from_le_bytes(*bits));
+    match number.is_finite() {
+        true => Ok(number),
+        false => Err("a number that is none".to_string()),
+    }
+}
+
+fn encode_predicted(w: &mut Writer, predicted: &Predicted) {
+    w.number(predicted.read_bytes);
+    w.number(predicted.written_bytes);
+    w.length(predicted.device_seconds.len());
+    for seconds in &predicted.device_seconds {
+        put_double(w, *seconds);
+    }
+    w.length(predicted.benefits.len());
+    for benefit in &predicted.benefits {
+        put_text(w, &benefit.name);
+        w.byte(u8::from(benefit.number.is_some()));
+        if let Some(number) = benefit.number {
+            put_double(w, number);
+        }
+    }
+}
+
+fn decode_predicted(r: &mut Reader<'_>) -> Result<Predicted, String> {
+    Ok(Predicted {
+        read_bytes: r.number()?,
+        written_bytes: r.number()?,
+        device_seconds: list(r, double)?,
+        benefits: list(r, |r| {
+            Ok(Benefit {
+                name: Cow::Owned(text(r)?),
+                number: if r.flag()? { Some(double(r)?) } else { None },
+            })
+        })?,
+    })
+}
+
 fn list<T>(
     r: &mut Reader<'_>,
     mut item: impl FnMut(&mut Reader<'_>) -> Result<T, String>,
@@ -105,8 +158,8 @@ fn list<T>(
     (0..count).map(|_| item(r)).collect()
 }
 
-/// The event of a payload.
-pub(super) fn decode(payload: &[u8]) -> Result<Event, String> {
+/// The event of a payload of a format's version.
+fn decode(version: u8, payload: &[u8]) -> Result<Event, String> {
     let r = &mut Reader::new(payload);
     let event = Event {
         number: r.number()?,
@@ -117,11 +170,11 @@ pub(super) fn decode(payload: &[u8]) -> Result<Event, String> {
         what: text(r)?,
         reason: Reason {
             rule: text(r)?,
-            numbers: list(r, |r| {
-                let name = text(r)?;
-                let bits = r.raw(8)?.first_chunk().expect("eight bytes taken");
-                Ok((name, f64::from_bits(u64::from_le_bytes(*bits))))
-            })?,
+            numbers: list(r, |r| Ok((text(r)?, double(r)?)))?,
+            predicted: match version > 1 && r.flag()? {
+                true => Some(decode_predicted(r)?),
+                false => None,
+            },
         },
         tables_in: list(r, |r| r.number())?,
         tables_out: list(r, |r| {
@@ -137,9 +190,6 @@ pub(super) fn decode(payload: &[u8]) -> Result<Event, String> {
         error: if r.flag()? { Some(text(r)?) } else { None },
     };
     r.end()?;
-    if event.reason.numbers.iter().any(|(_, n)| !n.is_finite()) {
-        return Err("a number that is none".to_string());
-    }
     Ok(event)
 }
 
@@ -150,14 +200,31 @@ pub(super) fn seal(payload: &[u8]) -> Option<Vec<u8>> {
     }
     let mut frame = Vec::with_capacity(FRAME_BYTES + payload.len());
     frame.extend_from_slice(&MAGIC);
+    frame.push(VERSION);
     frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-    frame.extend_from_slice(&checksum(&frame[4..8], payload).to_le_bytes());
+    frame.extend_from_slice(&checksum(&frame[..8], payload).to_le_bytes());
     frame.extend_from_slice(payload);
     Some(frame)
 }
 
-fn checksum(length: &[u8], payload: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(length), payload)
+/// The checksum of a payload behind `head`: mark, version and length, of which version 1 does not
+/// cover the first two.
+fn checksum(head: &[u8], payload: &[u8]) -> u32 {
+    let covered = if is_mark(&head[..4], 1) {
+        &head[4..]
+    } else {
+        head
+    };
+    crc32c::crc32c_append(crc32c::crc32c(covered), payload)
+}
+
+fn is_mark(bytes: &[u8], version: u8) -> bool {
+    bytes.strip_prefix(&MAGIC) == Some(&[version])
+}
+
+/// The version of the frame that `bytes` may begin with.
+fn version_of(bytes: &[u8]) -> Option<u8> {
+    (1..=VERSION).find(|&version| is_mark(bytes, version))
 }
 
 /// What was found in some bytes of a record.
@@ -171,34 +238,35 @@ pub(super) struct Found {
     pub(super) damaged: usize,
 }
 
-/// The whole frame that `bytes` begin with.
-fn first_payload(bytes: &[u8]) -> Option<&[u8]> {
+/// The whole frame that `bytes` begin with: the version of its format, and its payload.
+fn first_payload(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let head = bytes.get(..FRAME_BYTES)?;
     let word = |at: usize| {
         let word = head[at..at + 4].first_chunk().expect("four bytes taken");
         u32::from_le_bytes(*word)
     };
+    let version = version_of(&head[..MARK_BYTES])?;
     let length = word(4) as usize;
-    if head[..4] != MAGIC || length > PAYLOAD_BYTES_MAX {
+    if length > PAYLOAD_BYTES_MAX {
         return None;
     }
     let payload = bytes[FRAME_BYTES..].get(..length)?;
-    (word(8) == checksum(&head[4..8], payload)).then_some(payload)
+    (word(8) == checksum(&head[..8], payload)).then_some((version, payload))
 }
 
 /// Hands over the payload of every frame in `bytes`, whatever stands around them.
 /// How many bytes need not be looked at again, and how many stretches are no
 /// frames.
-fn payloads<'a>(bytes: &'a [u8], mut take: impl FnMut(&'a [u8])) -> (usize, usize) {
+fn payloads<'a>(bytes: &'a [u8], mut take: impl FnMut(u8, &'a [u8])) -> (usize, usize) {
     let (mut at, mut damaged) = (0, 0);
     while at < bytes.len() {
-        if let Some(payload) = first_payload(&bytes[at..]) {
-            take(payload);
+        if let Some((version, payload)) = first_payload(&bytes[at..]) {
+            take(version, payload);
             at += FRAME_BYTES + payload.len();
             continue;
         }
-        let next = bytes[at + 1..].windows(MAGIC.len());
-        match next.enumerate().find(|(_, w)| **w == MAGIC) {
+        let next = bytes[at + 1..].windows(MARK_BYTES);
+        match next.enumerate().find(|(_, w)| version_of(w).is_some()) {
             Some((gap, _)) => {
                 damaged += 1;
                 at += 1 + gap;
@@ -213,7 +281,7 @@ fn payloads<'a>(bytes: &'a [u8], mut take: impl FnMut(&'a [u8])) -> (usize, usiz
 /// Finds every event in `bytes`.
 pub(super) fn find(bytes: &[u8]) -> Found {
     let (mut events, mut unsound) = (Vec::new(), 0);
-    let (done, damaged) = payloads(bytes, |payload| match decode(payload) {
+    let (done, damaged) = payloads(bytes, |version, payload| match decode(version, payload) {
         Ok(event) => events.push(event),
         Err(_) => unsound += 1,
     });
@@ -227,7 +295,7 @@ pub(super) fn find(bytes: &[u8]) -> Found {
 /// The highest number of an event in `bytes`; 0 if there is none.
 pub(super) fn newest(bytes: &[u8]) -> u64 {
     let mut newest = 0;
-    payloads(bytes, |payload| {
+    payloads(bytes, |_, payload| {
         newest = newest.max(Reader::new(payload).number().unwrap_or(0));
     });
     newest
@@ -254,10 +322,25 @@ pub(super) mod tests {
             ..Event::new(
                 "relocate",
                 "table 000007 from fast to slow",
-                Reason::new("over-budget").with("temperature", 1.5),
+                Reason {
+                    predicted: Some(predicted()),
+                    ..Reason::new("over-budget").with("temperature", 1.5)
+                },
                 1_000_000,
             )
         }
+    }
+
+    fn predicted() -> Predicted {
+        let predicted = Predicted {
+            read_bytes: 4096,
+            written_bytes: 4096,
+            device_seconds: vec![0.25, 0.5],
+            benefits: Vec::new(),
+        };
+        predicted
+            .gaining("usd_month_saved", 0.125)
+            .gaining_unknown("read_us_saved_per_second")
     }
 
     fn frame(number: u64) -> Vec<u8> {
@@ -268,9 +351,36 @@ pub(super) mod tests {
     fn the_format_is_the_documented_one() {
         let hex: String = frame(3).iter().map(|b| format!("{b:02x}")).collect();
         let document = include_str!("../../../../docs/formats/events.md");
-        let example = document.split("```").nth(1).unwrap();
-        assert_eq!(example.split_whitespace().collect::<String>(), hex);
+        let example = |at: usize| -> String {
+            let example = document.split("```").nth(at).unwrap();
+            example.split_whitespace().collect()
+        };
+        assert_eq!(example(1), hex);
         assert_eq!(find(&frame(3)).events, [event(3)]);
+        // Version 1, as it was written before events had predictions; and both in one file.
+        let old = example(3);
+        let old = (0..old.len()).step_by(2);
+        let old: Vec<u8> = old
+            .map(|at| u8::from_str_radix(&example(3)[at..at + 2], 16).unwrap())
+            .collect();
+        let mut event_of_1 = event(3);
+        event_of_1.reason.predicted = None;
+        let found = find(&[&old[..], &frame(4), &old].concat());
+        assert_eq!(found.events, [event_of_1.clone(), event(4), event_of_1]);
+        assert_eq!((found.damaged, newest(&old)), (0, 3));
+    }
+
+    #[test]
+    fn a_frame_of_one_version_is_none_of_another() {
+        for (version, other) in [(1, 2), (2, 1), (2, 3), (2, 0)] {
+            let mut bytes = frame(1);
+            bytes[3] = version;
+            let sum = checksum(&bytes[..8], &bytes[FRAME_BYTES..]);
+            bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+            bytes[3] = other;
+            let found = find(&[bytes, frame(2)].concat());
+            assert_eq!(found.events, [event(2)], "{version} {other}");
+        }
     }
 
     #[test]

@@ -74,8 +74,8 @@ pub struct Event {
     pub keyspace: String,
     /// What it did, in words: inputs, outputs, places.
     pub what: String,
-    /// Why it was planned: the rule, what it compared, and what the job was
-    /// predicted to cost and to gain.
+    /// Why it was planned: the rule and what it compared; and what the job was predicted to cost
+    /// and to gain, which each has.
     pub reason: Reason,
     /// The tables that it read; the first 256 of them.
     pub tables_in: Vec<u64>,
@@ -173,7 +173,10 @@ impl fmt::Display for Event {
         write!(f, ": {} because {}", self.what, self.reason)?;
         match &self.error {
             Some(error) => write!(f, ", failed: {error}"),
-            None if self.bytes_in + self.bytes_out == 0 => Ok(()),
+            // What is noted, and is no job.
+            None if self.reason.predicted.is_none() && self.bytes_in + self.bytes_out == 0 => {
+                Ok(())
+            }
             None => write!(
                 f,
                 ", {} in, {} out, {} us",
@@ -208,9 +211,17 @@ impl Engine {
 pub(crate) fn note(environment: &Environment, options: &Options, mut event: Event) {
     let (record, directory) = (Record::default(), options.event_directory());
     record.begin(environment, directory);
-    event.reason.numbers.retain(|(_, n)| n.is_finite());
+    keep_finite(&mut event.reason);
     record.add(&mut event);
     record.write(environment, directory);
+}
+
+/// Leaves out what the record has no numbers for.
+fn keep_finite(reason: &mut Reason) {
+    reason.numbers.retain(|(_, n)| n.is_finite());
+    for benefit in reason.predicted.iter_mut().flat_map(|p| &mut p.benefits) {
+        benefit.number = benefit.number.filter(|n| n.is_finite());
+    }
 }
 
 /// The events in a file of the record, and how many stretches of it are none.
@@ -241,7 +252,7 @@ impl Events {
         event.tables_in.truncate(TABLES_MAX);
         event.tables_out.truncate(TABLES_MAX);
         // The same everywhere, whoever shows it.
-        event.reason.numbers.retain(|(_, n)| n.is_finite());
+        keep_finite(&mut event.reason);
         self.record.add(&mut event);
         let last = &mut *self.last.lock();
         last.named += event.named();

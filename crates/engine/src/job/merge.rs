@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thermocline_model::cover::Cover;
 use thermocline_model::edit::{Change, Edit};
 use thermocline_model::job::Merge;
-use thermocline_model::join::{Join, join};
+use thermocline_model::join::{Join, alone, join};
 use thermocline_model::key::SeqNo;
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{Compression, TableId, TableMeta};
@@ -502,11 +502,7 @@ fn split_moved(job: &Merge, keyspace: &Keyspace, inputs: Inputs) -> (Vec<Arc<Ope
     if job.rewrite {
         return (Vec::new(), inputs);
     }
-    let all: Vec<_> = inputs.values().flatten().cloned().collect();
-    let alone = |table: &OpenTable| {
-        all.iter()
-            .all(|t| t.meta.id == table.meta.id || !t.meta.range.overlaps(&table.meta.range))
-    };
+    let alone = alone(inputs.values().flatten().map(|t| &*t.meta));
     let run = keyspace.level(job.output).and_then(|l| l.runs.first());
     let in_output =
         |table: &OpenTable| run.is_some_and(|r| r.tables.iter().any(|t| t.id == table.meta.id));
@@ -514,7 +510,7 @@ fn split_moved(job: &Merge, keyspace: &Keyspace, inputs: Inputs) -> (Vec<Arc<Ope
     let mut merged = Inputs::new();
     for (place, tables) in inputs {
         for table in tables {
-            if !alone(&table) {
+            if !alone.contains(&table.meta.id) {
                 merged.entry(place).or_default().push(table);
             } else if !in_output(&table) {
                 moved.push(table);

@@ -415,12 +415,13 @@ impl Options {
         Ok(Some(TierId(at)))
     }
 
-    /// Where levels begin; what names no tier counts as not given.
+    /// Where levels begin and the log lies; what names no tier counts as not given.
     pub(crate) fn pins(&self) -> TierPins {
         let tier = |name: &Option<String>| self.tier_named("", name.as_ref()).ok().flatten();
         TierPins {
             newest: tier(&self.newest_tier),
             levels: tier(&self.levels_tier),
+            log: tier(&self.log_tier),
         }
     }
 

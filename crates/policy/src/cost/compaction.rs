@@ -5,6 +5,9 @@
 //! for tables of one size; [`Work`] is the same sum for tables as they are: a seek
 //! to the beginning of each input, and what is read and written, each at the speed
 //! of its device.
+//!
+//! LogStore's rules weigh by this. What an event says that a job costs is by the one model of all jobs
+//! ([`super::transfers`]), which differs by the seeks, and by the devices where profiles are not known.
 
 use thermocline_model::tier::TierState;
 

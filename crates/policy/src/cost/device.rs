@@ -7,6 +7,8 @@
 use thermocline_model::tier::DeviceProfile;
 use thermocline_model::view::View;
 
+use crate::cost::transfers::Transfers;
+
 /// Random reads that the first tier is taken to serve in a second where profiles
 /// are not known; every further tier serves a tenth of the one before.
 const IOPS_NOMINAL: f64 = 100_000.0;
@@ -51,6 +53,12 @@ impl Devices {
             profiles: profiles.zip(0..).map(profile).collect(),
             known,
         }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn tiers(&self) -> usize {
+        self.profiles.len()
     }
 
     fn profile(&self, tier: usize) -> DeviceProfile {
@@ -98,11 +106,10 @@ impl Devices {
         bytes as f64 / (self.profile(tier).sequential_mb_s * 1e6)
     }
 
-    /// Seconds of devices that moving `bytes` from a tier to another takes: read,
-    /// written, and read back.
+    /// Seconds of devices that moving `bytes` from a tier to another takes.
     #[must_use]
     pub fn move_seconds(&self, from: usize, to: usize, bytes: u64) -> f64 {
-        self.transfer_seconds(from, bytes) + 2.0 * self.transfer_seconds(to, bytes)
+        Transfers::of_move(from, to, bytes).total_seconds(self)
     }
 }
 

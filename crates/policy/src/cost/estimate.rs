@@ -1,145 +1,184 @@
-//! What a job is predicted to cost and to gain, in numbers that go into its reason.
+//! What a job is predicted to cost and to gain, beside its reason.
 //!
-//! The costs are seconds of devices and bytes; the gains what the job is for: reads
-//! that get faster, money, runs that reads need not look in, memory. Heat counts as
-//! far as it is known. These are predictions of the kind that planners decide by, and
-//! are there for whoever reads the events; no planner asks for them after the fact.
+//! The cost is that of [`Transfers`], whichever rule planned the job. The gains are what the job is
+//! for: reads that get faster, money, runs that reads need not look in, memory, what need not be
+//! merged. Each has a name that says its unit, and more is better. Heat counts as far as it is
+//! known; what cannot be told from a view is named and has no number. Nobody decides by this, but
+//! it is by the same model as what planners decide by, and is there for whoever reads the events.
 
-use std::collections::BTreeSet;
-
-use thermocline_model::job::{Flush, Fold, Job, Merge, Reason, Relocate};
+use thermocline_model::job::{Flush, Fold, Job, NewTable, Reason, Relocate};
+use thermocline_model::predicted::Predicted;
 use thermocline_model::table::TableMeta;
-use thermocline_model::view::View;
+use thermocline_model::tier::TIERS_MAX;
+use thermocline_model::version::{KeyspaceId, Slot};
+use thermocline_model::view::{PartLoad, View};
 
-use crate::MIB;
-use crate::cost::device::Devices;
-use crate::cost::money;
+use crate::cost::merging::{heat_of, of_merge};
+use crate::cost::{Devices, Transfers, money};
+use crate::plan::fold::keys_of;
+use crate::{MIB, Placer, Seen};
 
-/// `job` with what it is predicted to cost and to gain among its reasons. Numbers
-/// that its planner gave are left as they are.
+/// What [`priced`] knows beside the view.
+#[derive(Clone, Copy)]
+pub struct Places<'a> {
+    /// Who says where new tables go.
+    pub placer: &'a dyn Placer,
+    /// What it saw of the view.
+    pub seen: &'a Seen,
+}
+
+/// `job` with what it is predicted to cost and to gain, and the heat of what a merge reads.
 #[must_use]
-pub fn priced(view: &View<'_>, mut job: Job) -> Job {
-    let numbers = match &job {
-        Job::Flush(flush) => of_flush(view, flush),
-        Job::Fold(fold) => of_fold(fold),
-        Job::Merge(merge) => of_merge(view, merge),
-        Job::Relocate(relocate) => of_relocation(view, relocate),
-        // Cuts move without a byte being copied or written but for the edit.
-        Job::Recut(_) => vec![("bytes", 0.0), ("device_seconds", 0.0)],
+pub fn priced(view: &View<'_>, places: Places<'_>, mut job: Job) -> Job {
+    let devices = Devices::of(view);
+    let predicted = match &job {
+        Job::Flush(flush) => of_flush(view, places, &devices, flush),
+        Job::Fold(fold) => of_fold(view, &devices, fold),
+        Job::Merge(merge) => of_merge(view, places, &devices, merge),
+        Job::Relocate(relocate) => of_relocation(view, &devices, relocate),
+        Job::Recut(recut) => of_cuts(view, &recut.reason),
     };
-    let reason: &mut Reason = match &mut job {
-        Job::Flush(flush) => &mut flush.reason,
-        Job::Fold(fold) => &mut fold.reason,
-        Job::Merge(merge) => &mut merge.reason,
-        Job::Relocate(relocate) => &mut relocate.reason,
-        Job::Recut(recut) => &mut recut.reason,
+    let heat = match &job {
+        Job::Merge(merge) => Some(heat_of(view, merge)),
+        _ => None,
     };
-    for (name, number) in numbers {
+    let reason = job.reason_mut();
+    if let Some((name, number)) = heat {
+        // A number that the planner gave is left as it is.
         if !reason.numbers.iter().any(|(known, _)| known == name) {
             reason.numbers.push((name.to_string(), number));
         }
     }
+    reason.predicted = Some(predicted);
     job
 }
 
-type Numbers = Vec<(&'static str, f64)>;
-
-fn of_flush(view: &View<'_>, flush: &Flush) -> Numbers {
-    let load = view.memtables.get(&(flush.keyspace, flush.part)).copied();
-    let load = load.unwrap_or_default();
-    let bytes = match load.sealed_bytes {
-        0 => load.active_bytes,
-        sealed => sealed,
-    };
-    let devices = Devices::of(view);
-    vec![
-        ("bytes", bytes as f64),
-        ("device_seconds", devices.transfer_seconds(0, bytes)),
-        ("memory_freed_bytes", bytes as f64),
-    ]
+/// What it costs that a bulk load has written `placed`, bytes by tier, and what it gains over
+/// writing the same `raw_bytes` of keys and values one by one.
+#[must_use]
+pub fn of_load(
+    devices: &Devices,
+    placed: impl Iterator<Item = (usize, u64)>,
+    raw_bytes: u64,
+) -> Predicted {
+    let mut transfers = Transfers::default();
+    placed.for_each(|(tier, bytes)| transfers.write(tier, bytes));
+    let predicted = transfers.predicted(devices);
+    predicted.gaining("log_bytes_saved", raw_bytes as f64)
 }
 
-/// What survives is logged anew, on whichever tier has the log; the rest of the memory is free.
-fn of_fold(fold: &Fold) -> Numbers {
+/// What cuts cost and gain that are made for `reason`. Nothing is copied or written for them but the
+/// edit.
+#[must_use]
+pub fn of_cuts(view: &View<'_>, reason: &Reason) -> Predicted {
     let number = |name: &str| {
-        let numbers = &fold.reason.numbers;
-        numbers.iter().find(|(n, _)| n == name).map(|(_, n)| *n)
+        let mut numbers = reason.numbers.iter();
+        numbers.find(|(n, _)| n == name).map(|(_, n)| *n)
     };
-    let (Some(bytes), Some(live_bytes)) = (number("bytes"), number("live_bytes")) else {
-        return Numbers::new();
-    };
-    vec![
-        ("logged_bytes", live_bytes),
-        ("memory_freed_bytes", (bytes - live_bytes).max(0.0)),
-    ]
+    let predicted = Transfers::default().predicted(&Devices::of(view));
+    match (number("share"), number("share_after")) {
+        // The rest of it depends on which keys are written next.
+        (Some(share), Some(after)) => predicted.gaining("hottest_share_less", share - after),
+        _ => predicted.gaining_unknown("hottest_share_less"),
+    }
 }
 
-fn of_merge(view: &View<'_>, merge: &Merge) -> Numbers {
-    let inputs: BTreeSet<_> = merge.inputs.iter().copied().collect();
-    let devices = Devices::of(view);
-    let (mut bytes, mut seconds, mut runs) = (0u64, 0.0, 0u32);
-    let (mut reads, mut known_bytes, mut probes) = (0.0, 0u64, 0u64);
-    let keyspace = view.version.keyspaces.get(&merge.keyspace);
-    for slot in keyspace.into_iter().flat_map(|k| k.slots()) {
-        let level = keyspace.and_then(|k| k.level(slot));
-        for run in level.into_iter().flat_map(|l| &l.runs) {
-            let here = run.tables.iter().filter(|t| inputs.contains(&t.id));
-            let mut any = false;
-            for table in here {
-                any = true;
-                let size = table.size_bytes();
-                bytes += size;
-                // Each byte is read, and one like it written about there.
-                seconds += 2.0 * devices.transfer_seconds(table.tier().0 as usize, size);
-                let heat = view.heat.get(&table.id).copied().unwrap_or_default();
-                probes += heat.probes;
-                if let Some(temperature) = heat.temperature {
-                    known_bytes += size;
-                    reads += temperature * size as f64;
-                }
-            }
-            runs += u32::from(any);
+/// Log segments that nobody needs any more if a part does without what is in its memtables: the
+/// most, as what takes writes there stays and may need some.
+fn log_segments_freed_max(view: &View<'_>, of: (KeyspaceId, u32)) -> f64 {
+    let (floor, current) = view.log_segments;
+    let others = view.memtables.iter().filter(|(part, _)| **part != of);
+    let needed = others.filter_map(|(_, load)| load.oldest_segment).min();
+    let needed = needed.map_or(current, |oldest| oldest.min(current));
+    needed.saturating_sub(floor) as f64
+}
+
+/// The memtables that a flush or a fold of a part takes, and whether those that take writes are
+/// among them. Without sealed ones they are in any case.
+fn taken(view: &View<'_>, of: (KeyspaceId, u32), active: bool) -> (PartLoad, bool, u64) {
+    let load = view.memtables.get(&of).copied().unwrap_or_default();
+    let with_active = active || load.sealed == 0;
+    let of_active = if with_active { load.active_bytes } else { 0 };
+    (load, with_active, load.sealed_bytes + of_active)
+}
+
+fn of_flush(view: &View<'_>, places: Places<'_>, devices: &Devices, flush: &Flush) -> Predicted {
+    let of = (flush.keyspace, flush.part);
+    let (_, _, bytes) = taken(view, of, flush.active);
+    let new = NewTable {
+        keyspace: flush.keyspace,
+        slot: Slot::Newest(flush.part),
+        range: None,
+        start: None,
+        size_bytes: bytes,
+        parents: Vec::new(),
+        written_bytes: [0; TIERS_MAX],
+    };
+    let layout = places.placer.place_as_seen(view, places.seen, &new);
+    let mut transfers = Transfers::default();
+    transfers.write(layout.data.0 as usize, bytes);
+    transfers
+        .predicted(devices)
+        .gaining("memory_freed_bytes", bytes as f64)
+        .gaining("log_segments_freed_max", log_segments_freed_max(view, of))
+}
+
+/// What survives is logged anew; the rest of the memory is free.
+fn of_fold(view: &View<'_>, devices: &Devices, fold: &Fold) -> Predicted {
+    let of = (fold.keyspace, fold.part);
+    let (load, with_active, bytes) = taken(view, of, fold.active);
+    let few = keys_of(&load, with_active && load.active_bytes > 0);
+    let mut transfers = Transfers::default();
+    if let Some(few) = few {
+        transfers.write(
+            view.shape.pins.log.map_or(0, |t| t.0 as usize),
+            few.live_bytes,
+        );
+    }
+    let predicted = transfers.predicted(devices);
+    let predicted = match few {
+        Some(few) => {
+            let freed = bytes.saturating_sub(few.live_bytes);
+            predicted.gaining("memory_freed_bytes", freed as f64)
         }
-    }
-    let mut numbers = vec![
-        ("input_bytes", bytes as f64),
-        ("device_seconds", seconds),
-        ("runs_fewer", f64::from(runs.saturating_sub(1))),
-    ];
-    if known_bytes > 0 {
-        numbers.push(("temperature", reads / known_bytes as f64));
-    } else {
-        numbers.push(("probes", probes as f64));
-    }
-    numbers
+        None => predicted.gaining_unknown("memory_freed_bytes"),
+    };
+    predicted.gaining("log_segments_freed_max", log_segments_freed_max(view, of))
 }
 
-fn of_relocation(view: &View<'_>, relocate: &Relocate) -> Numbers {
+fn of_relocation(view: &View<'_>, devices: &Devices, relocate: &Relocate) -> Predicted {
     let keyspace = view.version.keyspaces.get(&relocate.keyspace);
     let Some((_, _, table)) = keyspace.and_then(|k| k.find(relocate.table)) else {
-        return Vec::new();
+        return Predicted::default().gaining_unknown("tier_freed_bytes");
     };
     let (from, to) = (table.tier().0 as usize, relocate.to.0 as usize);
-    let devices = Devices::of(view);
     let bytes = table.data_bytes();
-    let price = |tier: usize| view.tiers.get(tier).map_or(0.0, |t| t.price_usd_gb_month);
-    let seconds = devices.move_seconds(from, to, bytes);
-    let mut numbers = vec![
-        ("bytes", bytes as f64),
-        ("device_seconds", seconds),
-        (
-            "cost_change_usd_month",
-            money::usd_month(bytes, price(to) - price(from)),
-        ),
-    ];
-    if let Some(reads) = reads_per_second(view, table) {
-        let change_us = reads * (devices.read_us(to) - devices.read_us(from));
-        numbers.push(("latency_change_us_per_second", change_us));
-        if change_us < 0.0 {
-            numbers.push(("payback_seconds", seconds / (-change_us / 1e6)));
-        }
+    let transfers = Transfers::of_move(from, to, bytes);
+    let predicted = transfers.predicted(devices);
+    let predicted = predicted
+        .gaining("tier_freed_bytes", bytes as f64)
+        .gaining("usd_month_saved", usd_month_saved(view, &transfers));
+    let saved_us = |reads: f64| reads * (devices.read_us(from) - devices.read_us(to));
+    with_reads(predicted, reads_per_second(view, table).map(saved_us))
+}
+
+/// `predicted` with the microseconds that reads of one second take less, if that is known.
+pub(super) fn with_reads(predicted: Predicted, saved_us: Option<f64>) -> Predicted {
+    const NAME: &str = "read_us_saved_per_second";
+    match saved_us {
+        Some(us) => predicted.gaining(NAME, us),
+        None => predicted.gaining_unknown(NAME),
     }
-    numbers
+}
+
+/// What is saved if the bytes read are no more where they were, but those written are.
+pub(super) fn usd_month_saved(view: &View<'_>, transfers: &Transfers) -> f64 {
+    let moved = transfers.moved().into_iter().zip(view.tiers);
+    let dearer = moved.map(|(bytes, tier)| {
+        let usd = money::usd_month(bytes.unsigned_abs(), tier.price_usd_gb_month);
+        if bytes < 0 { -usd } else { usd }
+    });
+    0.0 - dearer.sum::<f64>()
 }
 
 /// Blocks of `table` read in a second, if its temperature is known.

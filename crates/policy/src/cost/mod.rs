@@ -3,8 +3,11 @@
 pub mod compaction;
 pub mod device;
 pub mod estimate;
+mod merging;
 pub mod model;
 pub mod money;
+pub mod transfers;
 
 pub use device::Devices;
 pub use money::{Budget, MoneyError};
+pub use transfers::Transfers;

@@ -27,6 +27,15 @@ impl Seen {
         }
     }
 
+    /// The same, the order of temperatures to be found anew.
+    #[must_use]
+    pub fn unranked(&self) -> Seen {
+        Seen {
+            fill: self.fill.clone(),
+            ranking: OnceLock::new(),
+        }
+    }
+
     /// What lies where, and what may under the tiers of `view`.
     pub(super) fn fill(&self, view: &View<'_>) -> Fill {
         self.fill.under(view)

@@ -183,9 +183,7 @@ fn among(view: &View<'_>, fill: &Fill, tables: &[Found<'_>]) -> Option<Relocate>
         };
         let won_s = |reads: f64| reads_s(reads, SEEKS, from) - reads_s(reads, SEEKS, to);
         let reason = |rule: &str, won: f64, cost: f64| {
-            Reason::new(rule)
-                .with("reads_cost_s", won)
-                .with("move_cost_s", cost)
+            Reason::new(rule).compared(("reads_s", won), ("moves_s", cost))
         };
         let cost = move_s(from, to);
         if fits(view, fill, tier, bytes, spare[tier]) {

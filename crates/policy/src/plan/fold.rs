@@ -62,7 +62,7 @@ pub fn instead_of(view: &View<'_>, flush: &Flush) -> Option<Fold> {
 }
 
 /// The keys of the memtables that would be folded, if each of these has few.
-fn keys_of(load: &PartLoad, with_active: bool) -> Option<FewKeys> {
+pub(crate) fn keys_of(load: &PartLoad, with_active: bool) -> Option<FewKeys> {
     let sealed = match load.sealed {
         0 => FewKeys::default(),
         _ => load.sealed_few?,

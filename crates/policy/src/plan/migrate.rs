@@ -285,16 +285,13 @@ impl<'a> Migration<'a> {
         let mut reason = Reason::new(rule)
             .with("from_tier", placed.from as f64)
             .with("to_tier", placed.to as f64)
-            .with("bytes", bytes as f64)
-            .with("device_seconds", seconds)
-            .with("cost_change_usd_month", self.cost_change(placed));
+            .with("bytes", bytes as f64);
         // What a table counts as that nothing is known of is no number to show.
         if placed.is_known {
             let change_us = self.latency_change_us(placed);
             reason = reason
                 .with("temperature", placed.temperature)
-                .with("reads_per_second", reads_per_second(placed))
-                .with("latency_change_us_per_second", change_us);
+                .with("reads_per_second", reads_per_second(placed));
             if change_us < 0.0 {
                 reason = reason.with("payback_seconds", seconds / (-change_us / 1e6));
             }

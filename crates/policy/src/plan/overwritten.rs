@@ -42,7 +42,7 @@ use thermocline_model::table::TableMeta;
 use thermocline_model::version::Keyspace;
 use thermocline_model::view::View;
 
-use crate::cost::Devices;
+use crate::cost::{Devices, Transfers};
 use crate::plan::leveled::{Pick, bytes_of, hull, in_the_way, merge_of, picks};
 use crate::plan::organisation::Organisation;
 use crate::plan::parts::are_by_writes;
@@ -240,7 +240,7 @@ impl<'a> Pair<'a> {
                 continue;
             }
             let inputs = bytes + overlap_bytes;
-            let merge_seconds = 2.0 * worth.devices.transfer_seconds(*tier, inputs);
+            let merge_seconds = Transfers::of_rewrite(*tier, inputs).seconds(&worth.devices, *tier);
             stretches.push(Stretch {
                 upper: start..=end,
                 bytes,
@@ -281,8 +281,10 @@ impl<'a> Pair<'a> {
             .with("overlap_bytes", stretch.overlap_bytes as f64)
             .with("boundary_temperature", worth.divides[*tier])
             .with("waited_seconds", stretch.waited_seconds)
-            .with("waiting_device_seconds", stretch.waiting_seconds)
-            .with("device_seconds", stretch.merge_seconds);
+            .compared(
+                ("waiting_device_seconds", stretch.waiting_seconds),
+                ("merge_device_seconds", stretch.merge_seconds),
+            );
         merge_of(view, self.keyspace, inputs, to, reason)
     }
 }

@@ -249,8 +249,7 @@ fn up(
             .with("from_tier", f64::from(table.tier().0))
             .with("bytes", table.size_bytes() as f64)
             .with("overlap_bytes", fast.1 as f64)
-            .with("reads_cost_s", spared)
-            .with("merge_cost_s", cost)
+            .compared(("reads_s", spared), ("merge_s", cost))
     };
     let kept = |until| Kept::until(until).with(reason("", spared(reads)));
     if spared(reads) <= cost {
@@ -308,7 +307,7 @@ fn up(
         let gained = spared(reads - equal);
         let reason = reason(rule, gained)
             .with("displaced_block_reads", equal)
-            .with("descent_cost_s", down);
+            .with("against_descent_s", down);
         match by_more_than_chance {
             _ if gained <= cost + down => Err(Kept::until(
                 "its reads beyond those of what goes down for it have cost more than both merges",

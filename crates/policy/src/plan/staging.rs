@@ -75,6 +75,9 @@ const GOING_SHARE: f64 = 0.25;
 /// Runs that are worth being merged into one, where not all that overlap can be.
 const WINDOW_RUNS_MIN: usize = 4;
 
+/// What a merge takes by equation 10, in the reasons that compare something with it.
+const MERGE_S: &str = "merge_s";
+
 /// Seconds that a filter takes to answer.
 const FILTER_S: f64 = 2e-7;
 
@@ -248,8 +251,7 @@ fn staging(
     let bytes = bytes_of(tables.iter().map(|t| t.table));
     let reason = reason
         .with("tables", tables.len() as f64)
-        .with("bytes", bytes as f64)
-        .with("merge_cost_s", cost_s(view, tables));
+        .with("bytes", bytes as f64);
     merge(view, levels.keyspace, &metas(tables), FIRST, reason)
 }
 
@@ -375,8 +377,9 @@ fn hotter(view: &View<'_>, levels: &FastLevels<'_>, share: &Share) -> Option<Mer
         return None;
     }
     let tables = group(view, levels, &overlapping(levels))?;
-    let reason = Reason::new("staging-hotter").with("slow_reads_cost_s", spent);
-    (spent > cost_s(view, &tables)).then(|| staging(view, levels, &tables, reason))
+    let cost = cost_s(view, &tables);
+    let reason = Reason::new("staging-hotter").compared(("slow_reads_s", spent), (MERGE_S, cost));
+    (spent > cost).then(|| staging(view, levels, &tables, reason))
 }
 
 /// Because older entries keep room that hotter tables of a slower tier could have.
@@ -407,11 +410,12 @@ fn overwritten(
     let merged = group(view, levels, &overlapping)?;
     let replaced = Replaced::of(view, &merged);
     let waited = worth.read_s(replaced.won_bytes) * replaced.waited_s;
+    let cost = cost_s(view, &merged);
     let reason = Reason::new("staging-overwritten")
         .with("overlapping_bytes", replaced.upper_bytes as f64)
         .with("waited_seconds", replaced.waited_s)
-        .with("waiting_cost_s", waited);
-    let due = waited > cost_s(view, &merged);
+        .compared(("waiting_s", waited), (MERGE_S, cost));
+    let due = waited > cost;
     due.then(|| staging(view, levels, &merged, reason))
 }
 
@@ -439,13 +443,15 @@ fn reads(view: &View<'_>, levels: &FastLevels<'_>) -> Option<Merge> {
         return None;
     }
     let overlapping = overlapping(levels);
-    let pays = |merged: &[FastTable<'_>], lost: f64| lost > cost_s(view, merged);
-    let reason = |lost: f64| Reason::new("staging-reads").with("lost_to_reads_s", lost);
+    let pays = |merged: &[FastTable<'_>], lost: f64| {
+        let cost = cost_s(view, merged);
+        let reason = Reason::new("staging-reads").compared(("lost_reads_s", lost), (MERGE_S, cost));
+        (lost > cost).then(|| staging(view, levels, merged, reason))
+    };
     let lost = lost_s(view, &overlapping);
-    if let Some(all) = group(view, levels, &overlapping)
-        && pays(&all, lost)
-    {
-        return Some(staging(view, levels, &all, reason(lost)));
+    let all = group(view, levels, &overlapping);
+    if let Some(merge) = all.and_then(|all| pays(&all, lost)) {
+        return Some(merge);
     }
     let mut worst = overlapping;
     worst.sort_by(|a, b| lost_s(view, &[*b]).total_cmp(&lost_s(view, &[*a])));
@@ -456,7 +462,7 @@ fn reads(view: &View<'_>, levels: &FastLevels<'_>) -> Option<Merge> {
         above.retain(|t| !levels.is_settled(*t));
         let lost = lost_s(view, &above);
         let merged = group_of(view, levels, part)?;
-        pays(&merged, lost).then(|| staging(view, levels, &merged, reason(lost)))
+        pays(&merged, lost)
     })
 }
 

@@ -18,10 +18,11 @@ use thermocline_model::view::{
     CostOptions, KeyspaceWrites, PartLoad, RangeOptions, ShapeOptions, Spent, StagingOptions,
     TableHeat, TierPins, View, Waits,
 };
-use thermocline_model::{Change, Cuts, Edit, check_edit, check_version, picture};
+use thermocline_model::{Change, Cuts, Edit, Predicted, check_edit, check_version, picture};
+use thermocline_policy::cost::estimate::{Places, priced};
 use thermocline_policy::heat::HeatOptions;
 use thermocline_policy::place::{ByHeat, ByLevel, ByShape};
-use thermocline_policy::{Placer, Preset, by_name};
+use thermocline_policy::{Placer, Preset, Seen, by_name};
 
 pub const M: u64 = 1 << 20;
 pub const KEYSPACE: KeyspaceId = KeyspaceId::DEFAULT;
@@ -183,6 +184,31 @@ impl World {
         flush.or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view)))
     }
 
+    /// The placer whose tables are placed here.
+    pub fn placer(&self) -> &'static dyn Placer {
+        match (self.by_heat, self.by_shape) {
+            (true, _) => &ByHeat,
+            (_, true) => &ByShape { optimised: true },
+            _ => &ByLevel,
+        }
+    }
+
+    /// `job` as the engine runs it: with what it is predicted to cost and to gain.
+    pub fn priced(&self, job: Job) -> Job {
+        let view = self.view();
+        let places = Places {
+            placer: self.placer(),
+            seen: &Seen::of(&view),
+        };
+        priced(&view, places, job)
+    }
+
+    /// That prediction.
+    pub fn predicted(&self, job: &Job) -> Predicted {
+        let job = self.priced(job.clone());
+        job.reason().predicted.clone().unwrap()
+    }
+
     fn count_tiers(&mut self) {
         for tier in &mut self.tiers {
             let extents = self.version.tables().flat_map(|t| t.extents());
@@ -235,12 +261,7 @@ impl World {
             parents: parents.to_vec(),
             written_bytes: [0; TIERS_MAX],
         };
-        let placer: &dyn Placer = match (self.by_heat, self.by_shape) {
-            (true, _) => &ByHeat,
-            (_, true) => &ByShape { optimised: true },
-            _ => &ByLevel,
-        };
-        let layout = placer.place(&self.view(), &new);
+        let layout = self.placer().place(&self.view(), &new);
         let id = TableId(self.take());
         let mut extent = |tier, length| Extent {
             tier,

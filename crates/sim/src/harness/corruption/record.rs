@@ -13,7 +13,7 @@ use super::truth::{Image, number};
 
 /// The files of the record, older first.
 const FILES: [&str; 2] = ["EVENTS.old", "EVENTS"];
-const MARK: &[u8] = b"\nTE\x01";
+const MARK: &[u8] = b"\nTE\x02";
 const HEADER_BYTES: usize = 12;
 
 /// The events in the record of a store that nobody has open, each with its frame.

@@ -153,14 +153,18 @@ pub(super) fn events(image: &mut Image, path: &Path) {
     with(image, path, |bytes| {
         let mut at = 0;
         while at + 12 <= bytes.len() {
-            if bytes[at..at + 4] != *b"\nTE\x01" {
-                at += 1;
-                continue;
-            }
+            let covered = match &bytes[at..at + 4] {
+                b"\nTE\x01" => at + 4,
+                b"\nTE\x02" => at,
+                _ => {
+                    at += 1;
+                    continue;
+                }
+            };
             let length = word(bytes, at + 4).min(bytes.len() - at - 12);
             put(bytes, at + 4, &(length as u32).to_le_bytes());
             let payload = at + 12..at + 12 + length;
-            let sum = crc(&[&bytes[at + 4..at + 8], &bytes[payload]]);
+            let sum = crc(&[&bytes[covered..at + 8], &bytes[payload]]);
             put(bytes, at + 8, &sum.to_le_bytes());
             at += 12 + length;
         }
