@@ -165,9 +165,12 @@ fn the_price_is_within_two_percent_of_each_target_at_rest() {
     assert!(moves().filter(named).count() > 10);
     for event in moves() {
         let numbers = &event.reason.numbers;
-        for name in ["bytes", "cost_change_usd_month", "target_usd_gb_month"] {
+        for name in ["bytes", "target_usd_gb_month"] {
             assert!(numbers.iter().any(|(n, _)| n == name), "{event}");
         }
+        let predicted = event.reason.predicted.as_ref();
+        let saved = predicted.and_then(|p| p.benefit("usd_month_saved"));
+        assert!(saved.is_some_and(|usd| usd != 0.0), "{event}");
     }
 }
 

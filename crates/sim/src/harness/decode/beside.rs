@@ -218,14 +218,31 @@ fn follow(name: &str, bytes: &[u8], told: &[Event]) {
 pub(super) fn events_seeds() -> Vec<Vec<u8>> {
     with_store(|image, _| {
         let events = &image[Path::new("/fast/EVENTS")];
-        let second = events[1..].windows(4).position(|w| w == b"\nTE\x01");
+        let second = events[1..].windows(4).position(|w| w == b"\nTE\x02");
         let second = second.map_or(events.len(), |at| at + 1);
         // The whole of one event, sealed and not, and the beginning of the next one.
         let few = &events[..events.len().min(second * 2 + 40)];
-        [(1, &events[..second]), (0, few), (2, few), (3, few)]
-            .map(|(head, bytes)| [&[head], bytes].concat())
-            .into()
+        let old = version_1();
+        [
+            (1, &events[..second]),
+            (0, few),
+            (2, few),
+            (3, few),
+            (1, &old),
+        ]
+        .map(|(head, bytes)| [&[head], bytes].concat())
+        .into()
     })
+}
+
+/// The frame of version 1 in docs/formats/events.md, the second example there.
+fn version_1() -> Vec<u8> {
+    let page = include_str!("../../../../../docs/formats/events.md");
+    let example = page.split("```").nth(3).unwrap_or_default();
+    let words = example.split_whitespace();
+    let words = words.filter_map(|w| Some((w, u128::from_str_radix(w, 16).ok()?)));
+    let bytes = words.map(|(w, word)| word.to_be_bytes()[16 - w.len() / 2..].to_vec());
+    bytes.flatten().collect()
 }
 
 /// A request that lies there while the store is open.
