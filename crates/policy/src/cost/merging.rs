@@ -18,8 +18,9 @@ use thermocline_model::view::View;
 use crate::cost::estimate::{Places, reads_per_second, usd_month_saved, with_reads};
 use crate::cost::{Devices, Transfers};
 
-/// Of what a merge writes to a slot, so many pieces are asked for where they will go.
-const PIECES_MAX: u64 = 8;
+/// Of what a merge writes to a slot, about so many pieces are asked for where they will go: that is done
+/// while jobs are planned, and takes time where tables are placed by heat.
+const PIECES_MAX: u64 = 4;
 
 /// What a merge reads and writes anew.
 struct Rewritten<'a> {
