@@ -1,7 +1,7 @@
 //! Placement by temperature and price, on simulated devices with a simulated
-//! clock: what a target, a crash, a lost heat file and a clock that jumps do to a
-//! store of the preset `mutant`. The numbers are those of the list of cases in
-//! `docs/testing.md`.
+//! clock: what a target, a crash and a clock that jumps do to a store of the preset
+//! `mutant`; what they do under `logstore` too is in `targets.rs`. The numbers are
+//! those of the list of cases in `docs/testing.md`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
@@ -19,7 +19,6 @@ use thermocline_sim::disk::{Disk, Down, Fault};
 const FAST: f64 = 0.528;
 const SLOW: f64 = 0.045;
 const KEYS: u32 = 2000;
-const HEAT: &str = "/fast/store/HEAT";
 
 fn options() -> Options {
     let tier = |name: &str, price| {
@@ -334,191 +333,8 @@ fn a_crash_anywhere_in_migrations_both_ways_loses_nothing_and_converges() {
     }
 }
 
-// case 32
-#[test]
-fn an_impossible_target_is_refused_by_name_and_changes_nothing() {
-    let disk = machine(5);
-    let options = options();
-    let refused = |options: Options, words: &[&str]| {
-        let error = Db::open_in(options, &disk.environment()).expect_err("it is refused");
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        for word in words {
-            assert!(error.to_string().contains(word), "{error}");
-        }
-        assert!(
-            disk.names(Path::new("/fast")).is_empty(),
-            "nothing was made"
-        );
-    };
-    let impossible = [0.0, -1.0, 0.044, 0.529, f64::INFINITY, f64::NAN];
-    for target in impossible {
-        let options = options.clone().cost_target_usd_per_gb_month(target);
-        refused(options, &["cost_target_usd_per_gb_month", "0.045", "0.528"]);
-    }
-    let prices = |fast, slow| {
-        let tier =
-            |name: &str, price| Tier::new(name, format!("/{name}/store")).price_usd_gb_month(price);
-        let tiers = vec![tier("fast", fast), tier("slow", slow)];
-        let options = options.clone().with_tiers(tiers);
-        options.cost_target_usd_per_gb_month(0.1)
-    };
-    refused(prices(0.1, 0.1), &["different price"]);
-    refused(prices(0.0, 0.0), &["price above 0", "tier 0"]);
-    refused(prices(0.2, 0.0), &["price above 0", "tier 1"]);
-    refused(prices(0.2, -0.1), &["price_usd_gb_month", "slow"]);
-    refused(prices(f64::NAN, 0.1), &["price_usd_gb_month", "fast"]);
-    let leveled = options.clone().preset("leveled");
-    refused(
-        leveled.cost_target_usd_per_gb_month(0.1),
-        &["mutant", "leveled"],
-    );
-    let db = open(&disk, &options.cost_target_usd_per_gb_month(0.2));
-    for target in impossible {
-        let error = db.set_cost_target(Some(target)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert_eq!(db.stats().cost.target_usd_gb_month, Some(0.2));
-    }
-}
-
-fn file_bytes(disk: &Disk, path: &str) -> Vec<u8> {
-    let file = disk.open(Path::new(path), OpenHow::READ).unwrap();
-    let mut bytes = vec![0; file.size_bytes().unwrap() as usize];
-    read_exact_at(&*file, &mut bytes, 0).unwrap();
-    bytes
-}
-
-fn put_file(disk: &Disk, path: &str, bytes: &[u8]) {
-    let file = disk.open(Path::new(path), OpenHow::WRITE).unwrap();
-    file.set_size(0).unwrap();
-    write_all_at(&*file, bytes, 0).unwrap();
-}
-
 fn temperatures(db: &Db) -> BTreeMap<u64, Option<f64>> {
     db.tables().iter().map(|t| (t.id, t.temperature)).collect()
-}
-
-/// They may lose a bit to the division that makes shares of them.
-fn are_alike(one: &BTreeMap<u64, Option<f64>>, other: &BTreeMap<u64, Option<f64>>) -> bool {
-    let alike = |one: f64, other: f64| (one - other).abs() <= 1e-9 * one.max(other);
-    one.len() == other.len()
-        && one
-            .iter()
-            .zip(other)
-            .all(|(one, other)| match (one.1, other.1) {
-                (Some(a), Some(b)) => one.0 == other.0 && alike(*a, *b),
-                (a, b) => one.0 == other.0 && a == b,
-            })
-}
-
-// case 33
-#[test]
-fn heat_that_is_lost_or_damaged_costs_performance_only() {
-    let disk = machine(6);
-    let mut dice = Dice(6);
-    let options = options().cost_target_usd_per_gb_month(0.25);
-    let db = filled(&disk, &options);
-    read_for(&db, &disk, 5, 300, &mut dice);
-    rest(&db, &disk);
-    let before = temperatures(&db);
-    assert!(before.values().all(Option::is_some));
-    let copy = Path::new("/fast/copy");
-    db.checkpoint(copy).unwrap();
-    db.close().unwrap();
-    let sound = file_bytes(&disk, HEAT);
-    // Whole, it survives a restart,
-    let db = open(&disk, &options);
-    assert!(are_alike(&temperatures(&db), &before));
-    assert!(db.events(usize::MAX).iter().all(|e| e.job != "heat"));
-    let last = db.events(1)[0].number;
-    db.close().unwrap();
-    // and a checkpoint.
-    let tier = |name: &str, price| {
-        Tier::new(name, copy.join(name))
-            .block_bytes(1024)
-            .price_usd_gb_month(price)
-    };
-    let copied = options
-        .clone()
-        .with_tiers(vec![tier("fast", FAST), tier("slow", SLOW)]);
-    let db = open(&disk, &copied);
-    assert!(are_alike(&temperatures(&db), &before));
-    db.close().unwrap();
-    let foreign = file_bytes(&disk, "/fast/copy/fast/HEAT");
-    let mut flipped = sound.clone();
-    flipped[50] ^= 4;
-    let damaged: [&[u8]; 6] = [
-        b"",
-        b"junk",
-        &sound[..60],
-        &flipped,
-        &foreign,
-        &[0xff; 5000],
-    ];
-    for (at, bytes) in damaged.iter().enumerate() {
-        let disk = disk.fork(at as u64);
-        disk.reboot(Down::Kill);
-        put_file(&disk, HEAT, bytes);
-        let db = open(&disk, &options);
-        let event = &db.events(1)[0];
-        assert!(
-            event.job == "heat" && event.error.is_some(),
-            "{at}: {event}"
-        );
-        // It is an event as any other, and those of before are there still.
-        let numbers: Vec<_> = db.events(usize::MAX).iter().map(|e| e.number).collect();
-        let ascending = numbers.is_sorted_by(|a, b| a < b);
-        assert!(ascending && numbers.contains(&last), "{at}: {numbers:?}");
-        is_whole(&db);
-        assert!(temperatures(&db).values().all(Option::is_none));
-        rest(&db, &disk);
-        keeps(&db, 0.25);
-        assert_ne!(file_bytes(&disk, HEAT), *bytes, "{at}: it was written anew");
-    }
-    disk.unlink(Path::new(HEAT)).unwrap();
-    let db = open(&disk, &options);
-    is_whole(&db);
-    read_for(&db, &disk, 3, 300, &mut dice);
-    rest(&db, &disk);
-    keeps(&db, 0.25);
-}
-
-// case 34
-#[test]
-fn hot_and_cold_alternating_move_no_table_twice_within_the_cool_down() {
-    let disk = machine(7);
-    let mut dice = Dice(7);
-    let options = options()
-        .cost_target_usd_per_gb_month(0.2)
-        // As fickle as can be.
-        .cooling_coefficient(0.1)
-        .migration_resistance(0.0)
-        .migration_cool_down_s(60);
-    let db = filled(&disk, &options);
-    rest(&db, &disk);
-    let begun = db.stats();
-    for period in 0..60 {
-        read_for(&db, &disk, 4, [200, 1200][period % 2], &mut dice);
-    }
-    let after = db.stats();
-    let seconds = (after.now_us - begun.now_us) / 1_000_000;
-    let mut last: BTreeMap<String, u64> = BTreeMap::new();
-    let mut moves = 0;
-    for event in db.events(usize::MAX) {
-        if event.job != "relocate" || event.started_us < begun.now_us {
-            continue;
-        }
-        moves += 1;
-        let table = event.what.split(' ').nth(1).unwrap().to_string();
-        if let Some(before) = last.insert(table, event.started_us) {
-            let apart = event.started_us - before;
-            assert!(apart >= 60_000_000, "{event} after {apart} us");
-        }
-    }
-    assert!(moves > 10, "{moves} moves: nothing alternates");
-    let most = db.tables().len() as u64 * (seconds / 60 + 1);
-    println!("{moves} moves in {seconds} s, {most} at most");
-    assert!(moves <= most);
-    is_whole(&db);
 }
 
 // The cool-down of all tables ended with the process: what had just been moved could be moved back by
