@@ -108,3 +108,18 @@ fn play(
     player.leave();
     player.answers()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_seed_plays_the_presets_that_move_tables_between_tiers() {
+        for seed in 0..20 {
+            let played: Vec<_> = (0..SETS).map(|set| preset(seed, set)).collect();
+            for name in ["mutant", "logstore"] {
+                assert!(played.contains(&name), "{seed}: {played:?}");
+            }
+        }
+    }
+}
