@@ -269,7 +269,7 @@ fn case_33_heat_that_is_lost_or_damaged_costs_performance_only(preset: &str) {
     rest(&db, &disk);
     let before = temperatures(&db);
     assert!(before.values().all(Option::is_some));
-    // `logstore` lets counts fade while the store is opened, all by as much.
+    // What `logstore` knows after a restart is not the same number, but of the same order.
     let is_known_as_before = |db: &Db| {
         let now = temperatures(db);
         assert!(now.values().all(Option::is_some));
