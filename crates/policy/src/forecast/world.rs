@@ -16,7 +16,7 @@ use thermocline_model::version::{Keyspace, RunId, Version};
 use thermocline_model::view::{TableHeat, View};
 
 use super::pieces::{Piece, Pieces};
-use crate::cost::{Budget, Devices, money};
+use crate::cost::{Budget, Devices, Transfers, money};
 use crate::heat::heirs::{self, Kin};
 use crate::heat::known::Known;
 use crate::place::fill::{Fill, depth};
@@ -146,19 +146,18 @@ impl World {
         }
         self.commit(changes)?;
         let mut done = Done::default();
-        let devices = Devices::of(view);
+        let mut transfers = Transfers::default();
         for table in &pieces.merged {
             self.frees(table);
-            let tier = table.tier().0 as usize;
             done.gone.push(table.id);
             done.bytes += table.size_bytes();
-            done.device_seconds += devices.transfer_seconds(tier, table.size_bytes());
+            transfers.read(table.tier().0 as usize, table.size_bytes());
         }
         for table in &made {
             self.takes(table);
-            let tier = table.tier().0 as usize;
-            done.device_seconds += devices.transfer_seconds(tier, table.size_bytes());
+            transfers.write(table.tier().0 as usize, table.size_bytes());
         }
+        done.device_seconds = transfers.total_seconds(&Devices::of(view));
         self.inherit(&keyspace, merge, &pieces.merged, &made);
         Some(done)
     }
