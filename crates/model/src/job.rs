@@ -74,7 +74,8 @@ pub(crate) fn rounded(number: f64) -> f64 {
         return number;
     }
     let scale = 10f64.powi(3 + zeros.floor() as i32);
-    (number * scale).round() / scale
+    // Nothing is nothing, whichever sign it has.
+    (number * scale).round() / scale + 0.0
 }
 
 /// What to do next.
@@ -317,7 +318,7 @@ mod tests {
             .with("share", 0.12345)
             .with("usd", -0.000_506_713)
             .with("score", 1.23456)
-            .with("none", 0.0)
+            .with("none", -0.0)
             .with("least", f64::MIN_POSITIVE)
             .with("most", f64::MAX);
         let text = reason.to_string();

@@ -264,5 +264,6 @@ fn rate(rate: f64) -> String {
 }
 
 fn percent(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
+    // What is less than nothing by a rounding error is nothing.
+    format!("{:.1}%", (share * 1000.0).round() / 10.0 + 0.0)
 }
