@@ -374,10 +374,10 @@ fn moves_cost_less_than_reads(db: &Db, begun_us: u64) {
     for event in events.iter().filter(|e| e.started_us >= begun_us) {
         let numbers = event.reason.numbers.iter();
         let number = |name: &str| numbers.clone().find(|(n, _)| n == name).map(|(_, n)| *n);
-        let Some(won) = number("reads_cost_s") else {
+        let Some(won) = number("compared_reads_s") else {
             continue;
         };
-        let cost = number("merge_cost_s").unwrap() + number("descent_cost_s").unwrap_or(0.0);
+        let cost = number("against_merge_s").unwrap() + number("against_descent_s").unwrap_or(0.0);
         assert!(cost < won, "{event}");
         moves += 1;
         cost_s += cost;

@@ -20,7 +20,7 @@ use crate::cost::{Devices, Transfers};
 
 /// Of what a merge writes to a slot, about so many pieces are asked for where they will go: that is done
 /// while jobs are planned, and takes time where tables are placed by heat.
-const PIECES_MAX: u64 = 4;
+const PIECES_MAX: u64 = 2;
 
 /// What a merge reads and writes anew.
 struct Rewritten<'a> {
