@@ -199,7 +199,12 @@ impl World {
             let meta = extent(layout.meta.0, piece.meta_bytes);
             let data = extent(layout.data.0, piece.data_bytes);
             let id = TableId(self.take_id());
-            made.push(Arc::new(table_of(piece, pieces, id, meta, data)));
+            let mut table = table_of(piece, pieces, id, meta, data);
+            if merge.rewrite {
+                // What falls away is not known, and a young table is not rewritten again for it.
+                table.created_us = view.now_us;
+            }
+            made.push(Arc::new(table));
         }
         made
     }
@@ -333,21 +338,26 @@ fn understood(view: &View<'_>) -> BTreeMap<TableId, TableHeat> {
     heat
 }
 
-/// `piece` as a table. What its entries are nobody knows; it has its bytes' share of them.
+/// `piece` as a table. What its entries are nobody knows; it has its bytes' share of them. Range deletes
+/// go, as they do at the bottom, unless there is nothing else.
 fn table_of(piece: &Piece, of: &Pieces, id: TableId, meta: Extent, data: Extent) -> TableMeta {
     let sum = |count: fn(&TableMeta) -> u64| of.merged.iter().map(|t| count(t)).sum::<u64>();
     let all = sum(TableMeta::size_bytes).max(1) as f64;
     let share = (piece.data_bytes + piece.meta_bytes) as f64 / all;
     let part = |sum: u64| (sum as f64 * share) as u64;
     let seqs = || of.merged.iter();
+    let entries = match data.length {
+        0 => 0,
+        _ => part(sum(|t| t.entries)).max(1),
+    };
     TableMeta {
         id,
         range: piece.range.clone(),
         seq_min: seqs().map(|t| t.seq_min).min().unwrap_or(SeqNo::ZERO),
         seq_max: seqs().map(|t| t.seq_max).max().unwrap_or(SeqNo::ZERO),
-        entries: part(sum(|t| t.entries)),
-        deletes: part(sum(|t| t.deletes)),
-        range_deletes: 0,
+        entries,
+        deletes: part(sum(|t| t.deletes)).min(entries),
+        range_deletes: u64::from(entries == 0),
         raw_bytes: part(sum(|t| t.raw_bytes)),
         dead_bytes: 0,
         created_us: of.merged.iter().map(|t| t.created_us).max().unwrap_or(0),
