@@ -201,8 +201,11 @@ impl World {
             let id = TableId(self.take_id());
             let mut table = table_of(piece, pieces, id, meta, data);
             if merge.rewrite {
-                // What falls away is not known, and a young table is not rewritten again for it.
-                table.created_us = view.now_us;
+                // What deletes hide falls away; a table of nothing else is young, or would be rewritten again.
+                table.deletes = 0;
+                if table.entries == 0 {
+                    table.created_us = view.now_us;
+                }
             }
             made.push(Arc::new(table));
         }
