@@ -115,3 +115,17 @@ fn watching_shows_the_parts_of_a_store_that_has_several() {
     let printed = exits(0, &["stat", "--db", &plain, "--watch", "--lines", "1"]);
     assert!(!printed.contains("parts"), "{printed}");
 }
+
+// It ended with an I/O error where the request could not be written: on a full disk, when one looks.
+#[test]
+fn stat_reads_the_files_where_nobody_can_be_asked() {
+    let scratch = Scratch::new();
+    let path = scratch.path("db");
+    let db = in_use(&path);
+    std::fs::create_dir(format!("{path}/TUNE.new")).unwrap();
+    let found = json(&["stat", "--db", &path, "--json"]);
+    assert_eq!(found["running"], false);
+    let why = found["unanswered"].as_str().unwrap();
+    assert!(why.contains("TUNE"), "{why}");
+    db.close().unwrap();
+}

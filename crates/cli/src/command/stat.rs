@@ -127,8 +127,9 @@ impl Stat {
         let options = self.store.options()?;
         let ask = || match self.ask(&options) {
             Ok(told) => Ok(told),
-            // It did not answer, or has more to tell than an answer holds.
-            Err(e) if matches!(e.kind(), ErrorKind::Locked | ErrorKind::InvalidArgument) => {
+            // It did not answer, has more to tell than an answer holds, or cannot be asked: the disk
+            // may be full or read-only, when somebody will look.
+            Err(e) if can_be_read(e.kind()) => {
                 let db = self.store.open_files()?;
                 Ok(Some(of_files(&db, Some(e.to_string()))))
             }
@@ -225,4 +226,12 @@ impl Stat {
         }
         Ok(Exit::Done)
     }
+}
+
+/// Whether the files tell what the process that has the store open could not be asked.
+fn can_be_read(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Locked | ErrorKind::InvalidArgument | ErrorKind::Io | ErrorKind::NoSpace
+    )
 }
