@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use thermocline_policy::plan::major::imbalance;
 
 use crate::control::{Given, Wanted, ask_if_open};
 use crate::engine::Engine;
@@ -142,23 +141,13 @@ impl PartsPulse {
             parts: most.map_or(0, |k| k.parts),
             write_share_min: written.iter().copied().reduce(f64::min),
             write_share_max: written.iter().copied().reduce(f64::max),
-            imbalance: (!written.is_empty()).then(|| imbalance(&shares(parts))),
+            imbalance: PartStats::imbalance(parts),
             duplicates: parts.iter().map(|part| part.duplicates).sum(),
             active_memtables: stats.active_memtables,
             sealed_memtables: stats.sealed_memtables,
             recuts: stats.recuts,
         }
     }
-}
-
-/// The share of the writes of each memtable that takes them.
-fn shares(parts: &[PartStats]) -> Vec<f64> {
-    let of = |part: &PartStats| {
-        let memtables = part.duplicates as usize + 1;
-        let share = part.write_share.unwrap_or(0.0);
-        std::iter::repeat_n(share / memtables as f64, memtables)
-    };
-    parts.iter().flat_map(of).collect()
 }
 
 impl Pulse {

@@ -9,6 +9,7 @@
 //! And which inputs are not rewritten for that ([`alone`]).
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::range::KeyRange;
@@ -27,31 +28,33 @@ pub enum Join {
     },
 }
 
+/// The tables in groups that hang together by overlapping, in the order of their keys.
+#[must_use]
+pub fn stretches<T: Deref<Target = TableMeta>>(tables: impl IntoIterator<Item = T>) -> Vec<Vec<T>> {
+    let mut tables: Vec<T> = tables.into_iter().collect();
+    tables.sort_by(|a, b| a.range.start.cmp(&b.range.start));
+    // By their starts, a table overlaps one before it if it overlaps the hull of those that hang
+    // together.
+    let mut stretches: Vec<(KeyRange, Vec<T>)> = Vec::new();
+    for table in tables {
+        match stretches.last_mut() {
+            Some((hull, group)) if hull.overlaps(&table.range) => {
+                *hull = hull.hull(&table.range);
+                group.push(table);
+            }
+            _ => stretches.push((table.range.clone(), vec![table])),
+        }
+    }
+    stretches.into_iter().map(|(_, group)| group).collect()
+}
+
 /// Of `tables`, those that overlap no other: a merge that need not rewrite them passes them down as
 /// they are.
 #[must_use]
 pub fn alone<'a>(tables: impl IntoIterator<Item = &'a TableMeta>) -> BTreeSet<TableId> {
-    let mut tables: Vec<&TableMeta> = tables.into_iter().collect();
-    tables.sort_unstable_by(|a, b| a.range.start.cmp(&b.range.start));
-    let mut alone = BTreeSet::new();
-    // By their starts, a table overlaps one before it if it overlaps the hull of those that hang
-    // together; `last` is what hangs together with nothing so far.
-    let mut hull: Option<KeyRange> = None;
-    let mut last = None;
-    for table in tables {
-        match hull.take() {
-            Some(before) if before.overlaps(&table.range) => {
-                last = None;
-                hull = Some(before.hull(&table.range));
-            }
-            _ => {
-                alone.extend(last.replace(table.id));
-                hull = Some(table.range.clone());
-            }
-        }
-    }
-    alone.extend(last);
-    alone
+    let stretches = stretches(tables).into_iter();
+    let alone = stretches.filter(|group| group.len() == 1);
+    alone.flatten().map(|table| table.id).collect()
 }
 
 /// Where a run lies in the order of recency: smaller is newer.

@@ -102,7 +102,7 @@ fn watch(db: &Db, [warmup, measured]: [f64; 2]) -> Seen {
             let parts = stats.keyspaces.first();
             let parts = parts.map_or(&[][..], |space| &space.part_list[..]);
             looks += 1;
-            sum += deviation(&shares(parts));
+            sum += PartStats::imbalance(parts).unwrap_or(0.0);
             seen.duplicates = parts.iter().map(|part| part.duplicates).sum();
         }
         if over {
@@ -111,24 +111,6 @@ fn watch(db: &Db, [warmup, measured]: [f64; 2]) -> Seen {
     }
     seen.imbalance = sum / f64::from(looks);
     seen
-}
-
-/// The share of the writes of each memtable that takes them.
-fn shares(parts: &[PartStats]) -> Vec<f64> {
-    let of = |part: &PartStats| {
-        let memtables = part.duplicates as usize + 1;
-        let share = part.write_share.unwrap_or(0.0);
-        std::iter::repeat_n(share / memtables as f64, memtables)
-    };
-    parts.iter().flat_map(of).collect()
-}
-
-/// The standard deviation.
-fn deviation(shares: &[f64]) -> f64 {
-    let count = shares.len().max(1) as f64;
-    let mean = shares.iter().sum::<f64>() / count;
-    let squares = shares.iter().map(|share| (share - mean).powi(2));
-    (squares.sum::<f64>() / count).sqrt()
 }
 
 /// Beside the paper's numbers, which are those of 64 parts; of fewer it says that they are similar.
@@ -199,29 +181,6 @@ fn rows_of(parts: u32, uniform: &Seen, zipfian: &Seen) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn part(write_share: f64, duplicates: u64) -> PartStats {
-        PartStats {
-            start: String::new(),
-            memtables: 1,
-            sealed_memtables: 0,
-            memtable_bytes: 0,
-            runs: 0,
-            tables: 0,
-            bytes: 0,
-            write_share: Some(write_share),
-            duplicates,
-            tiny_ranges: 1,
-        }
-    }
-
-    #[test]
-    fn a_duplicated_part_counts_as_often_as_it_has_memtables() {
-        let even = shares(&[part(0.75, 2), part(0.25, 0)]);
-        assert_eq!((even.len(), deviation(&even)), (4, 0.0));
-        let uneven = shares(&[part(0.75, 0), part(0.25, 0)]);
-        assert_eq!(deviation(&uneven), 0.25);
-    }
 
     #[test]
     fn the_papers_numbers_stand_beside_64_parts_alone() {

@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use thermocline_model::version::Keyspace;
+use thermocline_policy::plan::major::imbalance;
 
 use super::human_bytes;
 use crate::engine::ReadView;
@@ -56,6 +57,31 @@ pub struct PartStats {
 }
 
 impl PartStats {
+    /// Of the parts of a keyspace, the standard deviation of the shares of the writes of the memtables
+    /// that take them, duplicates included (Nova-LSM, section 8.2.1); none until something is written.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # use thermocline::{Db, Options, PartStats};
+    /// let db = Db::open(Options::at(directory.path()).cuts(vec![b"m".to_vec()]))?;
+    /// let imbalance = || PartStats::imbalance(&db.stats().keyspaces[0].part_list);
+    /// assert_eq!(imbalance(), None);
+    /// db.put(b"apple", b"red")?;
+    /// assert_eq!(imbalance(), Some(0.5));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn imbalance(parts: &[PartStats]) -> Option<f64> {
+        parts.iter().find_map(|part| part.write_share)?;
+        let of = |part: &PartStats| {
+            let memtables = part.duplicates as usize + 1;
+            let share = part.write_share.unwrap_or(0.0);
+            std::iter::repeat_n(share / memtables as f64, memtables)
+        };
+        let shares: Vec<f64> = parts.iter().flat_map(of).collect();
+        Some(imbalance(&shares))
+    }
+
     /// Of a keyspace, as `view` has it in memory and `keyspace` in tables. A keyspace
     /// that is cut just now may be missing parts. What memtables hold tells how much was written only
     /// where anything was (`is_written`): else it is what a recovery found.
@@ -196,5 +222,16 @@ mod tests {
             shown.contains("kkk...") && shown.contains(" -  "),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn a_duplicated_part_counts_as_often_as_it_has_memtables() {
+        let imbalance = |parts: [(f64, u64); 2]| {
+            let parts = parts.map(|(share, duplicates)| part("", duplicates, Some(share)));
+            PartStats::imbalance(&parts)
+        };
+        // Four memtables with a quarter each.
+        assert_eq!(imbalance([(0.75, 2), (0.25, 0)]), Some(0.0));
+        assert_eq!(imbalance([(0.75, 0), (0.25, 0)]), Some(0.25));
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use thermocline_model::job::Merge;
-use thermocline_model::join::{Join, join};
+use thermocline_model::join::{Join, join, stretches};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::{TableId, TableMeta};
 use thermocline_model::version::{Keyspace, Slot};
@@ -42,7 +42,7 @@ impl Pieces {
         let stays = |table: &Arc<TableMeta>| run.is_some_and(|r| r.tables.contains(table));
         let mut pieces = Pieces::default();
         let mut groups = Vec::new();
-        for group in stretches(inputs.to_vec()) {
+        for group in stretches(inputs.iter().cloned()) {
             match &group[..] {
                 [table] if !merge.rewrite && stays(table) => {}
                 [table] if !merge.rewrite => pieces.passed.push(Arc::clone(table)),
@@ -62,22 +62,6 @@ impl Pieces {
         let all = self.passed.iter().chain(&self.merged);
         all.map(|t| t.id).collect()
     }
-}
-
-/// The tables in groups that overlap each other, in the order of keys.
-fn stretches(mut tables: Vec<Arc<TableMeta>>) -> Vec<Vec<Arc<TableMeta>>> {
-    tables.sort_by(|a, b| a.range.start.cmp(&b.range.start));
-    let mut stretches: Vec<(KeyRange, Vec<Arc<TableMeta>>)> = Vec::new();
-    for table in tables {
-        match stretches.last_mut() {
-            Some((hull, group)) if hull.overlaps(&table.range) => {
-                *hull = hull.hull(&table.range);
-                group.push(table);
-            }
-            _ => stretches.push((table.range.clone(), vec![table])),
-        }
-    }
-    stretches.into_iter().map(|(_, group)| group).collect()
 }
 
 /// Where an output must end: what stays in its run begins there, or what goes deeper begins or ends.

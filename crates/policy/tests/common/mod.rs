@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use thermocline_model::job::{Job, Merge, NewTable};
-use thermocline_model::join::{Join, join};
+use thermocline_model::join::{Join, join, stretches};
 use thermocline_model::key::SeqNo;
 use thermocline_model::moves::Moves;
 use thermocline_model::range::KeyRange;
@@ -527,22 +527,6 @@ impl World {
 
 fn is_apart(tables: &[Arc<TableMeta>]) -> bool {
     stretches(tables.to_vec()).iter().all(|s| s.len() == 1)
-}
-
-/// The tables in groups that overlap each other, in key order.
-fn stretches(mut tables: Vec<Arc<TableMeta>>) -> Vec<Vec<Arc<TableMeta>>> {
-    tables.sort_by(|a, b| a.range.start.cmp(&b.range.start));
-    let mut stretches: Vec<(KeyRange, Vec<Arc<TableMeta>>)> = Vec::new();
-    for table in tables {
-        match stretches.last_mut() {
-            Some((hull, group)) if hull.overlaps(&table.range) => {
-                *hull = hull.hull(&table.range);
-                group.push(table);
-            }
-            _ => stretches.push((table.range.clone(), vec![table])),
-        }
-    }
-    stretches.into_iter().map(|(_, group)| group).collect()
 }
 
 pub fn key(n: u64) -> Vec<u8> {
