@@ -1,17 +1,14 @@
-//! Counters, and the statistics made from them.
+//! Statistics: what a store says of itself. They are made of what it counts ([`counters`]).
 
 use std::fmt;
 use std::path::PathBuf;
 
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use thermocline_model::tier::{TIERS_MAX, TierId};
 
-use crate::error::Error;
 use crate::footprint::MemoryBytes;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 mod cost;
+mod counters;
 mod lookup;
 mod parts;
 mod range_index;
@@ -19,140 +16,12 @@ mod running;
 mod stalled;
 
 pub use cost::CostStats;
+pub(crate) use counters::{Counters, TierCounters};
 pub use lookup::LookupStats;
 pub use parts::PartStats;
 pub use range_index::RangeIndexStats;
 pub use running::{stats, tables};
-pub(crate) use stalled::{Stall, Stalled};
-
-const SHARDS: usize = 8;
-
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Shard(std::sync::atomic::AtomicU64);
-
-/// A counter that threads raise without disturbing each other.
-#[derive(Debug, Default)]
-pub(crate) struct Counter {
-    shards: [Shard; SHARDS],
-}
-
-/// The shard of this thread.
-fn shard() -> usize {
-    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    thread_local! {
-        static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
-    }
-    MINE.with(|&mine| mine)
-}
-
-impl Counter {
-    #[inline]
-    pub(crate) fn add(&self, n: u64) {
-        self.shards[shard()].0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.shards
-            .iter()
-            .map(|s| s.0.load(Ordering::Relaxed))
-            .sum()
-    }
-}
-
-/// What one tier did since the store was opened.
-#[derive(Debug, Default)]
-pub(crate) struct TierCounters {
-    pub(crate) written_bytes: Counter,
-    pub(crate) merge_read_bytes: Counter,
-    pub(crate) relocated_in_bytes: Counter,
-    pub(crate) spills: Counter,
-    pub(crate) spilled_bytes: Counter,
-    /// When the first and the last spill were; 0 for never.
-    pub(crate) spilled_first_us: AtomicU64,
-    pub(crate) spilled_last_us: AtomicU64,
-}
-
-impl TierCounters {
-    /// A table of `bytes` that belongs here was put on a lower tier.
-    pub(crate) fn spilled(&self, bytes: u64, now_us: u64) {
-        self.spills.add(1);
-        self.spilled_bytes.add(bytes);
-        let (first, relaxed) = (&self.spilled_first_us, Ordering::Relaxed);
-        // Fails for all but the first.
-        let _ = first.compare_exchange(0, now_us, relaxed, relaxed);
-        self.spilled_last_us.fetch_max(now_us, Ordering::Relaxed);
-    }
-}
-
-/// Everything counted since the store was opened.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) writes: Counter,
-    pub(crate) written_bytes: Counter,
-    pub(crate) failed_writes: Counter,
-    pub(crate) scans: Counter,
-    pub(crate) memtable_hits: Counter,
-    pub(crate) cached_hits: Counter,
-    pub(crate) misses: Counter,
-    tier_hits: [Counter; TIERS_MAX],
-    pub(crate) slowdowns: Counter,
-    pub(crate) stall_micros: Counter,
-    /// When somebody did.
-    pub(crate) stalled: Stalled,
-    /// When somebody did because of runs that are not merged yet.
-    pub(crate) stalled_for_runs: Stalled,
-    pub(crate) flushes: Counter,
-    pub(crate) flushed_bytes: Counter,
-    pub(crate) folds: Counter,
-    pub(crate) folded_bytes: Counter,
-    pub(crate) restated_bytes: Counter,
-    pub(crate) merges: Counter,
-    pub(crate) merges_by_edit: Counter,
-    pub(crate) merge_in_bytes: Counter,
-    /// Time that threads spent on merges, and how much of it running or waiting for a processor.
-    pub(crate) merge_micros: Counter,
-    pub(crate) merge_running_micros: Counter,
-    pub(crate) merge_out_bytes: Counter,
-    pub(crate) tables_moved: Counter,
-    pub(crate) blocks_copied: Counter,
-    pub(crate) relocations: Counter,
-    pub(crate) relocated_bytes: Counter,
-    pub(crate) migrations_saved: Counter,
-    pub(crate) migrations_saved_bytes: Counter,
-    pub(crate) bulk_bytes: Counter,
-    pub(crate) recuts: Counter,
-    pub(crate) job_errors: Counter,
-    /// Picoseconds a byte takes of all writers together; `u64::MAX` means stop.
-    pub(crate) brake: AtomicU64,
-    /// Whether it is for runs that are not merged yet, and not for memory.
-    pub(crate) brake_for_runs: AtomicBool,
-    /// Whether live tables fill the capacity of all tiers.
-    pub(crate) is_full: AtomicBool,
-    last_error: Mutex<Option<Error>>,
-}
-
-impl Counters {
-    #[inline]
-    pub(crate) fn tier_hit(&self, tier: TierId) {
-        if let Some(counter) = self.tier_hits.get(tier.0 as usize) {
-            counter.add(1);
-        }
-    }
-
-    pub(crate) fn tier_hits(&self, tier: TierId) -> u64 {
-        self.tier_hits.get(tier.0 as usize).map_or(0, Counter::get)
-    }
-
-    pub(crate) fn background_error(&self, error: &Error) {
-        self.job_errors.add(1);
-        *self.last_error.lock() = Some(error.clone());
-    }
-
-    pub(crate) fn last_error(&self) -> Option<Error> {
-        self.last_error.lock().clone()
-    }
-}
+pub(crate) use stalled::Stall;
 
 /// What the last opening found in the log.
 ///
