@@ -1,17 +1,22 @@
-//! Memory of the block cache that memtables have while hardly anybody reads.
+//! Memory that memtables and the block cache share.
 //!
-//! How much that should be is policy ([`thermocline_policy::lending`]). Here it changes
+//! What memtables leave of the write buffer the block cache has ([`Options::block_cache_grows`]), and
+//! while hardly anybody reads memtables have memory of the cache as well ([`Options::write_buffer_grows`]). How
+//! much of the second there should be is policy ([`thermocline_policy::lending`]). Here it changes
 //! hands, and what both take together never exceeds what the options say: the cache lets
 //! go of blocks before memtables may have their memory, and has it back only once
 //! memtables have less.
 //!
-//! What is lent makes the *write buffer in force* larger, by which flushes are planned and writers
-//! are stopped. It grows at once. It shrinks by a little at a time, so that writers
+//! Of the write buffer, memtables are given what they hold, and some more, before they fill it; they need not ask
+//! whether there is any. They give it back by a little at a time, so that memtables that fill and empty by turns do not
+//! empty the cache each time. What is lent beyond that makes the *write buffer in force* larger, by which
+//! flushes are planned and writers are stopped. It grows at once, and shrinks by a little at a time as well, so that writers
 //! are not stopped for as long as it takes to flush all that there may be too much of.
 
 use thermocline_model::view::ShapeOptions;
 use thermocline_policy::lending::{LENT_BUFFERS_MAX, LENT_SHARE_MAX, Lending, MemoryUse};
 
+use crate::cache::BlockCache;
 use crate::engine::Engine;
 use crate::options::{Options, flush_bytes_of};
 use crate::sync::Mutex;
@@ -23,18 +28,34 @@ pub(crate) const LOOK_MICROS: u64 = 100_000;
 /// Of all that may be lent, the share by which the write buffer shrinks with each look.
 const SHRINK_SHARE: u64 = 16;
 
+/// Of the write buffer, the share that memtables are given at a time, beside what they need.
+const GRANT_SHARE: u64 = 8;
+
+/// Of what the cache may have of the write buffer, the share that it gets with each look at most: all of it in 26
+/// seconds.
+const RETURN_SHARE: u64 = 256;
+
 /// What is lent now.
 #[derive(Debug, Default)]
 pub(crate) struct Lent {
-    /// Bytes that the cache does without.
+    /// Bytes that the cache does without, of those that it may ever have.
     given: AtomicU64,
-    /// Of these, bytes that memtables may fill.
+    /// Of these, bytes that memtables may fill beyond the write buffer.
     allowed: AtomicU64,
     lending: Mutex<Lending>,
 }
 
 impl Options {
-    /// The most that the block cache lends to memtables, in bytes.
+    /// Bytes of the write buffer that the block cache has while memtables leave them: at most as
+    /// many as it has itself.
+    pub(crate) fn pooled_bytes(&self) -> u64 {
+        match self.block_cache_grows {
+            true => self.write_buffer_bytes.min(self.block_cache_bytes),
+            false => 0,
+        }
+    }
+
+    /// The most that the block cache lends to memtables beyond the write buffer, in bytes.
     pub(crate) fn lendable_bytes(&self) -> u64 {
         if !self.write_buffer_grows {
             return 0;
@@ -44,6 +65,13 @@ impl Options {
         let logged = (self.log_bytes_max / 2).saturating_sub(self.write_buffer_bytes);
         let borrowed = self.write_buffer_bytes.saturating_mul(LENT_BUFFERS_MAX);
         spare.min(logged).min(borrowed)
+    }
+
+    /// A block cache that has all of the memory that it may ever have.
+    pub(crate) fn block_cache(&self) -> BlockCache {
+        let own = self.block_cache_bytes;
+        let kept = own - (own as f64 * LENT_SHARE_MAX) as u64;
+        BlockCache::keeping(kept, own.saturating_add(self.pooled_bytes()))
     }
 }
 
@@ -58,7 +86,8 @@ impl Engine {
         self.lent.allowed.load(Ordering::Acquire)
     }
 
-    /// Bytes that memtables may have beyond the options and the block cache has less.
+    /// Bytes that the block cache does without, of those that it may ever have
+    /// ([`Options::pooled_bytes`] and its own).
     pub(crate) fn lent_bytes(&self) -> u64 {
         self.lent.given.load(Ordering::Acquire)
     }
@@ -71,10 +100,10 @@ impl Engine {
         }
     }
 
-    /// Sees to it that the block cache lends what it should.
+    /// Sees to it that memtables and the block cache have of each other's memory what they should.
     pub(crate) fn lend_memory(&self) {
-        let lendable = self.options.lendable_bytes();
-        if lendable == 0 || self.options.read_only {
+        let (pooled, lendable) = (self.options.pooled_bytes(), self.options.lendable_bytes());
+        if pooled + lendable == 0 || self.options.read_only {
             return;
         }
         let mut lending = self.lent.lending.lock();
@@ -89,12 +118,12 @@ impl Engine {
         let share = lending.share(used, self.environment.clock.now_micros());
         let wanted = (lendable as f64 * share) as u64;
         let allowed = self.borrowable_bytes();
-        if wanted > self.lent_bytes() {
-            let given = cache.lend(wanted);
+        if wanted > 0 && pooled + wanted > self.lent_bytes() {
+            let given = cache.lend(pooled + wanted);
             self.lent.given.store(given, Ordering::Release);
         }
         let next = match wanted >= allowed {
-            true => wanted.min(self.lent_bytes()),
+            true => wanted.min(self.lent_bytes().saturating_sub(pooled)),
             false => wanted.max(allowed.saturating_sub(lendable / SHRINK_SHARE)),
         };
         self.lent.allowed.store(next, Ordering::Release);
@@ -106,34 +135,66 @@ impl Engine {
     }
 
     /// Lends what a recovery found in the log beyond what memtables have of their own: they
-    /// had it before. The cache is empty, so that it can.
+    /// had it before; and for now all of the write buffer. The cache is empty, so that it can.
     pub(crate) fn lend_to_replayed(&self) {
-        let needed = self.borrowed_bytes().min(self.options.lendable_bytes());
-        let given = self.home.context.cache.lend(needed);
+        let pooled = self.options.pooled_bytes();
+        let borrowed = self.needed_bytes(0).saturating_sub(pooled);
+        let borrowed = borrowed.min(self.options.lendable_bytes());
+        let given = self.home.context.cache.lend(pooled + borrowed);
         self.lent.given.store(given, Ordering::Release);
-        self.lent.allowed.store(given, Ordering::Release);
+        let allowed = given.saturating_sub(pooled);
+        self.lent.allowed.store(allowed, Ordering::Release);
     }
 
-    /// Bytes that memtables hold beyond what the options give them. As `update_brake` does it,
-    /// what may be added unseen counts as there.
-    fn borrowed_bytes(&self) -> u64 {
-        // What a memtable takes of the idle memory meanwhile is in one of the two.
-        let idle = self.arenas.idle_bytes();
-        let resident = self.memtable_resident_bytes();
-        let held = resident + idle.max(self.arenas.idle_bytes()) as u64;
-        let held = held + 2 * self.options.memory_step_bytes();
-        held.saturating_sub(self.options.write_buffer_bytes)
-    }
-
-    /// Gives the cache back what memtables neither have nor may have. Requires: the
-    /// caller's turn.
-    fn take_back(&self) {
-        let allowed = self.borrowable_bytes();
-        let given = self.lent_bytes();
-        if allowed >= given {
+    /// Has the block cache do without what memtables need of the write buffer, where they are about to take `more`
+    /// bytes. What readers hold of the cache is not waited for.
+    pub(crate) fn grant_memory(&self, more: u64) {
+        if self.options.pooled_bytes() == 0 || self.needed_bytes(more) <= self.lent_bytes() {
             return;
         }
-        let keep = allowed.max(self.borrowed_bytes().min(given));
+        let _lending = self.lent.lending.lock();
+        let most = self.options.pooled_bytes() + self.borrowable_bytes();
+        let needed = self.needed_bytes(more).min(most);
+        if needed > self.lent_bytes() {
+            let step = self.options.write_buffer_bytes / GRANT_SHARE;
+            let wanted = (needed + step).min(most);
+            let given = self.home.context.cache.lend(wanted).max(needed);
+            self.lent.given.store(given, Ordering::Release);
+        }
+    }
+
+    /// Bytes that memtables, about to take `more`, hold of what they share with the cache. As `update_brake`
+    /// does it, what may be added unseen counts as there.
+    fn needed_bytes(&self, more: u64) -> u64 {
+        // What a memtable takes of the idle memory meanwhile is in one of the two.
+        let idle = self.arenas.idle_bytes();
+        let soon = self.memtable_bytes_soon();
+        let held = soon + idle.max(self.arenas.idle_bytes()) as u64 + more;
+        held.saturating_sub(self.unshared_bytes())
+    }
+
+    /// Bytes of the write buffer that are never the cache's.
+    fn unshared_bytes(&self) -> u64 {
+        self.options.write_buffer_bytes - self.options.pooled_bytes()
+    }
+
+    /// Gives the cache back what memtables neither have nor may have, and of the write buffer some of what they
+    /// leave. Requires: the caller's turn.
+    fn take_back(&self) {
+        let (allowed, given) = (self.borrowable_bytes(), self.lent_bytes());
+        let pooled = self.options.pooled_bytes();
+        let wanted = match allowed {
+            0 => given.min(pooled).saturating_sub(pooled / RETURN_SHARE),
+            _ => pooled + allowed,
+        };
+        if wanted >= given {
+            return;
+        }
+        // Emptied memtables are kept only in what there is for memtables.
+        let room = wanted + self.unshared_bytes();
+        let kept = room.saturating_sub(self.memtable_bytes_soon());
+        self.arenas.shrink_to(kept as usize);
+        let keep = wanted.max(self.needed_bytes(0).min(given));
         if keep < given {
             // Before the cache takes it.
             self.lent.given.store(keep, Ordering::Release);
@@ -155,6 +216,7 @@ mod tests {
             .write_buffer_bytes(1 << 20)
             .memtable_bytes(1 << 20)
             .block_cache_bytes(4 << 20)
+            .block_cache_grows(false)
             .background_threads(0);
         let db = Db::open(options).unwrap();
         let engine = &db.handle.engine;
@@ -167,7 +229,7 @@ mod tests {
         for n in 0..2000u32 {
             db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
         }
-        let borrowed = engine.borrowed_bytes();
+        let borrowed = engine.needed_bytes(0);
         assert!(borrowed > 1 << 20, "{borrowed}");
         lent.allowed.store(0, Ordering::Release);
         engine.take_back();
@@ -181,5 +243,70 @@ mod tests {
         assert!(left < 256 << 10, "{left}");
         let cache = cache.stats();
         assert_eq!(cache.capacity_bytes, (4 << 20) - left);
+    }
+
+    /// What `db` holds and may hold, by kind; what it may hold in all is always the same.
+    fn holds_to_its_promise(db: &Db) -> crate::stats::MemoryStats {
+        let memory = db.stats().memory;
+        let (used, max) = (memory.used, memory.max);
+        assert!(used.memtables <= max.memtables, "{memory:?}");
+        assert!(used.block_cache <= max.block_cache, "{memory:?}");
+        let promised = db.handle.engine.options.memory_bytes_max();
+        assert_eq!(max.total(), promised, "{memory:?}");
+        memory
+    }
+
+    #[test]
+    fn the_cache_has_what_memtables_leave_and_gives_it_up_before_they_fill_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::at(directory.path())
+            .write_buffer_bytes(1 << 20)
+            .memtable_bytes(128 << 10)
+            .block_cache_bytes(4 << 20)
+            .write_buffer_grows(false)
+            .background_threads(0);
+        let db = Db::open(options).unwrap();
+        let engine = &db.handle.engine;
+        let cache_max = || holds_to_its_promise(&db).max.block_cache;
+        assert_eq!(
+            cache_max(),
+            4 << 20,
+            "at first memtables have all of theirs"
+        );
+        for n in 0..3000u32 {
+            db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+            if db.stats().memtable_bytes > 700 << 10 {
+                db.flush().unwrap();
+            }
+        }
+        db.flush().unwrap();
+        for _ in 0..=RETURN_SHARE {
+            engine.lend_memory();
+            let all = (0..3000u32).step_by(30);
+            all.for_each(|n| drop(db.get(&n.to_be_bytes()).unwrap()));
+            holds_to_its_promise(&db);
+        }
+        let most = cache_max();
+        assert!(most > (4 << 20) + (3 << 18), "{most}");
+        // The cache is full, and every one of these writes may be the one that wants its memory.
+        (0..3000u32).for_each(|n| drop(db.get(&n.to_be_bytes()).unwrap()));
+        let full = db.stats().memory.used.block_cache;
+        assert!(full > 5 << 19, "{full}");
+        for n in 0..700u32 {
+            db.put(&n.to_be_bytes(), &[8; 1000]).unwrap();
+            holds_to_its_promise(&db);
+        }
+        assert!(cache_max() < most - (1 << 19));
+    }
+
+    #[test]
+    fn a_cache_that_is_off_or_must_not_grow_has_nothing_of_the_write_buffer() {
+        let options = Options::at("/x").write_buffer_bytes(8 << 20);
+        assert_eq!(options.clone().block_cache_bytes(0).pooled_bytes(), 0);
+        assert_eq!(options.clone().block_cache_grows(false).pooled_bytes(), 0);
+        assert_eq!(options.clone().pooled_bytes(), 8 << 20);
+        let small = options.block_cache_bytes(1 << 20);
+        assert_eq!(small.pooled_bytes(), 1 << 20);
+        assert_eq!(small.block_cache().stats().capacity_bytes, 2 << 20);
     }
 }

@@ -30,7 +30,6 @@ use thermocline_model::version::{Keyspace, Version};
 use thermocline_policy::cost::device::Devices;
 
 use crate::batch::Operation;
-use crate::cache::BlockCache;
 use crate::engine::{Commit, Engine, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
@@ -91,7 +90,7 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
     let home = Arc::new(TableHome {
         stores: tiers.iter().map(|t| Arc::clone(&t.store)).collect(),
         context: Arc::new(
-            TableContext::new(Arc::new(BlockCache::new(options.block_cache_bytes)))
+            TableContext::new(Arc::new(options.block_cache()))
                 .with_readers(options.reader_count())
                 .with_uses_for_one(devices.uses_for_one())
                 .with_bytes_for_one_read(devices.bytes_for_one_read()),

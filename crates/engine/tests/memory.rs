@@ -299,7 +299,8 @@ fn memory_stays_within_the_promise_with_the_smallest_blocks() {
 
 /// Bytes beyond what the options give memtables that the block cache lends them now.
 fn lent(db: &Db) -> u64 {
-    db.stats().memory.max.memtables - (4 << 20)
+    let most = db.stats().memory.max.memtables;
+    most.saturating_sub(4 << 20)
 }
 
 #[test]

@@ -131,6 +131,7 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
         .filter_bits_per_key(dice.one_of(&[0, 1, 5, 10, 30]))
         // Not drawn, so that seeds mean what they did.
         .memtable_filters(segment != 64 * KIB)
+        .block_cache_grows(runs_merge != 4)
         .flush_drops_versions(runs_merge != 5)
         .restart_interval(dice.one_of(&[1, 2, 4, 16, 255]))
         .tier_fill_share(dice.one_of(&[0.1, 0.5, 0.95, 1.0]))

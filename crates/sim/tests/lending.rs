@@ -91,8 +91,15 @@ impl Store {
         assert_eq!(put.unwrap_or(0), self.last[n as usize], "key {n}");
     }
 
+    /// What memtables may hold beyond the write buffer.
     fn lent(&self) -> u64 {
-        self.db.stats().memory.max.memtables - options().memory_max(1).memtables
+        let most = self.db.stats().memory.max.memtables;
+        most.saturating_sub(options().memory_max(1).memtables)
+    }
+
+    /// What the cache may hold.
+    fn cached_most(&self) -> u64 {
+        self.db.stats().memory.max.block_cache
     }
 }
 
@@ -175,4 +182,33 @@ fn what_memtables_held_beyond_their_own_memory_is_recovered() {
         store.read();
     }
     assert_eq!(store.lent(), 0);
+}
+
+#[test]
+fn who_only_reads_has_of_the_write_buffer_what_memtables_leave_and_who_writes_has_it_back() {
+    let mut store = Store::open(options());
+    for n in 0..1000 {
+        store.last[n as usize] = n + 1;
+        let value = [&(n + 1).to_be_bytes()[..], &[7; 192]].concat();
+        store.db.put(&key(n), &value).unwrap();
+    }
+    store.puts = 1000;
+    store.db.flush().unwrap();
+    assert_eq!(store.cached_most(), CACHE);
+    for _ in 0..30 {
+        store.read();
+    }
+    // But for an empty memtable and what writers may add unseen.
+    let most = store.cached_most();
+    assert!(most > CACHE + WRITE_BUFFER / 2, "{most}");
+    // A second of each, by turns: the cache lends nothing beyond, and memtables need all of theirs.
+    for _ in 0..6 {
+        store.write();
+        store.read();
+    }
+    let most = store.cached_most();
+    assert!(most < CACHE + WRITE_BUFFER / 2, "{most}");
+    for n in 0..1000 {
+        store.check(n);
+    }
 }

@@ -206,6 +206,8 @@ pub struct BlockCache {
     /// The largest block that is kept.
     block_bytes_max: u64,
     capacity_bytes: u64,
+    /// Of these, bytes that are never lent.
+    kept_bytes: u64,
     /// Of these, bytes that are lent; see [`BlockCache::lend`].
     lent_bytes: AtomicU64,
     counters: Counters<3>,
@@ -226,9 +228,15 @@ const MISSES: usize = 1;
 const DISCOUNTED: usize = 2;
 
 impl BlockCache {
-    /// A cache of at most `capacity_bytes`; 0 switches it off.
+    /// A cache of at most `capacity_bytes`, of which a quarter is never lent; 0 switches it off.
     #[must_use]
     pub fn new(capacity_bytes: u64) -> BlockCache {
+        BlockCache::keeping(capacity_bytes - capacity_bytes / 4 * 3, capacity_bytes)
+    }
+
+    /// A cache of at most `capacity_bytes`, of which `kept_bytes` are never lent; 0 switches it off.
+    #[must_use]
+    pub fn keeping(kept_bytes: u64, capacity_bytes: u64) -> BlockCache {
         let shards = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         // Rounded down: the cache rounds up, which would make shards too small.
         let shards = 1usize << shards.ilog2();
@@ -259,6 +267,7 @@ impl BlockCache {
             budget,
             block_bytes_max: content_bytes / shards as u64 / 2,
             capacity_bytes,
+            kept_bytes,
             lent_bytes: AtomicU64::new(0),
             counters: Counters::default(),
             discounts: AtomicBool::new(false),
@@ -473,12 +482,12 @@ impl BlockCache {
 
     /// Does with `bytes` less than its capacity from now on, and lets go of blocks until it
     /// does; 0 gives it all back. Says how many bytes it really does without: fewer where
-    /// readers hold blocks. Never more than three quarters of its capacity. Requires: one call at a time.
+    /// readers hold blocks. Never more than [`BlockCache::keeping`] lets it. Requires: one call at a time.
     pub fn lend(&self, bytes: u64) -> u64 {
         let Some(blocks) = &self.blocks else {
             return 0;
         };
-        let bytes = bytes.min(self.capacity_bytes / 4 * 3);
+        let bytes = bytes.min(self.capacity_bytes.saturating_sub(self.kept_bytes));
         let before = self.lent_bytes.load(Ordering::Relaxed);
         // The books keep the places of blocks that go: so many of those that were there.
         let places = self.blocks_most.load(Ordering::Relaxed);

@@ -135,6 +135,9 @@ fn what_is_lent_is_not_there_until_it_is_given_back() {
         }
     }
     assert_eq!(BlockCache::new(0).lend(1 << 20), 0);
+    let keeping = BlockCache::keeping(1 << 20, 8 << 20);
+    assert_eq!(keeping.lend(8 << 20), 7 << 20);
+    assert_eq!(BlockCache::keeping(2 << 20, 1 << 20).lend(1 << 20), 0);
 }
 
 #[test]

@@ -95,6 +95,7 @@ impl Engine {
         if self.memtable_resident_bytes() > self.write_buffer_bytes() {
             return Ok(Err("memory had no room for what is left"));
         }
+        self.grant_memory(0);
         let folded = LiveMemtable::folded(&self.options, batch.size_bytes(), prefix_of(&sealed[0]));
         for operation in Operations::new(batch.encoded()).flatten() {
             let seq = operation.restated.unwrap_or(SeqNo::ZERO);

@@ -7,7 +7,8 @@ use super::{Durability, Options};
 
 impl Options {
     /// Bytes of all memtables together, emptied ones that are kept for later
-    /// included; writes wait for a flush beyond it. With so many parts that their active memtables alone
+    /// included; writes wait for a flush beyond it. What they leave of it the block cache has
+    /// ([`Options::block_cache_grows`]). With so many parts that their active memtables alone
     /// are more than half of it, somewhat more ([`Options::memory_max`]). More while the block cache lends some
     /// ([`Options::write_buffer_grows`]). From 64 KiB to 1 TiB, default
     /// 64 MiB.
@@ -56,7 +57,8 @@ impl Options {
     /// ```
     /// # use thermocline::{Db, Options};
     /// # let directory = tempfile::tempdir().unwrap();
-    /// let db = Db::open(Options::at(directory.path()).write_buffer_grows(false))?;
+    /// let options = Options::at(directory.path()).write_buffer_grows(false);
+    /// let db = Db::open(options.block_cache_grows(false))?;
     /// db.put(b"key", b"value")?;
     /// assert_eq!(db.stats().memory.max.memtables, 64 << 20); // Now and always.
     /// # Ok::<(), thermocline::Error>(())
@@ -69,7 +71,8 @@ impl Options {
 
     /// Bytes of the block cache, with all that it takes to find and to replace
     /// blocks, and with what the allocator adds to that; 0 switches it off. Less while
-    /// memtables have some of it ([`Options::write_buffer_grows`]). At
+    /// memtables have some of it ([`Options::write_buffer_grows`]), and more while they leave some of theirs
+    /// ([`Options::block_cache_grows`]). At
     /// most 1 TiB, default 128 MiB.
     ///
     /// ```
@@ -85,6 +88,25 @@ impl Options {
     #[must_use]
     pub fn block_cache_bytes(mut self, bytes: u64) -> Options {
         self.block_cache_bytes = bytes;
+        self
+    }
+
+    /// Whether the block cache has what memtables leave of `write_buffer_bytes`, beyond
+    /// `block_cache_bytes` and at most as much again. Memtables have it back before they fill it, at the cost of the
+    /// blocks that were used least; and what they leave goes to the cache by 1/256 each tenth of a second, so that a
+    /// store that writes all the time leaves it little. Both together take no more memory than they were given. Default true.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).write_buffer_bytes(16 << 20);
+    /// let db = Db::open(options.block_cache_grows(false))?;
+    /// assert_eq!(db.stats().memory.max.block_cache, 128 << 20); // As long as nobody writes.
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn block_cache_grows(mut self, grows: bool) -> Options {
+        self.block_cache_grows = grows;
         self
     }
 

@@ -377,6 +377,7 @@ impl Engine {
         if self.memtable_resident_bytes() + added > bytes_max {
             return Ok(Err("memory has no room until something is flushed"));
         }
+        self.grant_memory(added);
         let mut parts: Vec<PartView> = kept
             .iter()
             .zip(new)

@@ -68,6 +68,7 @@ impl Engine {
         let limit = self.write_buffer_bytes();
         self.arenas
             .shrink_to(limit.saturating_sub(resident) as usize);
+        self.grant_memory(0);
         // Below half of the limit nothing may be worth a flush, so nothing would
         // ever let writers go on (see the planner of flushes).
         let full = resident >= limit && memory >= limit / 2;
@@ -103,7 +104,7 @@ impl Engine {
 
     /// Memory of memtables, with what may be added before it is looked at again: half of that unseen, half by
     /// writers that are past the brake.
-    fn memtable_bytes_soon(&self) -> u64 {
+    pub(crate) fn memtable_bytes_soon(&self) -> u64 {
         self.memtable_resident_bytes() + 2 * self.options.memory_step_bytes()
     }
 

@@ -125,9 +125,10 @@ impl Engine {
     /// The most memory that may be held now, by kind, where so many memtables take writes.
     pub(crate) fn memory_max(&self, takers: u64) -> MemoryBytes {
         let (max, lent) = (self.options.memory_max(takers), self.lent_bytes());
+        let pooled = self.options.pooled_bytes();
         MemoryBytes {
-            memtables: max.memtables + lent,
-            block_cache: max.block_cache.saturating_sub(lent),
+            memtables: max.memtables - pooled + lent,
+            block_cache: (max.block_cache + pooled).saturating_sub(lent),
             ..max
         }
     }
