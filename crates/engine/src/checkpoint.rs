@@ -14,7 +14,8 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::OPTIONS_FILE;
 use crate::store::{ObjectKind, ObjectName, TierIdentity, create_directory, replace_file};
-use crate::version::manifest::{self, Header, Manifest};
+use crate::version::manifest::{Header, Manifest};
+use crate::version::pointer;
 
 pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
     let environment = &engine.environment;
@@ -129,7 +130,7 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
     // Without it the copy would only have to learn again what is hot.
     let _ = engine.write_heat(first, store_id);
     // Last: only now is it a store.
-    manifest::install(environment, first, number).map_err(|e| {
+    pointer::install(environment, first, number).map_err(|e| {
         Error::new(
             ErrorKind::Io,
             format!("the checkpoint may be incomplete: {e}"),

@@ -19,6 +19,7 @@ use crate::log::{self, Found};
 use crate::store::{Environment, ObjectKind, ObjectName, TIER_FILE_NAME, TIER_MAGIC, TierIdentity};
 use crate::table::salvage::{self, Piece};
 use crate::version::manifest::{self, FrameKind, Header, Part};
+use crate::version::pointer;
 
 /// Bytes of a value that are printed.
 const VALUE_BYTES_SHOWN: usize = 64;
@@ -116,7 +117,7 @@ macro_rules! line {
 impl Page<'_> {
     fn file(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         let object = ObjectName::parse(name).map(|o| o.kind);
-        if name == manifest::CURRENT {
+        if name == pointer::CURRENT {
             return self.current(bytes);
         }
         if name == TIER_FILE_NAME || bytes.starts_with(&TIER_MAGIC) {
@@ -158,7 +159,7 @@ impl Page<'_> {
     }
 
     fn current(&mut self, bytes: &[u8]) -> Result<()> {
-        match manifest::current_number(bytes) {
+        match pointer::current_number(bytes) {
             Some(number) => line!(
                 self,
                 "the manifest in force is {}",

@@ -36,6 +36,7 @@ use crate::store::{Environment, IoBudget, Lock, ObjectKind, ObjectName, Store, S
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::version::manifest::{self, Header, Manifest};
+use crate::version::pointer;
 use crate::version::tree::{OpenTable, TableHome, Tree};
 
 mod parts;
@@ -560,7 +561,7 @@ impl Engine {
             .inspect_err(|_| {
                 let _ = fs.unlink(&directory.join(manifest::file_name(number)));
             })?;
-        manifest::install(&self.environment, &directory, number).inspect_err(|e| {
+        pointer::install(&self.environment, &directory, number).inspect_err(|e| {
             if e.kind() != ErrorKind::Poisoned {
                 let _ = fs.unlink(new.path());
             }

@@ -52,6 +52,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::TableContext;
 use crate::version::manifest::{self, Header, Manifest};
+use crate::version::pointer;
 use crate::version::tree::{Graveyard, TableHome, Tree};
 
 use look::{Found, look};
@@ -346,7 +347,7 @@ fn begin_generation(
         write_identities(environment, tiers, &found.header)?;
     }
     let mut manifest = Manifest::create(environment, directory, header, &version, false)?;
-    manifest::install(environment, directory, number)?;
+    pointer::install(environment, directory, number)?;
     write_identities(environment, tiers, manifest.header())?;
     manifest.settle()?;
     if let Some(old) = old_number {

@@ -12,6 +12,7 @@ use crate::stats::{
     CostStats, KeyspaceStats, LevelStats, MemoryStats, PartStats, Stats, TableInfo, TierStats,
 };
 use crate::version::manifest;
+use crate::version::pointer;
 
 /// Bytes that prices are given for.
 const GB: f64 = 1e9;
@@ -289,7 +290,7 @@ fn log_on_disk(engine: &Engine) -> (u64, u64) {
 /// Bytes of the manifest in force, as far as the directory can be read.
 fn manifest_on_disk(engine: &Engine) -> u64 {
     let directory = engine.directory();
-    let number = manifest::current(&engine.environment, &directory);
+    let number = pointer::current(&engine.environment, &directory);
     let path = number
         .ok()
         .flatten()

@@ -34,6 +34,7 @@ use crate::store::{
 };
 use crate::table::TableContext;
 use crate::version::manifest::{self, ReadBack};
+use crate::version::pointer;
 use crate::version::tree::{Graveyard, OpenTable, TableHome};
 
 pub(crate) use progress::Meter;
@@ -317,7 +318,7 @@ impl Verify<'_, '_> {
     /// so and gives no manifest.
     fn read_manifest(&mut self) -> Result<(Option<u64>, Option<ReadBack>)> {
         let directory = self.options.tiers[0].path();
-        let number = match manifest::current(self.environment, directory) {
+        let number = match pointer::current(self.environment, directory) {
             Ok(Some(number)) => number,
             Ok(None) => {
                 let known = self.identities.iter().any(Option::is_some)
@@ -326,7 +327,7 @@ impl Verify<'_, '_> {
                 if !known {
                     return Err(Error::new(ErrorKind::NotFound, "no store").at(directory));
                 }
-                let path = directory.join(manifest::CURRENT);
+                let path = directory.join(pointer::CURRENT);
                 let missing = Error::corruption("the pointer to the manifest is missing").at(&path);
                 let missing = missing.expected("a manifest's name and checksum", "no file");
                 self.wrong(&missing, &path);

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 use crate::store::Environment;
 use crate::version::manifest;
+use crate::version::pointer;
 
 /// Openings that are tried of a store that changes in each of them. One takes as long as the log's entries
 /// take to be read, in which a flush or two may end; that each of so many loses the race is a store
@@ -20,7 +21,7 @@ const TRIES_MAX: usize = 10;
 /// The manifest in force and its size in bytes: what every change of a store changes. None where there
 /// is no manifest, or where it was replaced just now.
 fn in_force(environment: &Environment, directory: &Path) -> Option<(u64, u64)> {
-    let number = manifest::current(environment, directory).ok().flatten()?;
+    let number = pointer::current(environment, directory).ok().flatten()?;
     let path = directory.join(manifest::file_name(number));
     let metadata = environment.file_system.metadata(&path).ok().flatten()?;
     Some((number, metadata.size_bytes))
@@ -76,7 +77,7 @@ impl Engine {
     /// [`ErrorKind::NotFound`]; those of reading the manifest.
     pub(super) fn check_not_trimmed(&self, floor: u64) -> Result<()> {
         let directory = self.directory();
-        let current = manifest::current(&self.environment, &directory)?;
+        let current = pointer::current(&self.environment, &directory)?;
         let found = match current {
             Some(number) => {
                 let read = manifest::read(&self.environment, &directory, number)?;

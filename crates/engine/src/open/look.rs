@@ -11,6 +11,7 @@ use crate::log;
 use crate::options::Options;
 use crate::store::{Environment, ObjectName, TierIdentity};
 use crate::version::manifest::{self, Header};
+use crate::version::pointer;
 use crate::version::remains::was_in_force;
 
 /// What the directories hold before anything is changed.
@@ -31,7 +32,7 @@ pub(super) fn look(options: &Options, environment: &Environment) -> Result<Found
         .iter()
         .map(|t| TierIdentity::read(environment, t.path()))
         .collect::<Result<Vec<_>>>()?;
-    let Some(number) = manifest::current(environment, directory)? else {
+    let Some(number) = pointer::current(environment, directory)? else {
         return look_fresh(options, environment, &identities);
     };
     let read = manifest::read(environment, directory, number)?;
@@ -188,7 +189,7 @@ fn look_fresh(
                 "tier {:?} belongs to store {:032x}, whose manifest pointer is missing from tier {:?} (if it was lost, run repair)",
                 tier.name(), identity.store_id, options.tiers[0].name()
             ))
-            .at(&options.tiers[0].path().join(manifest::CURRENT)));
+            .at(&options.tiers[0].path().join(pointer::CURRENT)));
         }
         let path = tier.path();
         let there = environment.file_system.metadata(path);

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::store::{Environment, ObjectName, OpenHow, is_given_id, read_exact_at, replace_file};
 use crate::verify::home;
 use crate::version::manifest;
+use crate::version::pointer;
 use crate::version::remains::remains;
 
 /// The mark's file, in the first tier.
@@ -67,7 +68,7 @@ pub(super) fn undo(options: &crate::Options, environment: &Environment) -> Resul
         manifests.extend(number.filter(|&n| n >= first && is_given_id(n)));
     }
     // Without a pointer that is as it was, a whole manifest may be in force.
-    let pointed = manifest::current(environment, directory).is_ok_and(|number| number.is_some());
+    let pointed = pointer::current(environment, directory).is_ok_and(|number| number.is_some());
     let whole = |&number: &u64| {
         let remains = remains(environment, directory, number);
         remains.is_ok_and(|remains| remains.version.is_some())
@@ -127,7 +128,7 @@ fn text(first: u64, state: u32) -> String {
 /// A checksum of the pointer and of the names of the manifests numbered below
 /// `first`.
 fn state(environment: &Environment, directory: &Path, first: u64) -> Result<u32> {
-    let pointer = small_file(environment, &directory.join(manifest::CURRENT))?;
+    let pointer = small_file(environment, &directory.join(pointer::CURRENT))?;
     let mut words = match pointer {
         Some(bytes) => [b"is ", &bytes[..]].concat(),
         None => b"none".to_vec(),

@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, Found};
 use crate::store::TierIdentity;
 use crate::version::manifest::{self, Header};
+use crate::version::pointer;
 use crate::version::remains::{Remains, remains};
 
 impl Repair<'_> {
@@ -24,7 +25,7 @@ impl Repair<'_> {
             .filter_map(|entry| manifest::number_of(&entry.name.to_string_lossy()))
             .collect();
         numbers.sort_unstable_by(|a, b| b.cmp(a));
-        if let Ok(Some(current)) = manifest::current(self.environment, directory) {
+        if let Ok(Some(current)) = pointer::current(self.environment, directory) {
             numbers.sort_by_key(|&n| n != current);
         }
         let mut best: Option<Remains> = None;

@@ -15,6 +15,7 @@ use crate::log;
 use crate::store::{OpenHow, TIER_FILE_NAME, TierIdentity, swap_file, write_all_at};
 use crate::verify::named_objects;
 use crate::version::manifest::{self, Header, Manifest};
+use crate::version::pointer;
 
 /// Where in a tier's directory things are put that are of no use any more.
 const LOST: &str = "lost";
@@ -55,7 +56,7 @@ impl Repair<'_> {
         {
             let name = entry.name.to_string_lossy().into_owned();
             let pointer =
-                name == manifest::CURRENT && manifest::current(environment, directory).is_err();
+                name == pointer::CURRENT && pointer::current(environment, directory).is_err();
             if pointer || manifest::number_of(&name).is_some() {
                 gone.push((directory, name));
             }
@@ -90,7 +91,7 @@ impl Repair<'_> {
         };
         let generation = header.generation;
         let mut new = Manifest::create(environment, directory, header, version, false)?;
-        manifest::install(environment, directory, number)?;
+        pointer::install(environment, directory, number)?;
         for (tier, id) in self.options.tiers.iter().zip(0u32..) {
             let identity = TierIdentity {
                 store_id: self.store_id,
@@ -120,7 +121,7 @@ impl Repair<'_> {
         // From the highest down, so that a log cut short stays one.
         gone.sort_by(|a, b| b.1.cmp(&a.1));
         for (tier, name) in gone {
-            if name != TIER_FILE_NAME && name != manifest::CURRENT {
+            if name != TIER_FILE_NAME && name != pointer::CURRENT {
                 let path = tier.join(name);
                 fs.unlink(&path)
                     .map_err(|e| Error::io("moving aside", &path, e))?;

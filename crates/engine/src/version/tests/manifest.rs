@@ -12,9 +12,9 @@ use crate::error::{Error, ErrorKind};
 use crate::log::{LocalLog, LogOptions};
 use crate::store::Environment;
 use crate::version::manifest::{
-    CURRENT, Header, Manifest, Part, check_closing_note, claimed_number, current, file_name, noted,
-    parts, read,
+    Header, Manifest, Part, check_closing_note, claimed_number, file_name, noted, parts, read,
 };
+use crate::version::pointer::{CURRENT, current};
 use crate::version::remains::{remains, was_in_force};
 
 const NUMBER: u64 = 7;
