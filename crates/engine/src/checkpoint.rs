@@ -106,7 +106,9 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
         identity.write(environment, path)?;
     }
     let first = &tiers[0].1;
-    Manifest::create(environment, first, header, &next, true)?;
+    let pointer = engine.options.next_manifest(number);
+    let of_manifest = &tiers[engine.options.manifest_tier_index()].1;
+    Manifest::create(environment, of_manifest, header, &next, true)?;
     // The directory can be moved as a whole: both files name its tiers relative
     // to themselves.
     let first_name = engine.tiers[0].spec.name();
@@ -130,7 +132,7 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, directory: &Path) -> Result<()> {
     // Without it the copy would only have to learn again what is hot.
     let _ = engine.write_heat(first, store_id);
     // Last: only now is it a store.
-    pointer::install(environment, first, number).map_err(|e| {
+    pointer::install(environment, first, pointer).map_err(|e| {
         Error::new(
             ErrorKind::Io,
             format!("the checkpoint may be incomplete: {e}"),

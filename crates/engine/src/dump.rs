@@ -19,7 +19,7 @@ use crate::log::{self, Found};
 use crate::store::{Environment, ObjectKind, ObjectName, TIER_FILE_NAME, TIER_MAGIC, TierIdentity};
 use crate::table::salvage::{self, Piece};
 use crate::version::manifest::{self, FrameKind, Header, Part};
-use crate::version::pointer;
+use crate::version::pointer::{CURRENT, Pointer};
 
 /// Bytes of a value that are printed.
 const VALUE_BYTES_SHOWN: usize = 64;
@@ -117,7 +117,7 @@ macro_rules! line {
 impl Page<'_> {
     fn file(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         let object = ObjectName::parse(name).map(|o| o.kind);
-        if name == pointer::CURRENT {
+        if name == CURRENT {
             return self.current(bytes);
         }
         if name == TIER_FILE_NAME || bytes.starts_with(&TIER_MAGIC) {
@@ -159,12 +159,14 @@ impl Page<'_> {
     }
 
     fn current(&mut self, bytes: &[u8]) -> Result<()> {
-        match pointer::current_number(bytes) {
-            Some(number) => line!(
-                self,
-                "the manifest in force is {}",
-                manifest::file_name(number)
-            ),
+        match Pointer::parse(bytes) {
+            Some(Pointer { number, tier }) => {
+                let name = manifest::file_name(number);
+                match tier.0 {
+                    0 => line!(self, "the manifest in force is {name}"),
+                    _ => line!(self, "the manifest in force is {name}, on tier {tier}"),
+                }
+            }
             None => self.damaged(
                 0,
                 &format!("no manifest's name and checksum: {}", text(bytes)),

@@ -192,7 +192,7 @@ impl Drop for Owed<'_> {
 }
 
 impl Engine {
-    /// Where the manifest lies.
+    /// The first tier's: where the pointer to the manifest lies, and the options.
     pub(crate) fn directory(&self) -> PathBuf {
         self.options.tiers[0].path().to_path_buf()
     }
@@ -547,8 +547,9 @@ impl Engine {
         let Some(old) = versions.manifest.as_ref() else {
             return Ok(());
         };
-        let directory = self.directory();
         let number = self.new_id();
+        let pointer = self.options.next_manifest(number);
+        let directory = self.options.manifest_directory();
         let mut version = (*versions.current).clone();
         version.next_id = version.next_id.max(number + 1);
         let header = Header {
@@ -557,11 +558,11 @@ impl Engine {
         };
         let old_path = old.path().to_path_buf();
         let fs = &self.environment.file_system;
-        let new = Manifest::create(&self.environment, &directory, header, &version, true)
+        let new = Manifest::create(&self.environment, directory, header, &version, true)
             .inspect_err(|_| {
                 let _ = fs.unlink(&directory.join(manifest::file_name(number)));
             })?;
-        pointer::install(&self.environment, &directory, number).inspect_err(|e| {
+        pointer::install(&self.environment, &self.directory(), pointer).inspect_err(|e| {
             if e.kind() != ErrorKind::Poisoned {
                 let _ = fs.unlink(new.path());
             }
@@ -586,6 +587,8 @@ impl Engine {
 
     /// What placement may know of the tiers now.
     pub(crate) fn tier_states(&self) -> Vec<TierState> {
+        let options = &self.options;
+        let reserved = [0, options.log_tier_index(), options.manifest_tier_index()];
         let state = |tier: &TierInUse| {
             let state = tier.store.state().unwrap_or(StoreState {
                 used_bytes: 0,
@@ -598,10 +601,9 @@ impl Engine {
                 used_bytes: state.used_bytes,
                 capacity_bytes: tier.spec.capacity().unwrap_or(device),
                 device_free_bytes: state.free_bytes,
-                reserve_bytes: match tier.id.0 as usize {
-                    0 => self.options.reserve_bytes,
-                    at if at == self.options.log_tier_index() => self.options.reserve_bytes,
-                    _ => 0,
+                reserve_bytes: match reserved.contains(&(tier.id.0 as usize)) {
+                    true => self.options.reserve_bytes,
+                    false => 0,
                 },
                 price_usd_gb_month: tier.spec.price(),
                 profile: tier.spec.device_profile(),

@@ -3,11 +3,12 @@
 //! The manifest in force and the identity files of the tiers must agree on the
 //! store and on how often it was opened (its generation), or the store is
 //! refused (I7). Each opening begins a new manifest with the next generation,
-//! puts it in force, writes the generation to every tier, and then records
-//! that this is done. A crash in between leaves tiers at either generation,
-//! which an unsettled manifest accepts; in a settled store every tier must
-//! carry exactly its generation, so a tier that was missing for a while or
-//! comes back from a backup is recognised.
+//! on the tier that the options name for it and so perhaps on another than the
+//! last, puts it in force, writes the generation to every tier, and then
+//! records that this is done. A crash in between leaves tiers at either
+//! generation, which an unsettled manifest accepts; in a settled store every
+//! tier must carry exactly its generation, so a tier that was missing for a
+//! while or comes back from a backup is recognised.
 //!
 //! Objects and log are looked at before that: a store that is refused stays as
 //! it was, and opens when what was wrong is put right.
@@ -52,11 +53,13 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex};
 use crate::table::TableContext;
 use crate::version::manifest::{self, Header, Manifest};
-use crate::version::pointer;
+use crate::version::pointer::{self, Pointer};
 use crate::version::tree::{Graveyard, TableHome, Tree};
 
 use look::{Found, look};
-pub(crate) use look::{check_log_tier, tier_problems};
+pub(crate) use look::{
+    check_log_tier, check_manifest_tier, read_manifest, tier_problems, wrong_manifest_tier,
+};
 
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
@@ -301,7 +304,14 @@ fn begin_generation(
 ) -> Result<(Manifest, Version)> {
     let directory = options.tiers[0].path();
     let mut version = found.version;
-    let old_number = (!found.fresh).then_some(found.header.number);
+    let old = Pointer {
+        number: found.header.number,
+        tier: found.tier,
+    };
+    let old = match found.fresh {
+        true => None,
+        false => Some(options.path_of(old)?),
+    };
     // Beyond every file that exists, so that no name is ever used twice, even
     // for files that no version names.
     let mut highest = version.next_id.saturating_sub(1).max(found.header.number);
@@ -346,14 +356,13 @@ fn begin_generation(
         // before going on, so that no tier ever lags by two.
         write_identities(environment, tiers, &found.header)?;
     }
-    let mut manifest = Manifest::create(environment, directory, header, &version, false)?;
-    pointer::install(environment, directory, number)?;
+    let of_manifest = options.manifest_directory();
+    let mut manifest = Manifest::create(environment, of_manifest, header, &version, false)?;
+    pointer::install(environment, directory, options.next_manifest(number))?;
     write_identities(environment, tiers, manifest.header())?;
     manifest.settle()?;
-    if let Some(old) = old_number {
-        let _ = environment
-            .file_system
-            .unlink(&directory.join(manifest::file_name(old)));
+    if let Some(old) = old {
+        let _ = environment.file_system.unlink(&old);
     }
     replace_file(
         environment,
@@ -538,7 +547,10 @@ impl Engine {
                     )
                 }));
             }
-            (named, versions.manifest.as_ref().map(|m| m.header().number))
+            (
+                named,
+                versions.manifest.as_ref().map(|m| m.path().to_path_buf()),
+            )
         };
         for tier in &self.tiers {
             for (name, _) in tier.store.list()? {
@@ -548,15 +560,16 @@ impl Engine {
                 }
             }
         }
-        let directory = self.directory();
         let fs = &self.environment.file_system;
-        for entry in fs
-            .list(&directory)
-            .map_err(|e| Error::io("listing", &directory, e))?
-        {
-            let number = manifest::number_of(&entry.name.to_string_lossy());
-            if number.is_some() && number != manifest {
-                let _ = fs.unlink(&directory.join(&entry.name));
+        for tier in &self.tiers {
+            let directory = tier.spec.path();
+            let list = fs.list(directory);
+            for entry in list.map_err(|e| Error::io("listing", directory, e))? {
+                let path = directory.join(&entry.name);
+                let number = manifest::number_of(&entry.name.to_string_lossy());
+                if number.is_some() && Some(&path) != manifest.as_ref() {
+                    let _ = fs.unlink(&path);
+                }
             }
         }
         Ok(())

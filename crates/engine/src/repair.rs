@@ -51,6 +51,7 @@ use crate::options::Options;
 use crate::store::{Environment, FileSystem, ObjectName, is_given_id};
 use crate::verify::{Examined, Meter, Phase, Problem, Progress, check_directories, examine, home};
 use crate::version::manifest;
+use crate::version::pointer::Pointer;
 use crate::version::tree::TableHome;
 
 /// A table of which nothing could be saved.
@@ -292,6 +293,7 @@ fn repair_on(
             ..RepairReport::default()
         });
     }
+    base::check_manifest_tier_there(&options, environment)?;
     if list_segments(&*environment.file_system, options.log_directory())?.is_empty() {
         // Where they name a tier without the log, it would be given up as lost.
         check_log_tier(&options, environment, 0)?;
@@ -315,6 +317,23 @@ fn repair_on(
         repair.report.lost.push(words);
     }
     Ok(repair.report)
+}
+
+/// Every manifest in the directories of the tiers, by number.
+fn manifests(options: &Options, environment: &Environment) -> Result<Vec<Pointer>> {
+    let mut manifests = Vec::new();
+    for (tier, id) in options.tiers.iter().zip(0u32..) {
+        let list = environment.file_system.list(tier.path());
+        for entry in list.map_err(|e| Error::io("listing", tier.path(), e))? {
+            let number = manifest::number_of(&entry.name.to_string_lossy());
+            manifests.extend(number.map(|number| Pointer {
+                number,
+                tier: TierId(id),
+            }));
+        }
+    }
+    manifests.sort_unstable();
+    Ok(manifests)
 }
 
 struct Repair<'a> {
@@ -377,6 +396,11 @@ impl<'a> Repair<'a> {
         }
         repair.meter.begin(Phase::Save, object_bytes);
         Ok(repair)
+    }
+
+    /// Every manifest there is, on any tier.
+    fn manifests(&self) -> Result<Vec<Pointer>> {
+        manifests(self.options, self.environment)
     }
 
     fn directory(&self) -> &'a Path {

@@ -11,7 +11,6 @@ use crate::log;
 use crate::stats::{
     CostStats, KeyspaceStats, LevelStats, MemoryStats, PartStats, Stats, TableInfo, TierStats,
 };
-use crate::version::manifest;
 use crate::version::pointer;
 
 /// Bytes that prices are given for.
@@ -287,14 +286,11 @@ fn log_on_disk(engine: &Engine) -> (u64, u64) {
         })
 }
 
-/// Bytes of the manifest in force, as far as the directory can be read.
+/// Bytes of the manifest in force, as far as its directory can be read.
 fn manifest_on_disk(engine: &Engine) -> u64 {
-    let directory = engine.directory();
-    let number = pointer::current(&engine.environment, &directory);
-    let path = number
-        .ok()
-        .flatten()
-        .map(|n| directory.join(manifest::file_name(n)));
+    let pointer = pointer::current(&engine.environment, &engine.directory());
+    let path = pointer.ok().flatten().map(|p| engine.options.path_of(p));
+    let path = path.and_then(Result::ok);
     let metadata = path.and_then(|p| engine.environment.file_system.metadata(&p).ok());
     metadata.flatten().map_or(0, |m| m.size_bytes)
 }

@@ -26,7 +26,7 @@ use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::StoreLock;
 use crate::log::parse_segment;
-use crate::open::{check_log_tier, tier_problems};
+use crate::open::{check_log_tier, read_manifest, tier_problems};
 use crate::options::Options;
 use crate::store::{
     Environment, LocalStore, LocalStoreOptions, ObjectKind, ObjectName, Store, TIER_FILE_NAME,
@@ -34,7 +34,7 @@ use crate::store::{
 };
 use crate::table::TableContext;
 use crate::version::manifest::{self, ReadBack};
-use crate::version::pointer;
+use crate::version::pointer::{self, Pointer};
 use crate::version::tree::{Graveyard, OpenTable, TableHome};
 
 pub(crate) use progress::Meter;
@@ -149,6 +149,14 @@ struct Listed {
     size_bytes: u64,
 }
 
+impl Listed {
+    /// Which manifest it is, if it has the name of one.
+    fn manifest(&self) -> Option<Pointer> {
+        let tier = TierId(self.tier as u32);
+        manifest::number_of(&self.name).map(|number| Pointer { number, tier })
+    }
+}
+
 /// What a verification works with.
 struct Verify<'a, 'm> {
     options: &'a Options,
@@ -190,20 +198,20 @@ pub(crate) fn examine(
     let total = verify.files.iter().map(|f| f.size_bytes).sum();
     let phase = verify.meter.phase();
     verify.meter.begin(phase, total);
-    let (number, read) = verify.read_manifest()?;
+    let read = verify.read_manifest()?;
     let mut damaged = HashSet::new();
-    match (number, &read) {
-        (Some(number), Some(read)) => {
-            verify.check_version(number, read);
+    match &read {
+        Some((pointer, read)) => {
+            verify.check_version(*pointer, read);
             verify.check_log(Some(read));
-            verify.list_orphans(&read.version, number);
+            verify.list_orphans(&read.version, *pointer);
             for meta in read.version.tables() {
                 if !verify.check_table(meta) {
                     damaged.insert(meta.id.0);
                 }
             }
         }
-        _ => {
+        None => {
             verify.check_identities_alone();
             verify.check_log(None);
             verify.check_tables_alone();
@@ -212,7 +220,7 @@ pub(crate) fn examine(
     verify.meter.end();
     Ok(Examined {
         report: verify.report,
-        manifest: read,
+        manifest: read.map(|(_, read)| read),
         damaged,
         unsupported: verify.unsupported,
     })
@@ -316,10 +324,10 @@ impl Verify<'_, '_> {
 
     /// The manifest in force. Where the pointer or the manifest is damaged, says
     /// so and gives no manifest.
-    fn read_manifest(&mut self) -> Result<(Option<u64>, Option<ReadBack>)> {
+    fn read_manifest(&mut self) -> Result<Option<(Pointer, ReadBack)>> {
         let directory = self.options.tiers[0].path();
-        let number = match pointer::current(self.environment, directory) {
-            Ok(Some(number)) => number,
+        let pointer = match pointer::current(self.environment, directory) {
+            Ok(Some(pointer)) => pointer,
             Ok(None) => {
                 let known = self.identities.iter().any(Option::is_some)
                     || self.files.iter().any(|f| is_read(&f.name))
@@ -331,35 +339,40 @@ impl Verify<'_, '_> {
                 let missing = Error::corruption("the pointer to the manifest is missing").at(&path);
                 let missing = missing.expected("a manifest's name and checksum", "no file");
                 self.wrong(&missing, &path);
-                return Ok((None, None));
+                return Ok(None);
             }
             Err(error) => {
                 self.wrong(&error, directory);
-                return Ok((None, None));
+                return Ok(None);
             }
         };
-        match manifest::read(self.environment, directory, number) {
+        match read_manifest(self.options, self.environment, pointer, &self.identities) {
             Ok(read) => {
-                self.meter
-                    .add(self.size_of(0, &manifest::file_name(number)));
-                Ok((Some(number), Some(read)))
+                self.meter.add(self.size_of(pointer));
+                Ok(Some((pointer, read)))
             }
             Err(error) => {
-                self.wrong(&error, directory);
-                Ok((Some(number), None))
+                let is_known = error.kind() == ErrorKind::WrongTier
+                    && self.bad_tiers.contains(&(pointer.tier.0 as usize));
+                if !is_known {
+                    self.wrong(&error, directory);
+                }
+                Ok(None)
             }
         }
     }
 
-    /// The size of a file; 0 if it is not there.
-    fn size_of(&self, tier: usize, name: &str) -> u64 {
-        let file = self.files.iter().find(|f| f.tier == tier && f.name == name);
+    /// The size of a manifest; 0 if it is not there.
+    fn size_of(&self, pointer: Pointer) -> u64 {
+        let file = self.files.iter().find(|f| f.manifest() == Some(pointer));
         file.map_or(0, |f| f.size_bytes)
     }
 
     /// Checks the version by itself and against the tiers.
-    fn check_version(&mut self, number: u64, read: &ReadBack) {
-        let directory = self.directory().to_path_buf();
+    fn check_version(&mut self, pointer: Pointer, read: &ReadBack) {
+        let options = self.options;
+        let directory = options.directory_of(pointer).unwrap_or(self.directory());
+        let directory = directory.to_path_buf();
         for error in tier_problems(self.options, read, &self.identities) {
             let about = |tier: &usize| error.path() == Some(self.options.tiers[*tier].path());
             // That the tier is not there, or cannot say who it is, is known.
@@ -379,15 +392,15 @@ impl Verify<'_, '_> {
             false => Ok(()),
         };
         let closed = placed.and_then(|()| {
+            let number = pointer.number;
             manifest::check_closing_note(environment, &directory, log, store_id, number, end)
         });
         if let Err(error) = closed {
             self.wrong(&error, &directory);
         }
-        let name = manifest::file_name(number);
-        self.report.manifest_bytes = self.size_of(0, &name);
+        self.report.manifest_bytes = self.size_of(pointer);
         if let Err(broken) = check::check_version(&read.version) {
-            let path = directory.join(name);
+            let path = directory.join(manifest::file_name(pointer.number));
             self.wrong(&Error::corruption(broken.to_string()).at(&path), &path);
         }
     }
@@ -423,17 +436,17 @@ impl Verify<'_, '_> {
     }
 
     /// Files that nothing names.
-    fn list_orphans(&mut self, version: &Version, number: u64) {
+    fn list_orphans(&mut self, version: &Version, in_force: Pointer) {
         let named = named_objects(version);
         let mut bytes = 0;
         for file in &self.files {
             let orphan = match ObjectName::parse(&file.name) {
                 Some(name) => !named.contains_key(&(TierId(file.tier as u32), name)),
-                None if file.tier > 0 => false,
-                None => {
-                    manifest::number_of(&file.name).is_some_and(|m| m != number)
-                        || parse_segment(&file.name).is_some_and(|s| s < version.log_floor)
-                }
+                None => match file.manifest() {
+                    Some(manifest) => manifest != in_force,
+                    None if file.tier > 0 => false,
+                    None => parse_segment(&file.name).is_some_and(|s| s < version.log_floor),
+                },
             };
             if orphan {
                 let tier = &self.options.tiers[file.tier];
@@ -447,7 +460,7 @@ impl Verify<'_, '_> {
 }
 
 /// Whether a file of this name is one that is read.
-fn is_read(name: &str) -> bool {
+pub(crate) fn is_read(name: &str) -> bool {
     ObjectName::parse(name).is_some()
         || parse_segment(name).is_some()
         || manifest::number_of(name).is_some()

@@ -225,3 +225,25 @@ fn a_small_flush_asks_for_no_room_of_a_large_table() {
         assert_eq!(stats.merges, 0, "{preset}");
     }
 }
+
+#[test]
+fn the_tier_of_the_manifest_keeps_a_reserve_for_it_as_the_first_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let limit = |name: &str| {
+        let root = directory.path().join(name);
+        let tier = |name: &str| {
+            let tier = Tier::new(name, root.join(name)).block_bytes(512);
+            tier.capacity_bytes(200_000)
+        };
+        let options = options(&root, 0, None)
+            .with_tiers(vec![tier("first"), tier("second"), tier("third")])
+            .reserve_bytes(50_000)
+            .manifest_tier(name);
+        let db = Db::open(options).unwrap();
+        fill(&db, 0);
+        let error = db.put(b"more", b"value").unwrap_err();
+        error.expected_found().unwrap().0.to_string()
+    };
+    assert_eq!(limit("first"), "less than 538000 bytes in tables");
+    assert_eq!(limit("second"), "less than 488000 bytes in tables");
+}

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use thermocline::store::{
     DirectoryEntry, Environment, File, FileSystem, Lock, Metadata, OpenHow, RealFileSystem, Space,
 };
-use thermocline::{Db, ErrorKind, Options};
+use thermocline::{Db, ErrorKind, Options, Tier};
 
 /// What a reader asks of its file system.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,6 +111,15 @@ fn writer(root: &Path) -> Db {
 /// Opens the store for reading while `write` is done once: ahead of the first call that `when` says.
 fn read_while(
     root: &Path,
+    when: impl FnMut(Call, &str) -> bool + Send + 'static,
+    write: impl FnOnce() + Send + 'static,
+) {
+    read_with_while(options(root), when, write);
+}
+
+/// The same of a store with other options.
+fn read_with_while(
+    options: Options,
     mut when: impl FnMut(Call, &str) -> bool + Send + 'static,
     write: impl FnOnce() + Send + 'static,
 ) {
@@ -123,7 +132,7 @@ fn read_while(
             (write.take().unwrap())();
         }
     });
-    let db = Db::open_in(options(root).read_only(true), &environment).unwrap();
+    let db = Db::open_in(options.read_only(true), &environment).unwrap();
     assert_eq!(
         done.load(Ordering::Relaxed),
         1,
@@ -256,4 +265,32 @@ fn what_is_missing_from_a_store_that_nobody_changes_is_told_at_once() {
     let error = Db::open_in(options(directory.path()).read_only(true), &environment).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
     assert_eq!(pointers.load(Ordering::Relaxed), 3, "before, in it, after");
+}
+
+/// Ahead of the reader's first call for the pointer, for the manifest, and for the pointer again.
+#[test]
+fn a_manifest_that_moves_to_another_tier_begins_the_opening_anew() {
+    for (from, to) in [("one", "other"), ("other", "one")] {
+        for (name, number) in [("CURRENT", 1), ("MANIFEST", 1), ("CURRENT", 2)] {
+            let directory = tempfile::tempdir().unwrap();
+            let tier = |name: &str| Tier::new(name, directory.path().join(name));
+            let options = Options::new()
+                .with_tiers(vec![tier("one"), tier("other")])
+                .background_threads(0);
+            let db = Db::open(options.clone().manifest_tier(from)).unwrap();
+            db.put(b"table", b"1").unwrap();
+            db.flush().unwrap();
+            db.put(b"log", b"2").unwrap();
+            let mut seen = 0;
+            let when = move |call: Call, of: &str| {
+                seen += usize::from(call == Call::Open && of.starts_with(name));
+                seen == number
+            };
+            let moved = options.clone().manifest_tier(to);
+            read_with_while(options, when, move || {
+                drop(db);
+                Db::open(moved).unwrap().close().unwrap();
+            });
+        }
+    }
 }

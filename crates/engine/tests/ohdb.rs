@@ -394,7 +394,8 @@ fn system(path: &Path, partition: bool, two_disks: bool) -> Options {
             .newest_tier("hdd")
             .levels_tier("ssd")
             .log_tier("hdd")
-            .event_tier("hdd"),
+            .event_tier("hdd")
+            .manifest_tier("hdd"),
         false => options,
     }
 }
@@ -433,6 +434,8 @@ fn the_four_systems_of_the_paper_are_four_sets_of_options() {
         let path = directory.path().join(name);
         let logs = ["ssd", "hdd"].map(|tier| files(&path.join(tier), ".log") > 0);
         assert_eq!(logs, [!two_disks, two_disks], "{name}");
+        let manifests = ["ssd", "hdd"].map(|tier| manifests(&path.join(tier)) > 0);
+        assert_eq!(manifests, [!two_disks, two_disks], "{name}");
         counts.insert(name, merges(&db));
         let shown = contents(&db);
         assert_eq!(shown.len(), 20_000, "{name}");
@@ -448,6 +451,15 @@ fn the_four_systems_of_the_paper_are_four_sets_of_options() {
 /// Two tiers, log and record of events on the second.
 fn apart(path: &Path) -> Options {
     system(path, false, false).log_tier("hdd").event_tier("hdd")
+}
+
+fn manifests(path: &Path) -> usize {
+    let names = std::fs::read_dir(path)
+        .unwrap()
+        .map(|e| e.unwrap().file_name());
+    names
+        .filter(|n| n.to_string_lossy().starts_with("MANIFEST-"))
+        .count()
 }
 
 fn files(path: &Path, end: &str) -> usize {

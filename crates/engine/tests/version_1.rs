@@ -161,3 +161,22 @@ fn of_an_old_table_with_a_damaged_block_the_rest_is_saved() {
     }
     assert!(lost > 0);
 }
+
+#[test]
+fn the_manifest_of_an_old_store_moves_to_another_tier_and_back() {
+    let old = old();
+    for (tier, lies) in [("cheap", [0, 1]), ("fast", [1, 0])] {
+        let options = options(old.path()).manifest_tier(tier);
+        Db::open(options.clone()).unwrap().close().unwrap();
+        let count = |tier: &str| {
+            let names = fs::read_dir(old.path().join(tier)).unwrap();
+            let names = names.map(|entry| entry.unwrap().file_name());
+            let of = names.filter(|name| name.to_string_lossy().starts_with("MANIFEST-"));
+            of.count()
+        };
+        assert_eq!(["fast", "cheap"].map(count), lies);
+        let report = verify(options).unwrap();
+        assert!(report.problems.is_empty(), "{report}");
+    }
+    assert_eq!(contents(old.path()), expected());
+}

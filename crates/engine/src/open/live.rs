@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 use crate::store::Environment;
 use crate::version::manifest;
-use crate::version::pointer;
+use crate::version::pointer::{self, Pointer};
 
 /// Openings that are tried of a store that changes in each of them. One takes as long as the log's entries
 /// take to be read, in which a flush or two may end; that each of so many loses the race is a store
@@ -20,11 +20,13 @@ const TRIES_MAX: usize = 10;
 
 /// The manifest in force and its size in bytes: what every change of a store changes. None where there
 /// is no manifest, or where it was replaced just now.
-fn in_force(environment: &Environment, directory: &Path) -> Option<(u64, u64)> {
-    let number = pointer::current(environment, directory).ok().flatten()?;
-    let path = directory.join(manifest::file_name(number));
+fn in_force(environment: &Environment, options: &Options) -> Option<(Pointer, u64)> {
+    // The caller has not checked them yet.
+    let directory = options.tiers.first()?.path();
+    let pointer = pointer::current(environment, directory).ok().flatten()?;
+    let path = options.path_of(pointer).ok()?;
     let metadata = environment.file_system.metadata(&path).ok().flatten()?;
-    Some((number, metadata.size_bytes))
+    Some((pointer, metadata.size_bytes))
 }
 
 /// Whether what another process does meanwhile may be the reason of such an error.
@@ -44,10 +46,7 @@ pub(super) fn open_while_written<T>(
     environment: &Environment,
     mut open: impl FnMut() -> Result<T>,
 ) -> Result<T> {
-    // The caller has not checked them yet.
-    let directory = options.tiers.first().map(|tier| tier.path().to_path_buf());
-    let directory = directory.unwrap_or_default();
-    let mut found = in_force(environment, &directory);
+    let mut found = in_force(environment, options);
     let mut tries = 0;
     loop {
         tries += 1;
@@ -55,7 +54,7 @@ pub(super) fn open_while_written<T>(
             Err(error) if may_be_of_changes(error.kind()) => error,
             done => return done,
         };
-        let now = in_force(environment, &directory);
+        let now = in_force(environment, options);
         if now == found {
             return Err(error);
         }
@@ -63,7 +62,8 @@ pub(super) fn open_while_written<T>(
             let what = format!(
                 "another process changed the store in each of {TRIES_MAX} tries to open it for reading; the last one found: {error}"
             );
-            return Err(Error::new(ErrorKind::Locked, what).at(&directory));
+            let directory = options.tiers.first().map(|tier| tier.path());
+            return Err(Error::new(ErrorKind::Locked, what).at(directory.unwrap_or(Path::new(""))));
         }
         found = now;
     }
@@ -76,11 +76,11 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::NotFound`]; those of reading the manifest.
     pub(super) fn check_not_trimmed(&self, floor: u64) -> Result<()> {
-        let directory = self.directory();
-        let current = pointer::current(&self.environment, &directory)?;
+        let current = pointer::current(&self.environment, &self.directory())?;
         let found = match current {
-            Some(number) => {
-                let read = manifest::read(&self.environment, &directory, number)?;
+            Some(pointer) => {
+                let directory = self.options.directory_of(pointer)?;
+                let read = manifest::read(&self.environment, directory, pointer.number)?;
                 read.version.log_floor
             }
             None => 0,

@@ -3,6 +3,7 @@
 
 use thermocline_model::check;
 use thermocline_model::edit::{Change, Edit};
+use thermocline_model::tier::TierId;
 use thermocline_model::version::{KeyspaceId, Version};
 
 use super::DEFAULT_KEYSPACE;
@@ -11,7 +12,7 @@ use crate::log;
 use crate::options::Options;
 use crate::store::{Environment, ObjectName, TierIdentity};
 use crate::version::manifest::{self, Header};
-use crate::version::pointer;
+use crate::version::pointer::{self, Pointer};
 use crate::version::remains::was_in_force;
 
 /// What the directories hold before anything is changed.
@@ -22,6 +23,8 @@ pub(super) struct Found {
     pub(super) torn_manifest_bytes: u64,
     /// Whether there was no store.
     pub(super) fresh: bool,
+    /// The tier that the manifest lies on.
+    pub(super) tier: TierId,
 }
 
 /// Reads manifest and identities and refuses what does not belong together.
@@ -32,13 +35,12 @@ pub(super) fn look(options: &Options, environment: &Environment) -> Result<Found
         .iter()
         .map(|t| TierIdentity::read(environment, t.path()))
         .collect::<Result<Vec<_>>>()?;
-    let Some(number) = pointer::current(environment, directory)? else {
+    let Some(pointer) = pointer::current(environment, directory)? else {
         return look_fresh(options, environment, &identities);
     };
-    let read = manifest::read(environment, directory, number)?;
-    check::check_version(&read.version).map_err(|e| {
-        Error::corruption(e.to_string()).at(&directory.join(manifest::file_name(number)))
-    })?;
+    let read = read_manifest(options, environment, pointer, &identities)?;
+    let path = options.path_of(pointer)?;
+    check::check_version(&read.version).map_err(|e| Error::corruption(e.to_string()).at(&path))?;
     if let Some(problem) = tier_problems(options, &read, &identities)
         .into_iter()
         .next()
@@ -48,10 +50,10 @@ pub(super) fn look(options: &Options, environment: &Environment) -> Result<Found
     check_log_tier(options, environment, read.version.log_floor)?;
     manifest::check_closing_note(
         environment,
-        directory,
+        options.directory_of(pointer)?,
         options.log_directory(),
         read.header.store_id,
-        number,
+        pointer.number,
         read.end,
     )?;
     Ok(Found {
@@ -60,7 +62,89 @@ pub(super) fn look(options: &Options, environment: &Environment) -> Result<Found
         settled: read.settled,
         torn_manifest_bytes: read.torn_bytes,
         fresh: false,
+        tier: pointer.tier,
     })
+}
+
+/// Reads the manifest in force. Where it lies on another tier than the first, a tier that does
+/// not belong to the first one, or from which it is missing, is named.
+pub(crate) fn read_manifest(
+    options: &Options,
+    environment: &Environment,
+    pointer: Pointer,
+    identities: &[Option<TierIdentity>],
+) -> Result<manifest::ReadBack> {
+    check_manifest_tier(options, pointer, identities)?;
+    if pointer.tier.0 > 0 {
+        check_manifest_is_there(options, environment, pointer, identities)?;
+    }
+    let directory = options.directory_of(pointer)?;
+    manifest::read(environment, directory, pointer.number)
+}
+
+/// An error about the tier that the manifest lies on. Requires: the options have it.
+pub(crate) fn wrong_manifest_tier(options: &Options, pointer: Pointer, what: &str) -> Error {
+    let tier = &options.tiers[pointer.tier.0 as usize];
+    let what = format!("tier {:?}, which has the manifest, {what}", tier.name());
+    Error::new(ErrorKind::WrongTier, what).at(tier.path())
+}
+
+/// Requires that the tier of the manifest is there, and of the same store as the first one and in its
+/// place, as far as their identities tell.
+pub(crate) fn check_manifest_tier(
+    options: &Options,
+    pointer: Pointer,
+    identities: &[Option<TierIdentity>],
+) -> Result<()> {
+    options.directory_of(pointer)?;
+    let wrong = |what: &str| wrong_manifest_tier(options, pointer, what);
+    let at = pointer.tier.0 as usize;
+    if let (Some(first), Some(own), 1..) = (&identities[0], &identities[at], at) {
+        if own.store_id != first.store_id {
+            return Err(wrong("belongs to another store").expected(
+                format!("{:032x}", first.store_id),
+                format!("{:032x}", own.store_id),
+            ));
+        }
+        if own.tier_id != pointer.tier.0 {
+            return Err(wrong("is another tier of this store: tiers are swapped")
+                .expected(pointer.tier, own.tier_id));
+        }
+    }
+    Ok(())
+}
+
+/// Where the manifest is not on its tier: requires that the identity of that does not say why.
+fn check_manifest_is_there(
+    options: &Options,
+    environment: &Environment,
+    pointer: Pointer,
+    identities: &[Option<TierIdentity>],
+) -> Result<()> {
+    let wrong = |what: &str| wrong_manifest_tier(options, pointer, what);
+    let path = options.path_of(pointer)?;
+    let there = environment.file_system.metadata(&path);
+    if there
+        .map_err(|e| Error::io("looking for manifest", &path, e))?
+        .is_some()
+    {
+        // It says the rest itself.
+        return Ok(());
+    }
+    let Some(own) = &identities[pointer.tier.0 as usize] else {
+        return Err(wrong("is missing: its directory has no identity file"));
+    };
+    let first = identities[0].as_ref().map_or(0, |i| i.generation);
+    let generation = |g: u64| format!("generation {g}");
+    if own.generation < first {
+        return Err(wrong("is stale: it missed earlier openings of the store")
+            .expected(generation(first), generation(own.generation)));
+    }
+    if own.generation > first && first > 0 {
+        return Err(wrong("is newer than the first tier, which is stale")
+            .expected(generation(first), generation(own.generation)));
+    }
+    Ok(())
 }
 
 /// Every way in which the tiers of the options and their identities disagree
@@ -251,5 +335,6 @@ fn look_fresh(
         settled: true,
         torn_manifest_bytes: 0,
         fresh: true,
+        tier: TierId(0),
     })
 }

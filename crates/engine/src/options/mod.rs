@@ -6,6 +6,7 @@
 
 mod check;
 mod cost;
+mod manifest;
 mod memtables;
 mod parts;
 mod ranges;
@@ -176,6 +177,8 @@ pub struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) event_tier: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) manifest_tier: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) newest_tier: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) levels_tier: Option<String>,
@@ -246,6 +249,7 @@ impl Default for Options {
             memtable_filters: true,
             log_tier: None,
             event_tier: None,
+            manifest_tier: None,
             newest_tier: None,
             levels_tier: None,
             cuts: Vec::new(),

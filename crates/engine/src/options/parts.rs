@@ -248,7 +248,7 @@ impl Options {
 
     /// The name of the tier that has the log. It stays where it is: an opening that names
     /// another tier than the one with the log is refused, and only a new store or a checkpoint
-    /// takes another. Default: the first. The manifest is always on the first.
+    /// takes another. Default: the first.
     ///
     /// ```
     /// # use thermocline::{Db, ErrorKind, Options, Tier};
@@ -297,7 +297,7 @@ impl Options {
     }
 
     /// The tier of that name, or the first: what names none is refused before.
-    fn tier_or_first(&self, name: Option<&String>) -> usize {
+    pub(super) fn tier_or_first(&self, name: Option<&String>) -> usize {
         let named = self.tier_named("", name).ok().flatten();
         named.map_or(0, |tier| tier.0 as usize)
     }
@@ -433,6 +433,7 @@ impl Options {
         super::check::within("partition_prefix_bytes", prefix_bytes, 0, PREFIX_BYTES_MAX)?;
         self.tier_named("log_tier", self.log_tier.as_ref())?;
         self.tier_named("event_tier", self.event_tier.as_ref())?;
+        self.tier_named("manifest_tier", self.manifest_tier.as_ref())?;
         for (option, name) in [
             ("newest_tier", &self.newest_tier),
             ("levels_tier", &self.levels_tier),

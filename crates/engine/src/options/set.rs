@@ -418,7 +418,7 @@ impl Options {
         self
     }
 
-    /// Bytes of the first tier, and of that of the log, that only log, manifest and flush may use.
+    /// Bytes of the first tier, and of those of log and manifest, that only log, manifest and flush may use.
     /// Default 16 MiB.
     ///
     /// ```

@@ -12,12 +12,12 @@
 use std::io;
 use std::path::Path;
 
-use super::Repair;
+use super::{Repair, manifests};
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::store::{Environment, ObjectName, OpenHow, is_given_id, read_exact_at, replace_file};
 use crate::verify::home;
-use crate::version::manifest;
-use crate::version::pointer;
+use crate::version::pointer::{self, CURRENT, Pointer};
 use crate::version::remains::remains;
 
 /// The mark's file, in the first tier.
@@ -32,10 +32,9 @@ impl Repair<'_> {
     /// Says, durably, that numbers from the next one on are a repair's.
     pub(super) fn mark(&mut self) -> Result<()> {
         self.first_new_id = self.next_id;
-        let directory = self.directory();
-        let state = state(self.environment, directory, self.first_new_id)?;
+        let state = state(self.options, self.environment, self.first_new_id)?;
         let text = text(self.first_new_id, state);
-        replace_file(self.environment, directory, NAME, text.as_bytes())
+        replace_file(self.environment, self.directory(), NAME, text.as_bytes())
     }
 }
 
@@ -52,25 +51,19 @@ pub(super) fn unmark(environment: &Environment, directory: &Path) -> Result<()> 
 
 /// Undoes what a repair that was cut short left. Gives the lowest number that may
 /// be used now; 0 where there was no such repair.
-pub(super) fn undo(options: &crate::Options, environment: &Environment) -> Result<u64> {
+pub(super) fn undo(options: &Options, environment: &Environment) -> Result<u64> {
     let directory = options.tiers[0].path();
-    let Some(first) = read_mark(environment, directory)? else {
+    let Some(first) = read_mark(options, environment)? else {
         return Ok(0);
     };
-    let listed = |path: &Path| {
-        let list = environment.file_system.list(path);
-        list.map_err(|e| Error::io("listing", path, e))
-    };
     let mut highest = first;
-    let mut manifests = Vec::new();
-    for entry in listed(directory)? {
-        let number = manifest::number_of(&entry.name.to_string_lossy());
-        manifests.extend(number.filter(|&n| n >= first && is_given_id(n)));
-    }
+    let mut manifests = manifests(options, environment)?;
+    manifests.retain(|m| m.number >= first && is_given_id(m.number));
     // Without a pointer that is as it was, a whole manifest may be in force.
-    let pointed = pointer::current(environment, directory).is_ok_and(|number| number.is_some());
-    let whole = |&number: &u64| {
-        let remains = remains(environment, directory, number);
+    let pointed = pointer::current(environment, directory).is_ok_and(|pointer| pointer.is_some());
+    let whole = |&manifest: &Pointer| {
+        let directory = options.directory_of(manifest);
+        let remains = directory.and_then(|d| remains(environment, d, manifest.number));
         remains.is_ok_and(|remains| remains.version.is_some())
     };
     if !pointed && manifests.iter().any(whole) {
@@ -87,9 +80,9 @@ pub(super) fn undo(options: &crate::Options, environment: &Environment) -> Resul
             }
         }
     }
-    for number in manifests {
-        highest = highest.max(number);
-        let path = directory.join(manifest::file_name(number));
+    for manifest in manifests {
+        highest = highest.max(manifest.number);
+        let path = options.path_of(manifest)?;
         let unlinked = environment.file_system.unlink(&path);
         unlinked.map_err(|e| Error::io("removing", &path, e))?;
     }
@@ -103,7 +96,8 @@ pub(super) fn undo(options: &crate::Options, environment: &Environment) -> Resul
 
 /// The first number of the repair that was cut short, if there was one and the
 /// store is as it left it.
-fn read_mark(environment: &Environment, directory: &Path) -> Result<Option<u64>> {
+fn read_mark(options: &Options, environment: &Environment) -> Result<Option<u64>> {
+    let directory = options.tiers[0].path();
     let Some(bytes) = small_file(environment, &directory.join(NAME))? else {
         return Ok(None);
     };
@@ -116,7 +110,7 @@ fn read_mark(environment: &Environment, directory: &Path) -> Result<Option<u64>>
         return Ok(None);
     };
     let is_mark = is_given_id(first) && text(first, stated).as_bytes() == bytes;
-    let same = is_mark && state(environment, directory, first)? == stated;
+    let same = is_mark && state(options, environment, first)? == stated;
     Ok(same.then_some(first))
 }
 
@@ -125,24 +119,19 @@ fn text(first: u64, state: u32) -> String {
     format!("{words} {:08x}\n", crc32c::crc32c(words.as_bytes()))
 }
 
-/// A checksum of the pointer and of the names of the manifests numbered below
-/// `first`.
-fn state(environment: &Environment, directory: &Path, first: u64) -> Result<u32> {
-    let pointer = small_file(environment, &directory.join(pointer::CURRENT))?;
+/// A checksum of the pointer and of the numbers of the manifests below `first`, on
+/// whatever tier.
+fn state(options: &Options, environment: &Environment, first: u64) -> Result<u32> {
+    let directory = options.tiers[0].path();
+    let pointer = small_file(environment, &directory.join(CURRENT))?;
     let mut words = match pointer {
         Some(bytes) => [b"is ", &bytes[..]].concat(),
         None => b"none".to_vec(),
     };
-    let list = environment.file_system.list(directory);
-    let list = list.map_err(|e| Error::io("listing", directory, e))?;
-    let mut numbers: Vec<u64> = list
-        .iter()
-        .filter_map(|entry| manifest::number_of(&entry.name.to_string_lossy()))
-        .filter(|&number| number < first)
-        .collect();
-    numbers.sort_unstable();
-    for number in numbers {
-        words.extend_from_slice(&number.to_le_bytes());
+    for manifest in manifests(options, environment)? {
+        if manifest.number < first {
+            words.extend_from_slice(&manifest.number.to_le_bytes());
+        }
     }
     Ok(crc32c::crc32c(&words))
 }

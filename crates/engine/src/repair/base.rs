@@ -6,30 +6,62 @@ use thermocline_model::check;
 use super::Repair;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{self, Found};
-use crate::store::TierIdentity;
+use crate::open::{check_manifest_tier, wrong_manifest_tier};
+use crate::options::Options;
+use crate::store::{Environment, TIER_FILE_NAME, TierIdentity};
+use crate::verify::is_read;
 use crate::version::manifest::{self, Header};
-use crate::version::pointer;
+use crate::version::pointer::{self, CURRENT};
 use crate::version::remains::{Remains, remains};
+
+/// Requires that the tier of the manifest is one of the options', of the same store as the first one,
+/// and not an empty directory: without it every table that only the manifest places would be given
+/// up.
+///
+/// # Errors
+/// `WrongTier`, `Io`.
+pub(super) fn check_manifest_tier_there(
+    options: &Options,
+    environment: &Environment,
+) -> Result<()> {
+    let Ok(Some(pointer)) = pointer::current(environment, options.tiers[0].path()) else {
+        return Ok(());
+    };
+    let tiers = options.tiers.iter();
+    let identities = tiers.map(|t| TierIdentity::read(environment, t.path()).ok().flatten());
+    check_manifest_tier(options, pointer, &identities.collect::<Vec<_>>())?;
+    let path = options.directory_of(pointer)?;
+    let list = environment.file_system.list(path);
+    let list = list.map_err(|e| Error::io("listing", path, e))?;
+    let is_of_store = |name: &str| is_read(name) || name == TIER_FILE_NAME || name == CURRENT;
+    match list
+        .iter()
+        .any(|entry| is_of_store(&entry.name.to_string_lossy()))
+    {
+        true => Ok(()),
+        false => {
+            let what = "is missing: its directory has no file of a store";
+            Err(wrong_manifest_tier(options, pointer, what))
+        }
+    }
+}
 
 impl Repair<'_> {
     /// What can be read of the best manifest: the one in force if that is
     /// known, else the newest.
     pub(super) fn remains(&mut self) -> Option<Remains> {
-        let directory = self.directory();
-        let mut numbers: Vec<u64> = self
-            .environment
-            .file_system
-            .list(directory)
-            .ok()?
-            .iter()
-            .filter_map(|entry| manifest::number_of(&entry.name.to_string_lossy()))
-            .collect();
-        numbers.sort_unstable_by(|a, b| b.cmp(a));
-        if let Ok(Some(current)) = pointer::current(self.environment, directory) {
-            numbers.sort_by_key(|&n| n != current);
-        }
+        let mut manifests = self.manifests().ok()?;
+        manifests.reverse();
+        let in_force = pointer::current(self.environment, self.directory());
+        let in_force = in_force.ok().flatten();
+        manifests.sort_by_key(|&manifest| Some(manifest) != in_force);
+        let newest = in_force.or(manifests.first().copied());
         let mut best: Option<Remains> = None;
-        for (index, &number) in numbers.iter().enumerate() {
+        for pointer in manifests {
+            let Ok(directory) = self.options.directory_of(pointer) else {
+                continue;
+            };
+            let number = pointer.number;
             let Ok(mut remains) = remains(self.environment, directory, number) else {
                 continue;
             };
@@ -51,7 +83,7 @@ impl Repair<'_> {
                 // Edits are missing at its end.
                 remains.gap.get_or_insert(remains.end);
             }
-            if !lawful || index > 0 {
+            if !lawful || Some(pointer) != newest {
                 // Of an older manifest only what it knows of tables is of use.
                 remains.gap.get_or_insert(0);
             }

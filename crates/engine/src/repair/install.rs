@@ -15,7 +15,7 @@ use crate::log;
 use crate::store::{OpenHow, TIER_FILE_NAME, TierIdentity, swap_file, write_all_at};
 use crate::verify::named_objects;
 use crate::version::manifest::{self, Header, Manifest};
-use crate::version::pointer;
+use crate::version::pointer::{self, CURRENT};
 
 /// Where in a tier's directory things are put that are of no use any more.
 const LOST: &str = "lost";
@@ -50,16 +50,12 @@ impl Repair<'_> {
                 gone.push((tier.path(), TIER_FILE_NAME.to_string()));
             }
         }
-        for entry in fs
-            .list(directory)
-            .map_err(|e| Error::io("listing", directory, e))?
-        {
-            let name = entry.name.to_string_lossy().into_owned();
-            let pointer =
-                name == pointer::CURRENT && pointer::current(environment, directory).is_err();
-            if pointer || manifest::number_of(&name).is_some() {
-                gone.push((directory, name));
-            }
+        if pointer::current(environment, directory).is_err() {
+            gone.push((directory, CURRENT.to_string()));
+        }
+        for old in self.manifests()? {
+            let directory = self.options.directory_of(old)?;
+            gone.push((directory, manifest::file_name(old.number)));
         }
         for &segment in &self.segments {
             let path = log::segment_path(log_directory, segment);
@@ -90,8 +86,9 @@ impl Repair<'_> {
             tiers: tiers.collect(),
         };
         let generation = header.generation;
-        let mut new = Manifest::create(environment, directory, header, version, false)?;
-        pointer::install(environment, directory, number)?;
+        let of_manifest = self.options.manifest_directory();
+        let mut new = Manifest::create(environment, of_manifest, header, version, false)?;
+        pointer::install(environment, directory, self.options.next_manifest(number))?;
         for (tier, id) in self.options.tiers.iter().zip(0u32..) {
             let identity = TierIdentity {
                 store_id: self.store_id,
@@ -121,7 +118,7 @@ impl Repair<'_> {
         // From the highest down, so that a log cut short stays one.
         gone.sort_by(|a, b| b.1.cmp(&a.1));
         for (tier, name) in gone {
-            if name != TIER_FILE_NAME && name != pointer::CURRENT {
+            if name != TIER_FILE_NAME && name != CURRENT {
                 let path = tier.join(name);
                 fs.unlink(&path)
                     .map_err(|e| Error::io("moving aside", &path, e))?;

@@ -65,14 +65,13 @@ impl Verify<'_, '_> {
         // An opening that died half-way leaves a manifest besides the one in
         // force: each by itself.
         let directory = self.directory().to_path_buf();
-        let numbers: Vec<(u64, u64)> = self
-            .files
-            .iter()
-            .filter(|file| file.tier == 0)
-            .filter_map(|file| Some((manifest::number_of(&file.name)?, file.size_bytes)))
-            .collect();
-        for (number, size_bytes) in numbers {
-            if let Err(error) = manifest::read(self.environment, &directory, number) {
+        let manifests = self.files.iter();
+        let manifests = manifests.filter_map(|file| Some((file.manifest()?, file.size_bytes)));
+        for (pointer, size_bytes) in manifests.collect::<Vec<_>>() {
+            let read = options
+                .directory_of(pointer)
+                .and_then(|directory| manifest::read(self.environment, directory, pointer.number));
+            if let Err(error) = read {
                 errors.push(error);
             }
             self.report.manifest_bytes += size_bytes;

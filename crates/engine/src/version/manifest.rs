@@ -563,9 +563,13 @@ mod tests {
     use thermocline_model::edit::Change;
     use thermocline_model::key::SeqNo;
 
-    use crate::version::pointer::{CURRENT, current, install};
+    use crate::version::pointer::{CURRENT, Pointer, current, install};
 
     const NUMBER: u64 = 7;
+    const POINTER: Pointer = Pointer {
+        number: NUMBER,
+        tier: TierId(0),
+    };
 
     /// The manifest of a store with one empty keyspace and one edit since.
     fn tiny(directory: &Path) -> Vec<u8> {
@@ -596,7 +600,7 @@ mod tests {
                 last_seq: SeqNo(300),
             }))
             .unwrap();
-        install(&environment, directory, NUMBER).unwrap();
+        install(&environment, directory, POINTER).unwrap();
         std::fs::read(directory.join(file_name(NUMBER))).unwrap()
     }
 
@@ -618,7 +622,7 @@ mod tests {
         assert_eq!(pointer, "MANIFEST-000007 5872ce62\n");
         assert_eq!(
             current(&Environment::real(), directory.path()).unwrap(),
-            Some(NUMBER)
+            Some(POINTER)
         );
     }
 
