@@ -179,7 +179,20 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
     } else {
         options
     };
-    limited(options, runs_merge, segment)
+    let options = limited(options, runs_merge, segment);
+    // With dice of its own, so that seeds mean what they did.
+    manifest_somewhere(&mut Dice(dice.0), options)
+}
+
+/// The manifest on some tier, or on the first without a word.
+fn manifest_somewhere(dice: &mut Dice, options: Options) -> Options {
+    let tiers = options.tier_list();
+    let tier = &tiers[dice.below(tiers.len() as u64) as usize];
+    let tier = tier.name().to_string();
+    match dice.percent(80) {
+        true => options.manifest_tier(&tier),
+        false => options,
+    }
 }
 
 /// Limits on the number of sealed memtables: the least that a part may need, or a few more. Not

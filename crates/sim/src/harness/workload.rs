@@ -85,7 +85,7 @@ enum Shape {
     /// The same, with parts whose cuts move.
     Passing,
     /// In parts that are cut by the first keys (`ohdb`), log and newest levels on the slow
-    /// tier; a room is the fast tier's capacity.
+    /// tier; a room is the fast tier's capacity, and on which tier the manifest lies.
     Parted,
     /// In parts whose cuts move with the writes (`nova`); a room is the fast tier's
     /// capacity.
@@ -315,7 +315,7 @@ impl Workload {
     }
 
     /// A store that is cut into parts by its first keys, whose log and newest levels lie
-    /// on the slow tier.
+    /// on the slow tier, and its manifest until it is opened again.
     #[must_use]
     pub fn parts(seed: u64, mapped: bool) -> Workload {
         let mut dice = Dice(seed ^ 5);
@@ -451,7 +451,11 @@ fn options(room: Room, setting: Setting) -> Options {
             .partitions(4)
             .log_tier("slow")
             .event_tier("slow")
-            .newest_tier("slow"),
+            .newest_tier("slow")
+            .manifest_tier(match room {
+                Room::Little => "fast",
+                Room::Plenty => "slow",
+            }),
         Shape::Moving => options
             .preset("nova")
             .cuts(Vec::new())
@@ -672,9 +676,11 @@ fn act(history: &mut History, db: &Db, act: &Act, disk: &Disk) {
         let done = format!("{kept}{} {}", event.job, event.reason.rule);
         history.done.insert(done);
     }
-    let names = disk.names(Path::new("/fast/store"));
-    let manifests = names.into_iter().filter(|n| n.starts_with("MANIFEST-"));
-    history.done.extend(manifests);
+    let names = ["/fast/store", "/slow/store"].map(|tier| disk.names(Path::new(tier)));
+    let manifests = names.into_iter().flatten();
+    history
+        .done
+        .extend(manifests.filter(|n| n.starts_with("MANIFEST-")));
     match done {
         Ok(()) => {
             if tries && let Some(tried) = history.tried.last_mut() {

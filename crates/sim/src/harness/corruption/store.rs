@@ -276,7 +276,7 @@ fn two_tiers() -> Small {
         tier("fast").capacity_bytes(2_000),
         tier("slow").compression(Compression::Lz4),
     ];
-    let mut store = Filling::new(2, options(tiers));
+    let mut store = Filling::new(2, options(tiers).manifest_tier("slow"));
     for round in 0..3 {
         for i in 0..40 {
             if (i + round) % 3 != 0 {
@@ -407,7 +407,11 @@ pub fn drawn(dice: &mut Dice) -> Small {
         tiers[0] = tier("fast").capacity_bytes(dice.one_of(&[1_000, 4_000, 10_000]));
         tiers.push(tier("slow").compression(dice.one_of(&compression)));
     }
-    let mut options = options(tiers);
+    // With dice of its own, so that seeds mean what they did.
+    let mut aside = Dice(dice.0);
+    let of_manifest = &tiers[aside.below(tiers.len() as u64) as usize];
+    let of_manifest = of_manifest.name().to_string();
+    let mut options = options(tiers).manifest_tier(&of_manifest);
     if dice.percent(40) {
         options = options.cuts(vec![b"key010".to_vec(), b"key025".to_vec()]);
     }

@@ -188,10 +188,11 @@ pub(super) fn heat(image: &mut Image, path: &Path) {
 
 pub(super) fn current(image: &mut Image, path: &Path) {
     with(image, path, |bytes| {
-        let name = bytes.split(|&b| b == b' ').next().unwrap_or_default();
-        let mut sealed = name.to_vec();
-        sealed.extend_from_slice(format!(" {:08x}\n", crc(&[name])).as_bytes());
-        *bytes = sealed;
+        // Behind the last space is the checksum.
+        let space = bytes.iter().rposition(|&b| b == b' ');
+        bytes.truncate(space.unwrap_or(bytes.len()));
+        let seal = format!(" {:08x}\n", crc(&[bytes]));
+        bytes.extend_from_slice(seal.as_bytes());
     });
 }
 
