@@ -1,9 +1,9 @@
 //! OHDB (Liu, Wang, Zhou): its tables and figures, on plain directories or a rig.
 //!
 //! The four systems are the preset `ohdb` with the options of `docs/papers/ohdb.md`. Of the
-//! paper's two machines the low-end one has two HDDs: all on the slow tier, and log and first
-//! level of 2DC and C on the fast one, which should be as slow. The high-end one has an SSD and
-//! an HDD: all on the fast tier, and log and first level of 2DC and C on the slow one.
+//! paper's two machines the low-end one has two HDDs: all on the slow tier, and logs, manifest and
+//! first level of 2DC and C on the fast one, which should be as slow. The high-end one has an SSD
+//! and an HDD: all on the fast tier, and these of 2DC and C on the slow one.
 
 use super::figure::{Column, Figure, Grid, How, LINE, Line, Number, Paper, System};
 
@@ -47,13 +47,13 @@ const LOW_END: [(&str, Line); 4] = [
         "OHDB-2DC",
         &["ohdb"],
         "partitions = 1\nlog_tier = \"fast\"\nevent_tier = \"fast\"\n\
-         newest_tier = \"fast\"\nlevels_tier = \"slow\"",
+         manifest_tier = \"fast\"\nnewest_tier = \"fast\"\nlevels_tier = \"slow\"",
     ),
     on(
         "OHDB-C",
         &["ohdb"],
         "log_tier = \"fast\"\nevent_tier = \"fast\"\n\
-         newest_tier = \"fast\"\nlevels_tier = \"slow\"",
+         manifest_tier = \"fast\"\nnewest_tier = \"fast\"\nlevels_tier = \"slow\"",
     ),
 ];
 
@@ -65,13 +65,13 @@ const HIGH_END: [(&str, Line); 4] = [
         "OHDB-2DC",
         &["ohdb"],
         "partitions = 1\nlog_tier = \"slow\"\nevent_tier = \"slow\"\n\
-         newest_tier = \"slow\"\nlevels_tier = \"fast\"",
+         manifest_tier = \"slow\"\nnewest_tier = \"slow\"\nlevels_tier = \"fast\"",
     ),
     on(
         "OHDB-C",
         &["ohdb"],
         "log_tier = \"slow\"\nevent_tier = \"slow\"\n\
-         newest_tier = \"slow\"\nlevels_tier = \"fast\"",
+         manifest_tier = \"slow\"\nnewest_tier = \"slow\"\nlevels_tier = \"fast\"",
     ),
 ];
 
