@@ -116,7 +116,8 @@ pub trait Lock: Send + Sync + Debug {}
 
 /// Files and directories.
 pub trait FileSystem: Send + Sync + Debug {
-    /// Opens the file at `path`.
+    /// Opens the file at `path`. What is there and is no file, as a directory, a pipe or a device, is
+    /// refused, and not waited for.
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>>;
     /// Gives `from` the name `to`, replacing what had it, atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;

@@ -19,6 +19,10 @@ use super::{
 /// logical block size of every device we know of (512 or 4096 bytes).
 const DIRECT_ALIGNMENT_BYTES: usize = 4096;
 
+/// With which every file is opened: a pipe that nobody writes is not waited for, and a terminal does not become
+/// that of this process. Neither is of any effect on a file.
+const OPEN_FLAGS: i32 = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits() as i32;
+
 /// The file system of the machine this process runs on.
 #[derive(Clone, Copy, Debug)]
 pub struct RealFileSystem;
@@ -53,7 +57,7 @@ impl FileSystem for RealFileSystem {
             super::mapped::survive_file_size_limit();
         }
         let mut options = fs::OpenOptions::new();
-        options.read(true).write(writable);
+        options.read(true).write(writable).custom_flags(OPEN_FLAGS);
         match how.create {
             Create::Never => {}
             Create::New => {
@@ -64,13 +68,13 @@ impl FileSystem for RealFileSystem {
             }
         }
         if how.direct {
-            options.custom_flags(OFlags::DIRECT.bits() as i32);
+            options.custom_flags(OPEN_FLAGS | OFlags::DIRECT.bits() as i32);
             match options.open(path) {
-                Ok(file) => return Ok(Arc::new(RealFile::new(file, true, writable))),
+                Ok(file) => return RealFile::regular(file, true, writable),
                 // Some file systems in memory have no cache to go past. Where
                 // the refusal left a new file behind, opening it is the rest.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                    options.custom_flags(0);
+                    options.custom_flags(OPEN_FLAGS);
                     if how.create == Create::New {
                         options.create_new(false).create(true).truncate(false);
                     }
@@ -78,8 +82,7 @@ impl FileSystem for RealFileSystem {
                 Err(error) => return Err(error),
             }
         }
-        let file = options.open(path)?;
-        Ok(Arc::new(RealFile::new(file, false, writable)))
+        RealFile::regular(options.open(path)?, false, writable)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -234,11 +237,20 @@ fn reads_nothing_ahead(file: &fs::File) -> bool {
 }
 
 impl RealFile {
-    fn new(file: fs::File, direct: bool, writable: bool) -> RealFile {
-        RealFile {
-            file,
-            direct,
-            writable,
+    /// `file`, if it is one.
+    fn regular(file: fs::File, direct: bool, writable: bool) -> io::Result<Arc<dyn File>> {
+        let kind = file.metadata()?.file_type();
+        match (kind.is_file(), kind.is_dir()) {
+            (true, _) => Ok(Arc::new(RealFile {
+                file,
+                direct,
+                writable,
+            })),
+            (false, true) => Err(io::ErrorKind::IsADirectory.into()),
+            (false, false) => {
+                let what = "neither a file nor a directory";
+                Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+            }
         }
     }
 }
