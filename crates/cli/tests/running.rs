@@ -93,6 +93,38 @@ fn a_process_that_does_not_answer_is_told_of_above_what_the_files_say() {
     );
 }
 
+// It waited for ten seconds, and then read the files with the excuse that it had no answer.
+#[test]
+fn a_process_that_closes_the_store_when_asked_is_not_waited_for() {
+    let scratch = Scratch::new();
+    let path = scratch.path("db");
+    let asked = format!("{path}/TUNE");
+    for what in [
+        &["stat", "--json", "--wait", "3600"][..],
+        &["stat", "--watch", "--lines", "1", "--wait", "3600"],
+        &["explain", "key"],
+    ] {
+        // Nobody looks for requests.
+        let db = Db::open(Options::at(&path).background_threads(0)).unwrap();
+        db.put(b"key", b"value").unwrap();
+        let closing = std::thread::spawn({
+            let asked = asked.clone();
+            move || {
+                let is_there = |_| {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    std::fs::exists(&asked).unwrap()
+                };
+                assert!((0..60_000).any(is_there));
+                drop(db);
+            }
+        });
+        let printed = exits(0, &[what, &["--db", &path]].concat());
+        closing.join().unwrap();
+        assert!(!printed.contains("did not answer"), "{printed}");
+        assert!(!std::fs::exists(&asked).unwrap());
+    }
+}
+
 #[test]
 fn watching_shows_the_parts_of_a_store_that_has_several() {
     let scratch = Scratch::new();

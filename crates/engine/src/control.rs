@@ -3,10 +3,14 @@
 //! It is asked by a file: `TUNE` in the first tier's directory says what is wanted.
 //! The engine looks for it once an epoch, takes it away, does what it says and leaves
 //! the file `TUNED` with the answer. Both are swapped in whole, and a request has a
-//! number of its own, so that no answer is taken for another's. A request is bounded, is
+//! number of its own, so that no answer is taken for another's. Who asks waits for its turn (`control/turn.rs`), and the
+//! engine takes no further request before its answer was read. A request is bounded, is
 //! judged like any call, and asks for nothing but what whoever may write to the
 //! store's directory could do anyway. Both say of which version they are, so that processes of
 //! two versions refuse each other and misread nothing. Bytes: `docs/formats/control.md`.
+
+mod asking;
+mod turn;
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,23 +21,26 @@ use thermocline_model::forecast::Forecast;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::explain::{Explanation, RangeExplanation};
-use crate::lock::StoreLock;
-use crate::options::Options;
 use crate::pulse::Pulse;
 use crate::stats::{Stats, TableInfo};
 use crate::store::{Environment, OpenHow, read_exact_at, swap_file};
 use crate::what_if::WhatIf;
 
+pub(crate) use asking::{Heard, ask, ask_if_open};
+pub(crate) use turn::sweep;
+
 /// The files by which an open store is asked, and answers.
 pub(crate) const REQUEST_FILE: &str = "TUNE";
 pub(crate) const ANSWER_FILE: &str = "TUNED";
+/// A request that the engine has taken and not yet read.
+const TAKEN_FILE: &str = "TUNE.taken";
 /// Raised with every change of what requests and answers may say. Those of the first have no number.
 const VERSION: u32 = 2;
 /// Largest request and largest answer, in bytes: two keys as text, and all of their tables.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// How often the asking side looks for an answer.
-const ANSWER_WAIT: Duration = Duration::from_millis(20);
+/// How long an answer is kept for who waits for it, while others have something to ask.
+const ANSWER_KEPT_MICROS: u64 = 2_000_000;
 
 /// What is wanted.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -113,6 +120,25 @@ struct Request {
 }
 
 impl Request {
+    fn new(number: &str, wanted: Wanted) -> Request {
+        Request {
+            request: number.to_string(),
+            version: VERSION,
+            wanted,
+        }
+    }
+
+    fn written(&self) -> Result<String> {
+        let text = toml::to_string(self).map_err(|e| Error::invalid(e.to_string()))?;
+        match text.len() <= REQUEST_BYTES_MAX {
+            true => Ok(text),
+            false => {
+                let expected = format!("at most {REQUEST_BYTES_MAX}");
+                Err(Error::invalid("request in bytes").expected(expected, text.len()))
+            }
+        }
+    }
+
     /// What `text` asks for.
     fn read(text: &str, head: Option<&Head>) -> Result<Wanted> {
         if let Some(head) = head {
@@ -146,128 +172,36 @@ impl Answer {
     fn written(&self) -> Result<String> {
         let text = toml::to_string(self);
         let text = text.map_err(|e| Error::invalid(format!("answer: {e}")))?;
-        match text.len() <= ANSWER_BYTES_MAX {
-            true => Ok(text),
-            false => Err(Error::invalid("answer in bytes").expected(
-                format!("at most {ANSWER_BYTES_MAX}; ask for less"),
-                text.len(),
-            )),
+        check_answer(text.len())?;
+        Ok(text)
+    }
+}
+
+/// Refuses an answer of `bytes`, or of more, if it is too large.
+pub(crate) fn check_answer(bytes: usize) -> Result<()> {
+    match bytes <= ANSWER_BYTES_MAX {
+        true => Ok(()),
+        false => {
+            let expected = format!("at most {ANSWER_BYTES_MAX}; ask for less");
+            Err(Error::invalid("answer in bytes").expected(expected, bytes))
         }
     }
 }
 
-/// Asks the process that has the store of `options` open; `None` where nobody has.
-///
-/// # Errors
-/// Those of [`ask`].
-pub(crate) fn ask_if_open(
-    options: &Options,
-    wanted: Wanted,
-    patience: Duration,
-) -> Result<Option<Given>> {
-    let environment = Environment::real();
-    options.check()?;
-    match StoreLock::take_in(options, &environment) {
-        Ok(_lock) => Ok(None),
-        Err(e) if e.kind() == ErrorKind::Locked => {
-            let directory = options.tiers[0].path();
-            ask(&environment, directory, wanted, patience).map(Some)
-        }
-        Err(e) => Err(e),
-    }
+/// Whom the engine has answered last.
+#[derive(Debug, Default)]
+pub(crate) struct Answered {
+    number: String,
+    /// Until when the answer is kept, in microseconds since the Unix epoch.
+    kept_us: u64,
 }
 
-/// Asks the process that has the store in `directory` open.
-///
-/// # Errors
-/// [`ErrorKind::InvalidArgument`] when it refuses; [`ErrorKind::Locked`] when it does
-/// not answer; [`ErrorKind::Unsupported`] when it is of another version; [`ErrorKind::Io`].
-pub(crate) fn ask(
-    environment: &Environment,
-    directory: &Path,
-    wanted: Wanted,
-    patience: Duration,
-) -> Result<Given> {
-    let request = Request {
-        request: format!("{:016x}", environment.dice.next_u64()),
-        version: VERSION,
-        wanted,
-    };
-    let text = toml::to_string(&request).map_err(|e| Error::invalid(e.to_string()))?;
-    if text.len() > REQUEST_BYTES_MAX {
-        let expected = format!("at most {REQUEST_BYTES_MAX}");
-        return Err(Error::invalid("request in bytes").expected(expected, text.len()));
-    }
-    let path = directory.join(ANSWER_FILE);
-    let answer = || read(environment, &path, ANSWER_BYTES_MAX);
-    // The first version answers what it cannot read without a number: such an answer, found later,
-    // is then a new one.
-    let before = answer()?.and_then(|text| Head::of(&text));
-    if before.is_some_and(|head| head.request.is_empty()) {
-        let _ = environment.file_system.unlink(&path);
-    }
-    swap_file(environment, directory, REQUEST_FILE, text.as_bytes())?;
-    let clock = &environment.clock;
-    let begun_us = clock.now_micros();
-    let mut seen = String::new();
-    loop {
-        // What is another's is read once.
-        if let Some(text) = answer()?.filter(|text| *text != seen) {
-            match Head::of(&text) {
-                Some(head) if head.request == request.request => {
-                    return given(&text, &head).map_err(|e| match e.kind() {
-                        ErrorKind::InvalidArgument => e,
-                        _ => e.at(&path),
-                    });
-                }
-                Some(head) if head.request.is_empty() => {
-                    return Err(not_understood(&text).at(directory));
-                }
-                _ => seen = text,
-            }
-        }
-        if clock.now_micros().saturating_sub(begun_us) >= patience.as_micros() as u64 {
-            // What nobody has taken by now, nobody is to take later.
-            let _ = environment
-                .file_system
-                .unlink(&directory.join(REQUEST_FILE));
-            let what = format!("who has the store open did not answer in {patience:?}");
-            return Err(Error::new(ErrorKind::Locked, what).at(directory));
-        }
-        clock.sleep(ANSWER_WAIT);
-    }
-}
-
-/// Of an answer to nobody in particular.
-fn not_understood(text: &str) -> Error {
-    let answer = toml::from_str::<toml::Table>(text).unwrap_or_default();
-    let said = answer.get("error").and_then(toml::Value::as_str);
-    let what = format!(
-        "who has the store open does not understand requests of version {VERSION} ({})",
-        said.unwrap_or("it does not say why")
-    );
-    Error::new(ErrorKind::Unsupported, what)
-}
-
-/// What the answer `text` gives.
-fn given(text: &str, head: &Head) -> Result<Given> {
-    head.check("answer")?;
-    let unread = |e: toml::de::Error| {
-        let what = format!("the answer cannot be read: {}", e.message());
-        Error::new(ErrorKind::Unsupported, what)
-    };
-    let answer = toml::from_str::<Answer>(text).map_err(unread)?;
-    match (answer.error, answer.given) {
-        (Some(error), _) => {
-            // That it is one of the argument is said again here.
-            let kind = format!("{}: ", ErrorKind::InvalidArgument.name());
-            Err(Error::invalid(error.strip_prefix(&kind).unwrap_or(&error)))
-        }
-        (None, Some(given)) => Ok(given),
-        (None, None) => Err(Error::new(
-            ErrorKind::Unsupported,
-            "the answer says nothing",
-        )),
+impl Answered {
+    /// Whether the answer is kept for who waits for it.
+    fn is_kept(&self, environment: &Environment, directory: &Path) -> bool {
+        environment.clock.now_micros() < self.kept_us
+            && turn::presence(directory, &self.number)
+                .is_some_and(|path| matches!(environment.file_system.metadata(&path), Ok(Some(_))))
     }
 }
 
@@ -286,28 +220,53 @@ fn read(environment: &Environment, path: &Path, bytes_max: usize) -> Result<Opti
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
+/// Takes the request that lies in `directory`, and away. It is given another name before it is read, so that no request
+/// that somebody puts there meanwhile goes with it.
+fn take(environment: &Environment, directory: &Path) -> Option<String> {
+    let file_system = &*environment.file_system;
+    let (path, taken) = (directory.join(REQUEST_FILE), directory.join(TAKEN_FILE));
+    // What is no file is no request.
+    file_system.open(&path, OpenHow::READ).ok()?;
+    file_system.rename(&path, &taken).ok()?;
+    let text = read(environment, &taken, REQUEST_BYTES_MAX);
+    let _ = file_system.unlink(&taken);
+    text.ok().flatten()
+}
+
 impl Engine {
     /// Does what a request file asks for, if there is one. What cannot be read,
     /// taken away or answered is left: asking is not what the store is for.
     pub(crate) fn take_request(&self) {
-        let directory = self.directory();
-        let path = directory.join(REQUEST_FILE);
-        let Ok(Some(text)) = read(&self.environment, &path, REQUEST_BYTES_MAX) else {
+        let Some(mut answered) = self.answered.try_lock_for(Duration::ZERO) else {
+            // Another thread is about it.
             return;
         };
-        if self.environment.file_system.unlink(&path).is_err() {
+        let directory = self.directory();
+        if answered.is_kept(&self.environment, &directory) {
             return;
         }
+        let Some(text) = take(&self.environment, &directory) else {
+            return;
+        };
         let head = Head::of(&text);
+        let number = head.as_ref().map_or("", |head| &head.request);
+        if turn::waits(&self.environment, &directory, number) == Some(false) {
+            // Who asked was killed.
+            return;
+        }
         let wanted = Request::read(&text, head.as_ref());
         let given = wanted.and_then(|wanted| self.answer(wanted));
         let request = head.map_or_else(String::new, |head| head.request);
         let text = Answer::of(request.clone(), given).written();
         // What cannot be said is told too: nobody is to wait for it.
-        let text = text.or_else(|error| Answer::of(request, Err(error)).written());
+        let text = text.or_else(|error| Answer::of(request.clone(), Err(error)).written());
         if let Ok(text) = text {
             let _ = swap_file(&self.environment, &directory, ANSWER_FILE, text.as_bytes());
         }
+        *answered = Answered {
+            number: request,
+            kept_us: self.environment.clock.now_micros() + ANSWER_KEPT_MICROS,
+        };
     }
 
     fn answer(&self, wanted: Wanted) -> Result<Given> {
@@ -343,3 +302,6 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,7 @@ use thermocline_model::tier::{TierId, TierState};
 use thermocline_model::version::{KeyspaceId, Part, Tiny, Version};
 use thermocline_model::view::RangeOptions;
 
+use crate::control::Answered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::job::SpareThreads;
@@ -162,6 +163,8 @@ pub(crate) struct Engine {
     pub(crate) last_write: Mutex<(SeqNo, u64)>,
     /// Held while the cost target changes.
     pub(crate) tuning: Mutex<()>,
+    /// Held by who answers a request from outside.
+    pub(crate) answered: Mutex<Answered>,
     pub(crate) recovery: crate::stats::Recovery,
 }
 

@@ -31,6 +31,7 @@ use thermocline_model::version::{Keyspace, Version};
 use thermocline_policy::cost::device::Devices;
 
 use crate::batch::Operation;
+use crate::control;
 use crate::engine::{Commit, Engine, Spaces, TierInUse, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
@@ -149,6 +150,7 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
         settling: AtomicUsize::new(0),
         last_write: Mutex::new((last_seq, environment.clock.now_micros())),
         tuning: Mutex::new(()),
+        answered: Mutex::default(),
         recovery,
         tiers,
         options,
@@ -561,15 +563,20 @@ impl Engine {
             }
         }
         let fs = &self.environment.file_system;
-        for tier in &self.tiers {
+        for (at, tier) in self.tiers.iter().enumerate() {
             let directory = tier.spec.path();
             let list = fs.list(directory);
-            for entry in list.map_err(|e| Error::io("listing", directory, e))? {
-                let path = directory.join(&entry.name);
-                let number = manifest::number_of(&entry.name.to_string_lossy());
+            let list = list.map_err(|e| Error::io("listing", directory, e))?;
+            let names: Vec<_> = list.iter().map(|e| e.name.to_string_lossy()).collect();
+            for name in &names {
+                let path = directory.join(&**name);
+                let number = manifest::number_of(name);
                 if number.is_some() && Some(&path) != manifest.as_ref() {
                     let _ = fs.unlink(&path);
                 }
+            }
+            if at == 0 {
+                control::sweep(&self.environment, directory, names.iter().map(|n| &**n));
             }
         }
         Ok(())

@@ -10,12 +10,11 @@ use std::time::Duration;
 use thermocline_model::job::Reason;
 use thermocline_policy::plan::organisation;
 
-use crate::control::{Wanted, ask};
+use crate::control::{Heard, Wanted, ask};
 use crate::db::Db;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{self, Event};
-use crate::lock::StoreLock;
 use crate::options::{COST_TARGET, OPTIONS_FILE, Options};
 use crate::step::Scene;
 use crate::store::{Environment, swap_file};
@@ -86,8 +85,11 @@ pub fn tune(options: &Options, target: Option<f64>, patience: Duration) -> Resul
     }
     // Of a store that is there: what is wrong with its options says nothing of one that is not.
     options.check()?;
-    match StoreLock::take_in(&options, &environment) {
-        Ok(_lock) => {
+    let wanted = Wanted::Tune {
+        cost_target_usd_per_gb_month: target,
+    };
+    match ask(&environment, &options, wanted, patience)? {
+        Heard::Nobody(_lock) => {
             let before = Options::from_file(&kept).ok();
             let before = before.and_then(|kept| kept.cost_target_usd_per_gb_month);
             let done = tune_closed(&options, &environment);
@@ -97,13 +99,7 @@ pub fn tune(options: &Options, target: Option<f64>, patience: Duration) -> Resul
             events::note(&environment, &options, event);
             done.map(|()| Tuned::Closed)
         }
-        Err(e) if e.kind() == ErrorKind::Locked => {
-            let wanted = Wanted::Tune {
-                cost_target_usd_per_gb_month: target,
-            };
-            ask(&environment, &directory, wanted, patience).map(|_| Tuned::Running)
-        }
-        Err(e) => Err(e),
+        Heard::Given(_) => Ok(Tuned::Running),
     }
 }
 
@@ -229,12 +225,11 @@ mod tests {
         let options = store(directory.path());
         let db = Db::open(options.clone()).unwrap();
         // Asked past the check of the asking side.
-        let first = directory.path().join("fast");
         let environment = Environment::real();
         let wanted = Wanted::Tune {
             cost_target_usd_per_gb_month: Some(0.9),
         };
-        let error = ask(&environment, &first, wanted, Duration::from_secs(60)).unwrap_err();
+        let error = ask(&environment, &options, wanted, Duration::from_secs(60)).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("the dearest 0.5"), "{text}");
         assert_eq!(text.matches("invalid argument").count(), 1, "{text}");

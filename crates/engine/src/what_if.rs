@@ -10,11 +10,10 @@ use serde::{Deserialize, Serialize};
 use thermocline_model::forecast::Forecast;
 use thermocline_policy::by_name;
 
-use crate::control::{Given, Wanted, ask};
+use crate::control::{Given, Heard, Wanted, ask};
 use crate::db::Db;
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Result};
-use crate::lock::StoreLock;
+use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::store::Environment;
 
@@ -159,19 +158,13 @@ impl Engine {
 pub fn forecast(options: &Options, what_if: &WhatIf, patience: Duration) -> Result<Forecast> {
     let environment = Environment::real();
     options.check()?;
-    match StoreLock::take_in(options, &environment) {
-        Ok(_lock) => {
+    let wanted = Wanted::Forecast(what_if.clone());
+    match ask(&environment, options, wanted, patience)? {
+        Heard::Nobody(_lock) => {
             let options = options.clone().create_if_missing(false).read_only(true);
             Db::open(options)?.forecast(what_if)
         }
-        Err(e) if e.kind() == ErrorKind::Locked => {
-            let directory = options.tiers[0].path();
-            let wanted = Wanted::Forecast(what_if.clone());
-            match ask(&environment, directory, wanted, patience)? {
-                Given::Forecast(forecast) => Ok(*forecast),
-                _ => Err(Error::invalid("not what was asked for").at(directory)),
-            }
-        }
-        Err(e) => Err(e),
+        Heard::Given(Given::Forecast(forecast)) => Ok(*forecast),
+        Heard::Given(_) => Err(Error::invalid("not what was asked for")),
     }
 }

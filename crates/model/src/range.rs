@@ -47,6 +47,12 @@ impl KeyRange {
         }
     }
 
+    /// Bytes of its two keys.
+    #[must_use]
+    pub fn key_bytes(&self) -> usize {
+        self.start.len() + self.end.len()
+    }
+
     /// Whether `key` lies in the interval.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {

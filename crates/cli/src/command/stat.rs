@@ -168,7 +168,9 @@ impl Stat {
             true => tables(options, self.patience())?,
             false => None,
         };
-        Ok(Some(Shown {
+        // It may have closed the store in between.
+        let is_whole = tables.is_some() == self.tables;
+        Ok(is_whole.then_some(Shown {
             running: true,
             unanswered: None,
             stats,

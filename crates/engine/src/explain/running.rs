@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Explanation, RangeExplanation, of_key, of_range};
-use crate::control::{Given, Wanted, ask_if_open};
+use crate::control::{Given, Wanted, ask_if_open, check_answer};
 use crate::engine::{Engine, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
@@ -121,13 +121,16 @@ impl Engine {
         let space = self.space_named(keyspace)?;
         let view = space.view.load_full();
         let tables = view.tree.tables();
-        let count = tables
-            .filter(|t| t.meta.range.overlaps_bounds(start, end))
-            .count();
+        let tables = tables.filter(|t| t.meta.range.overlaps_bounds(start, end));
+        let (count, bytes) = tables.fold((0, 0), |(count, bytes), t| {
+            (count + 1, bytes + t.meta.range.key_bytes())
+        });
         if count > TABLES_MAX {
             let expected = format!("an interval of at most {TABLES_MAX} tables");
             return Err(Error::invalid("explain range").expected(expected, count));
         }
+        // Keys are longer when they are escaped.
+        check_answer(bytes)?;
         of_range(self, &space, start, end)
     }
 }

@@ -3,10 +3,11 @@
 //! that it makes of the log for itself.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Stats, TableInfo};
-use crate::control::{Given, Wanted, ask_if_open};
+use crate::control::{Given, Wanted, ask_if_open, check_answer};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -83,8 +84,10 @@ pub fn tables(options: &Options, patience: Duration) -> Result<Option<Vec<TableI
 impl Engine {
     /// What [`tables`](fn@tables) asks for.
     pub(crate) fn tell_of_tables(&self) -> Result<Vec<TableInfo>> {
-        let count = self.versions.lock().tables.len();
-        check_count("tables", count, TABLES_MAX)?;
+        let version = Arc::clone(&self.versions.lock().current);
+        check_count("tables", version.tables().count(), TABLES_MAX)?;
+        // Keys have at most 64 KiB, and are longer when they are escaped.
+        check_answer(version.tables().map(|table| table.range.key_bytes()).sum())?;
         Ok(report::tables(self))
     }
 }
