@@ -211,7 +211,7 @@ impl BulkLoad {
         let Some(mut outputs) = self.outputs.take() else {
             return Err(void());
         };
-        let tables = outputs.finish()?;
+        let tables = outputs.finish(&|| false)?;
         if tables.is_empty() {
             return Ok(0);
         }
@@ -266,7 +266,12 @@ impl BulkLoad {
         let placed = extents.map(|e| (e.tier.0 as usize, e.length));
         let raw_bytes = tables.iter().map(|t| t.raw_bytes).sum();
         let reason = Reason {
-            predicted: Some(of_load(&devices, placed, raw_bytes)),
+            predicted: Some(of_load(
+                &devices,
+                placed,
+                raw_bytes,
+                engine.options.verify_outputs,
+            )),
             ..Reason::new("bulk-load").with("entries", entries as f64)
         };
         let what = format!("{} tables of a bulk load", tables.len());

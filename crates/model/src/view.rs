@@ -200,6 +200,8 @@ pub struct ShapeOptions {
     pub sealed_max: usize,
     /// The same of all parts together, where one that several parts have counts once.
     pub sealed_total_max: usize,
+    /// Whether what flushes and merges write is read back.
+    pub reads_back: bool,
     /// Of a tier's capacity, the share that placement fills, from 0 to 1.
     pub tier_fill_share: f64,
     /// How levels are shared out between fast and slow tiers, where they are.

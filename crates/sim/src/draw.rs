@@ -133,6 +133,7 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
         .memtable_filters(segment != 64 * KIB)
         .block_cache_grows(runs_merge != 4)
         .flush_drops_versions(runs_merge != 5)
+        .verify_outputs(runs_merge == 3)
         .restart_interval(dice.one_of(&[1, 2, 4, 16, 255]))
         .tier_fill_share(dice.one_of(&[0.1, 0.5, 0.95, 1.0]))
         .reserve_bytes(dice.one_of(&[0, 0, 10 * KIB, 16 * MIB]))

@@ -180,7 +180,7 @@ impl Engine {
             }
             merged.next()?;
         }
-        let tables = outputs.finish()?;
+        let tables = outputs.finish(&|| false)?;
         let run = RunId(self.new_id());
         let mut edit = Edit::default();
         for table in &tables {

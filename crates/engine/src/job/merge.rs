@@ -21,7 +21,7 @@ use thermocline_model::version::{Keyspace, KeyspaceId, RunId, Slot};
 
 use super::below::Below;
 use super::lanes::{lanes, side_by_side, threads};
-use super::output::{Host, Outputs, Target, Written, spilling};
+use super::output::{Host, Outputs, Target, Written, is_closing, spilling};
 use super::stretches::{Inputs, Stretch, cuts_within, ends_of_deeper, leaving, stretches, walls};
 use super::survive::Survivors;
 use super::{Done, Progress, WentDeeper};
@@ -83,7 +83,7 @@ impl Engine {
         self.counters.merge_out_bytes.add(done.bytes_out);
         for table in merged.values().flatten() {
             if let Some(tier) = self.tiers.get(table.meta.tier().0 as usize) {
-                tier.counters.merge_read_bytes.add(table.meta.size_bytes());
+                tier.counters.job_read_bytes.add(table.meta.size_bytes());
             }
         }
         let stored_share = bytes_in as f64 / raw_bytes.max(1) as f64;
@@ -157,7 +157,7 @@ impl Engine {
             let down =
                 self.merge_stretch(merged, stretch, survivors, &mut outputs, progress, &stop)?;
             raw_bytes_down.fetch_add(down, Ordering::Relaxed);
-            let tables = outputs.finish()?;
+            let tables = outputs.finish(&stop)?;
             let took_us = clock.now_micros().saturating_sub(begun_us);
             let running_us = running_us().saturating_sub(ran_us);
             self.counters.merge_micros.add(took_us);
@@ -318,10 +318,7 @@ impl Engine {
                 progress.add(merged);
                 (unchecked, merged) = (0, 0);
                 if stop() {
-                    return Err(crate::Error::new(
-                        crate::ErrorKind::Closed,
-                        "the store is closing",
-                    ));
+                    return Err(is_closing());
                 }
             }
             let source = cursor.top_index();

@@ -13,6 +13,7 @@ mod fold;
 mod lanes;
 mod merge;
 pub(crate) mod output;
+mod read_back;
 mod relocate;
 mod stretches;
 pub(crate) mod survive;

@@ -17,6 +17,7 @@ use thermocline_model::table::{ObjectId, TableId, TableMeta};
 use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::{KeyspaceId, Slot};
 
+use super::read_back::{extents, read_back};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::PlacedTable;
@@ -280,13 +281,15 @@ impl<'a> Outputs<'a> {
     }
 
     fn create(&self, tier: TierId, id: u64, kind: ObjectKind) -> Result<Box<dyn ObjectWriter>> {
-        let tier = &self.engine.tiers[tier.0 as usize];
-        let store = if self.target.background {
-            &tier.background
-        } else {
-            &tier.store
-        };
-        store.create(ObjectName { id, kind })
+        self.store(tier)?.create(ObjectName { id, kind })
+    }
+
+    /// The store of `tier` as these are written to it.
+    fn store(&self, tier: TierId) -> Result<&Arc<dyn Store>> {
+        match self.target.background {
+            true => store_of(&self.engine, tier),
+            false => Ok(&self.engine.tiers[tier.0 as usize].store),
+        }
     }
 
     fn end(&mut self, next: Option<&[u8]>) -> Result<()> {
@@ -364,13 +367,30 @@ impl<'a> Outputs<'a> {
         persist_all(std::mem::take(&mut self.unpersisted))
     }
 
-    /// Ends the last table and gives all of them. They are durable, but no
-    /// version names them yet: [`Outputs::keep`] after the commit, or they are
-    /// deleted.
-    pub(crate) fn finish(&mut self) -> Result<Vec<Arc<TableMeta>>> {
+    /// Ends the last table and gives all of them. They are durable, and read back where the options
+    /// say so, but no version names them yet: [`Outputs::keep`] after the commit, or they are
+    /// deleted. Reading back ends early, with [`ErrorKind::Closed`], once `stop` says so.
+    pub(crate) fn finish(&mut self, stop: &dyn Fn() -> bool) -> Result<Vec<Arc<TableMeta>>> {
         self.end(None)?;
         self.persist()?;
+        if self.engine.options.verify_outputs {
+            self.read_back(stop)?;
+        }
         Ok(self.finished.clone())
+    }
+
+    fn read_back(&self, stop: &dyn Fn() -> bool) -> Result<()> {
+        for table in &self.finished {
+            if stop() {
+                return Err(is_closing());
+            }
+            for (kind, extent) in extents(table) {
+                read_back(&**self.store(extent.tier)?, kind, extent)?;
+                let counters = &self.engine.tiers[extent.tier.0 as usize].counters;
+                counters.job_read_bytes.add(extent.length);
+            }
+        }
+        Ok(())
     }
 
     /// A commit names the tables now. Where each was put.
@@ -409,6 +429,11 @@ impl Drop for Outputs<'_> {
             }
         }
     }
+}
+
+/// Why a job ends that has been told to stop.
+pub(crate) fn is_closing() -> Error {
+    Error::new(ErrorKind::Closed, "the store is closing")
 }
 
 /// The store of `tier` as background work uses it.

@@ -17,13 +17,12 @@ use thermocline_model::tier::TierId;
 
 use super::Done;
 use super::output::store_of;
+use super::read_back::{pieces, read_back};
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::events::PlacedTable;
-use crate::store::{Advice, ObjectKind, ObjectName, ObjectReader};
+use crate::store::{Advice, ObjectKind, ObjectName};
 use crate::version::tree::OpenTable;
-
-const COPY_BYTES: usize = 1 << 20;
 
 impl Engine {
     pub(crate) fn run_relocate(&self, job: &Relocate) -> Result<Done> {
@@ -114,7 +113,9 @@ impl Copied<'_> {
         })?;
         self.objects.push((to, object));
         source.advise(extent.offset, extent.length, Advice::Sequential);
-        pieces(&*source, extent, |piece| writer.append(piece))?;
+        pieces(&*source, ObjectKind::Data, extent, |piece| {
+            writer.append(piece)
+        })?;
         writer.persist()?;
         let copy = Extent {
             tier: to,
@@ -124,41 +125,9 @@ impl Copied<'_> {
         };
         // What the device says it has written is read back, past the cache,
         // before the only other copy is given up.
-        let written = store_of(engine, to)?.open(ObjectName { id: object, ..name })?;
-        written.advise(0, copy.length, Advice::DontNeed);
-        written.advise(0, copy.length, Advice::Sequential);
-        pieces(&*written, &copy, |_| Ok(()))?;
+        read_back(&**store_of(engine, to)?, ObjectKind::Data, &copy)?;
         Ok(copy)
     }
-}
-
-/// Hands over the bytes of `extent` from front to back, in pieces, and compares
-/// them with its checksum.
-fn pieces(
-    object: &dyn ObjectReader,
-    extent: &Extent,
-    mut take: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    let mut buffer = vec![0; COPY_BYTES.min(extent.length as usize)];
-    let mut checksum = 0;
-    let mut done = 0;
-    while done < extent.length {
-        let n = buffer.len().min((extent.length - done) as usize);
-        object.read_at(extent.offset + done, &mut buffer[..n])?;
-        checksum = crc32c::crc32c_append(checksum, &buffer[..n]);
-        take(&buffer[..n])?;
-        done += n as u64;
-    }
-    if checksum != extent.checksum {
-        return Err(Error::corruption("data extent")
-            .at(object.path())
-            .offset(extent.offset)
-            .expected(
-                format!("checksum {:08x}", extent.checksum),
-                format!("{checksum:08x}"),
-            ));
-    }
-    Ok(())
 }
 
 impl Drop for Copied<'_> {

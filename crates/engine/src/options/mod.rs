@@ -133,6 +133,7 @@ pub struct Options {
     pub(crate) log_segment_bytes: u64,
     pub(crate) log_bytes_max: u64,
     pub(crate) log_mapped: bool,
+    pub(crate) verify_outputs: bool,
     pub(crate) restart_interval: u8,
     pub(crate) tier_fill_share: f64,
     pub(crate) reserve_bytes: u64,
@@ -217,6 +218,7 @@ impl Default for Options {
             log_segment_bytes: 32 * MIB,
             log_bytes_max: 512 * MIB,
             log_mapped: true,
+            verify_outputs: false,
             restart_interval: 4,
             tier_fill_share: 0.97,
             reserve_bytes: 16 * MIB,
@@ -495,6 +497,7 @@ impl Options {
             fold_keys_max: self.folds_below(),
             sealed_max: self.sealed_memtables_max.unwrap_or(usize::MAX),
             sealed_total_max: self.sealed_memtables_total_max.unwrap_or(usize::MAX),
+            reads_back: self.verify_outputs,
             tier_fill_share: self.tier_fill_share,
             staging: StagingOptions {
                 fast_share: self.fast_share,

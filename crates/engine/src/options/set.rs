@@ -383,6 +383,31 @@ impl Options {
         self
     }
 
+    /// Whether what a flush, a merge or a bulk load has written is read back from its device, past the
+    /// system's cache, and compared with its checksums before what it was made of is let go, as a
+    /// copy to another tier is in any case. What a device has spoiled is then
+    /// [`ErrorKind::Corruption`](crate::ErrorKind::Corruption) with the place: the job fails, what it wrote is deleted, what it
+    /// was made of stays, and it is tried again. Without it, such damage is met by the first read of it, when there is no
+    /// other copy. It reads each byte that is written once more, paid from the budget of the tier
+    /// ([`Tier::io_budget_bytes_per_second`](crate::Tier::io_budget_bytes_per_second)); what jobs are predicted to
+    /// cost has it, what planners weigh has not. Set it where devices or what lies between
+    /// are not trusted. Default false.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Db::open(Options::at(directory.path()).verify_outputs(true))?;
+    /// db.put(b"key", b"value")?;
+    /// db.flush()?;
+    /// assert!(db.get(b"key")?.is_some());
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn verify_outputs(mut self, verify: bool) -> Options {
+        self.verify_outputs = verify;
+        self
+    }
+
     /// Entries between two restart points of a block: fewer make seeks and
     /// backward scans faster, more make blocks smaller. From 1 to 255.
     /// Default 4.

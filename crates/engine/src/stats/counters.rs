@@ -46,7 +46,7 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(crate) struct TierCounters {
     pub(crate) written_bytes: Counter,
-    pub(crate) merge_read_bytes: Counter,
+    pub(crate) job_read_bytes: Counter,
     pub(crate) relocated_in_bytes: Counter,
     pub(crate) spills: Counter,
     pub(crate) spilled_bytes: Counter,

@@ -53,16 +53,20 @@ pub fn priced(view: &View<'_>, places: Places<'_>, mut job: Job) -> Job {
     job
 }
 
-/// What it costs that a bulk load has written `placed`, bytes by tier, and what it gains over
-/// writing the same `raw_bytes` of keys and values one by one.
+/// What it costs that a bulk load has written `placed`, bytes by tier, which it may have read back, and what it gains
+/// over writing the same `raw_bytes` of keys and values one by one.
 #[must_use]
 pub fn of_load(
     devices: &Devices,
     placed: impl Iterator<Item = (usize, u64)>,
     raw_bytes: u64,
+    reads_back: bool,
 ) -> Predicted {
     let mut transfers = Transfers::default();
     placed.for_each(|(tier, bytes)| transfers.write(tier, bytes));
+    if reads_back {
+        transfers.read_back();
+    }
     let predicted = transfers.predicted(devices);
     predicted.gaining("log_bytes_saved", raw_bytes as f64)
 }
@@ -117,6 +121,9 @@ fn of_flush(view: &View<'_>, places: Places<'_>, devices: &Devices, flush: &Flus
     let layout = places.placer.place_as_seen(view, places.seen, &new);
     let mut transfers = Transfers::default();
     transfers.write(layout.data.0 as usize, bytes);
+    if view.shape.reads_back {
+        transfers.read_back();
+    }
     transfers
         .predicted(devices)
         .gaining("memory_freed_bytes", bytes as f64)

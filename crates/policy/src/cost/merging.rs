@@ -209,6 +209,9 @@ pub(super) fn of_merge(
         saved_us -= piece.reads * devices.read_us(tier);
         moves |= piece.from != Some(tier);
     }
+    if view.shape.reads_back {
+        transfers.read_back();
+    }
     let mut predicted = transfers.predicted(devices);
     if !inputs.rewritten.is_empty() {
         let runs_fewer = inputs.runs.saturating_sub(1);

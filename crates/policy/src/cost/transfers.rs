@@ -52,6 +52,11 @@ impl Transfers {
         *written = written.saturating_add(bytes);
     }
 
+    /// All that is written is read back.
+    pub fn read_back(&mut self) {
+        self.checked = self.written;
+    }
+
     /// Bytes written to each tier.
     #[must_use]
     pub fn written(&self) -> [u64; TIERS_MAX] {
@@ -117,6 +122,11 @@ mod tests {
         assert_eq!(predicted.written_bytes, 70_000_000);
         assert_eq!(merge.total_seconds(&devices), predicted.cost_seconds());
         assert_eq!(merge.moved()[..2], [0, 10_000_000]);
+        // What is written is read back.
+        merge.read_back();
+        let predicted = merge.predicted(&devices);
+        assert_eq!(predicted.device_seconds, [1.5, 5.0]);
+        assert_eq!(predicted.read_bytes, 60_000_000);
         // Read, written, and read back, which is no byte that the job is to read.
         let moved = Transfers::of_move(0, 1, 10_000_000).predicted(&devices);
         assert_eq!(moved.device_seconds, [0.1, 2.0]);
