@@ -1,8 +1,9 @@
 //! What parts by default cost and gain by the order of keys: so many puts of 100 bytes,
 //! ascending, all to one key, uniform, or skewed with hot keys side by side.
 //!
-//! `write_orders ORDER PARTS [PUTS] [THREADS] [MiB] [PRESET]`: PARTS is `auto` or a number, THREADS
-//! those of the background, MiB the write buffer; the preset is `leveled`. Without threads the same is done every time, for
+//! `write_orders ORDER PARTS [PUTS] [THREADS] [MiB] [PRESET] [verify]`: PARTS is `auto` or a number, THREADS
+//! those of the background, MiB the write buffer; the preset is `leveled`; with `verify` what is
+//! written is read back. Without threads the same is done every time, for
 //! `valgrind --tool=callgrind --toggle-collect='*put_all*'` to count the instructions of.
 
 use std::time::Instant;
@@ -55,7 +56,8 @@ fn main() -> Result<()> {
     let options = Options::at(directory.path())
         .background_threads(given(3).unwrap_or(2) as usize)
         .write_buffer_bytes(given(4).unwrap_or(64) << 20)
-        .preset(arguments.get(5).map_or("leveled", |preset| preset));
+        .preset(arguments.get(5).map_or("leveled", |preset| preset))
+        .verify_outputs(arguments.get(6).is_some_and(|word| word == "verify"));
     let options = match given(1) {
         Some(1) => options.moving_cuts(false),
         Some(parts) => options.moving_cuts(true).partitions(parts as usize),
