@@ -194,6 +194,8 @@ pub(crate) struct Answered {
     number: String,
     /// Until when the answer is kept, in microseconds since the Unix epoch.
     kept_us: u64,
+    /// Whether it was left to somebody else's turn when it last looked.
+    gave_way: bool,
 }
 
 impl Answered {
@@ -225,8 +227,6 @@ fn read(environment: &Environment, path: &Path, bytes_max: usize) -> Result<Opti
 fn take(environment: &Environment, directory: &Path) -> Option<String> {
     let file_system = &*environment.file_system;
     let (path, taken) = (directory.join(REQUEST_FILE), directory.join(TAKEN_FILE));
-    // What is no file is no request.
-    file_system.open(&path, OpenHow::READ).ok()?;
     file_system.rename(&path, &taken).ok()?;
     let text = read(environment, &taken, REQUEST_BYTES_MAX);
     let _ = file_system.unlink(&taken);
@@ -245,15 +245,33 @@ impl Engine {
         if answered.is_kept(&self.environment, &directory) {
             return;
         }
+        let path = directory.join(REQUEST_FILE);
+        if self
+            .environment
+            .file_system
+            .open(&path, OpenHow::READ)
+            .is_err()
+        {
+            // None, or what is no file and so no request.
+            return;
+        }
+        let turn = turn::turn(&self.environment, &directory).ok().flatten();
+        if turn.is_none() && !answered.gave_way {
+            // Somebody puts a request there just now; who does so for longer has been stopped.
+            answered.gave_way = true;
+            return;
+        }
+        answered.gave_way = false;
         let Some(text) = take(&self.environment, &directory) else {
             return;
         };
         let head = Head::of(&text);
         let number = head.as_ref().map_or("", |head| &head.request);
-        if turn::waits(&self.environment, &directory, number) == Some(false) {
+        if turn::bury(&self.environment, &directory, number) {
             // Who asked was killed.
             return;
         }
+        drop(turn);
         let wanted = Request::read(&text, head.as_ref());
         let given = wanted.and_then(|wanted| self.answer(wanted));
         let request = head.map_or_else(String::new, |head| head.request);
@@ -266,6 +284,7 @@ impl Engine {
         *answered = Answered {
             number: request,
             kept_us: self.environment.clock.now_micros() + ANSWER_KEPT_MICROS,
+            gave_way: false,
         };
     }
 

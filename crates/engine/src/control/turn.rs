@@ -104,7 +104,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// The lock of who puts a request into its place; `None` if somebody holds it.
-fn turn(environment: &Environment, directory: &Path) -> Result<Option<Box<dyn Lock>>> {
+pub(super) fn turn(environment: &Environment, directory: &Path) -> Result<Option<Box<dyn Lock>>> {
     let path = directory.join(TURN_FILE);
     let lock = environment.file_system.lock(&path);
     lock.map_err(|e| Error::io("locking", &path, e))
@@ -118,21 +118,34 @@ fn number_at(environment: &Environment, path: &Path) -> Option<String> {
 
 /// The file of who waits for an answer to `number`; `None` for what is no such number.
 pub(super) fn presence(directory: &Path, number: &str) -> Option<PathBuf> {
-    let is_number = number.len() == NUMBER_DIGITS && number.bytes().all(|b| b.is_ascii_hexdigit());
-    is_number.then(|| directory.join(format!("{REQUEST_FILE}.{number}")))
+    let name = format!("{REQUEST_FILE}.{number}");
+    number_of(&name).is_some().then(|| directory.join(&name))
 }
 
-/// Whether somebody waits for an answer to `number`, by the file of who asked it; `None` where there is none. What
-/// who was killed has left is taken away.
-pub(super) fn waits(environment: &Environment, directory: &Path, number: &str) -> Option<bool> {
+/// The number in the name of such a file.
+fn number_of(name: &str) -> Option<&str> {
+    let number = name.strip_prefix(REQUEST_FILE)?.strip_prefix('.')?;
+    let is_number = number.len() == NUMBER_DIGITS && number.bytes().all(|b| b.is_ascii_hexdigit());
+    is_number.then_some(number)
+}
+
+/// Whether somebody waits for an answer to `number`, by the file of who asked it; `None` where there is none.
+/// Requires: the turn is held, as who looks holds that file's lock for a moment.
+fn waits(environment: &Environment, directory: &Path, number: &str) -> Option<bool> {
     let path = presence(directory, number)?;
     let file_system = &*environment.file_system;
     file_system.metadata(&path).ok()??;
-    let lock = file_system.lock(&path).ok()?;
-    if lock.is_some() {
-        let _ = file_system.unlink(&path);
+    Some(file_system.lock(&path).ok()?.is_none())
+}
+
+/// Takes the file away of who asked `number` and was killed. Whether there was one. Requires: the turn is held, and the
+/// request lies there no more, as without that file it is one of somebody who never had any.
+pub(super) fn bury(environment: &Environment, directory: &Path, number: &str) -> bool {
+    let is_dead = waits(environment, directory, number) == Some(false);
+    if is_dead && let Some(path) = presence(directory, number) {
+        let _ = environment.file_system.unlink(&path);
     }
-    Some(lock.is_none())
+    is_dead
 }
 
 /// Whether somebody waits for an answer to the request that lies in `directory`.
@@ -166,18 +179,21 @@ pub(crate) fn sweep<'a>(
     names: impl Iterator<Item = &'a str>,
 ) {
     let file_system = &*environment.file_system;
-    for name in names.filter(|name| name.starts_with(REQUEST_FILE)) {
-        let path = directory.join(name);
-        if name == REQUEST_FILE {
-            // Whoever holds it puts a request there that is waited for, or has been stopped.
-            let _turn = turn(environment, directory);
-            if !is_waited_for(environment, directory) {
-                let _ = file_system.unlink(&path);
-            }
-        } else if name == TAKEN_FILE {
-            let _ = file_system.unlink(&path);
-        } else if let Some((_, number)) = name.split_once('.') {
-            waits(environment, directory, number);
+    let names: Vec<_> = names
+        .filter(|name| name.starts_with(REQUEST_FILE))
+        .collect();
+    let is_left = |name: &str| [REQUEST_FILE, TAKEN_FILE].contains(&name);
+    if !names.iter().any(|n| is_left(n) || number_of(n).is_some()) {
+        return;
+    }
+    // Whoever holds it puts a request there that is waited for, or has been stopped.
+    let _turn = turn(environment, directory);
+    for name in names.iter().filter(|name| is_left(name)) {
+        if *name != REQUEST_FILE || !is_waited_for(environment, directory) {
+            let _ = file_system.unlink(&directory.join(name));
         }
+    }
+    for number in names.iter().filter_map(|name| number_of(name)) {
+        bury(environment, directory, number);
     }
 }
