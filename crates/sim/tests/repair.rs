@@ -457,7 +457,7 @@ fn files_of_a_newer_format_are_refused_as_such_and_left_alone() {
                         answers.errors.remove(0)
                     }
                 };
-                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{context}: {error}");
             }
         }
     }
