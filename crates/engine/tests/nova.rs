@@ -207,9 +207,20 @@ fn many_writers_lose_nothing(options: Options) {
     });
     assert!(db.stats().keyspaces[0].parts > 1);
     assert!(recuts(&db, "minor") + recuts(&db, "major") > 0);
-    let events = db.events(4096).into_iter();
-    let cut = events.filter(|e| e.job == "recut" && e.what.starts_with("cut"));
-    assert_eq!(db.pulse().parts.recuts, cut.count() as u64);
+    db.settle().unwrap();
+    let cut = || {
+        let events = db.events(4096).into_iter();
+        let cut = events.filter(|e| e.job == "recut" && e.what.starts_with("cut"));
+        cut.count() as u64
+    };
+    // A job is done before its event is there.
+    for _ in 0..1000 {
+        if db.pulse().parts.recuts == cut() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(db.pulse().parts.recuts, cut());
     let mut expected = BTreeMap::new();
     for writer in 0..writers {
         let mut dice = Dice(writer);
