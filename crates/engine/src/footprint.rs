@@ -136,7 +136,8 @@ impl Options {
     ///   [`MemoryStats::max`](crate::MemoryStats::max)). With so many parts that their active
     ///   memtables alone take more than half of it: half of it, and for each part
     ///   an eighth more than `memtable_bytes`, and 256 KiB.
-    /// - block cache: `block_cache_bytes`.
+    /// - block cache: `block_cache_bytes`, and what memtables leave of theirs and then may not have
+    ///   ([`Options::block_cache_grows`]; what each may hold now is in the same place).
     /// - table metadata: `pinned_meta_bytes`. Kept to at the end of every job, and
     ///   whenever a thread of the background finds nothing else to do.
     /// - jobs: for each job that may run at a time, what a merge reads ahead (1.5 MiB

@@ -60,17 +60,21 @@ impl Options {
         if !self.write_buffer_grows {
             return 0;
         }
-        let spare = (self.block_cache_bytes as f64 * LENT_SHARE_MAX) as u64;
         // A log that is full makes small flushes, whatever memory there is.
         let logged = (self.log_bytes_max / 2).saturating_sub(self.write_buffer_bytes);
         let borrowed = self.write_buffer_bytes.saturating_mul(LENT_BUFFERS_MAX);
-        spare.min(logged).min(borrowed)
+        self.spare_bytes().min(logged).min(borrowed)
+    }
+
+    /// Bytes that the block cache can do without, of its own.
+    fn spare_bytes(&self) -> u64 {
+        (self.block_cache_bytes as f64 * LENT_SHARE_MAX) as u64
     }
 
     /// A block cache that has all of the memory that it may ever have.
     pub(crate) fn block_cache(&self) -> BlockCache {
         let own = self.block_cache_bytes;
-        let kept = own - (own as f64 * LENT_SHARE_MAX) as u64;
+        let kept = own.saturating_sub(self.spare_bytes());
         BlockCache::keeping(kept, own.saturating_add(self.pooled_bytes()))
     }
 }

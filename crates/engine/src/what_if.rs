@@ -165,6 +165,9 @@ pub fn forecast(options: &Options, what_if: &WhatIf, patience: Duration) -> Resu
             Db::open(options)?.forecast(what_if)
         }
         Heard::Given(Given::Forecast(forecast)) => Ok(*forecast),
-        Heard::Given(_) => Err(Error::invalid("not what was asked for")),
+        Heard::Given(_) => {
+            let directory = options.tiers[0].path();
+            Err(Error::invalid("not what was asked for").at(directory))
+        }
     }
 }
