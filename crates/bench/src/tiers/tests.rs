@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
@@ -260,6 +262,19 @@ fn a_worker_joins_the_caps_of_devices_and_of_memory() {
     worker.wait().unwrap();
 }
 
+/// What the device counted since `before`, asked until it is `enough`, or for ten seconds. The kernel wakes who waits
+/// for a request before it counts that request, so that the last one may be missing for a moment.
+fn counted_since(path: &Path, before: Counters, enough: impl Fn(&Counters) -> bool) -> Counters {
+    let begun = Instant::now();
+    loop {
+        let counted = Counters::of(path).unwrap() - before;
+        if enough(&counted) || begun.elapsed() > Duration::from_secs(10) {
+            return counted;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn counters_of_a_device_are_the_bytes_and_requests_of_direct_io() {
     let Some(ground) = Ground::new("counters") else {
@@ -285,7 +300,7 @@ fn counters_of_a_device_are_the_bytes_and_requests_of_direct_io() {
     for block in 0..100 {
         file.write_all_at(page, block * 4096).unwrap();
     }
-    let written = Counters::of(&tier.path).unwrap() - before;
+    let written = counted_since(&tier.path, before, |counted| counted.writes >= 100);
     assert!(
         written.writes >= 100 && written.written_bytes >= 100 * 4096,
         "{written:?}"
@@ -299,7 +314,7 @@ fn counters_of_a_device_are_the_bytes_and_requests_of_direct_io() {
     for block in 0..200 {
         file.read_exact_at(page, block * 8192).unwrap();
     }
-    let read = Counters::of(&tier.path).unwrap() - before;
+    let read = counted_since(&tier.path, before, |counted| counted.reads >= 200);
     assert_eq!((read.reads, read.read_bytes), (200, 200 * 4096));
     // Counted by device, not by file system: the other one did nothing.
     let other = Counters::of(&rig.tiers[1].path).unwrap();
