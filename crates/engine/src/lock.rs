@@ -3,16 +3,38 @@
 //! Every tier directory has a file `LOCK`, locked by whoever has the store open
 //! for writing. Opening for reading only takes no lock, so that a store on a
 //! read-only medium can be read; who wants to read a store that stays still
-//! takes a [`StoreLock`] first.
+//! takes a [`StoreLock`] first. Such a reader is soon done, so whoever opens a
+//! store asks again for a moment before it calls it locked.
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Options, Tier};
 use crate::store::{Environment, Lock};
 
 pub(crate) const LOCK_FILE: &str = "LOCK";
+
+/// How often a lock is asked for again, and how long is slept before: half a second in all.
+const ASKS: u32 = 250;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How often a lock that somebody has may still be asked for again.
+#[derive(Debug)]
+pub(crate) struct Patience(u32);
+
+impl Patience {
+    /// To be told at once.
+    pub(crate) fn none() -> Patience {
+        Patience(0)
+    }
+
+    /// As long as somebody who only looks may take.
+    pub(crate) fn of_a_moment() -> Patience {
+        Patience(ASKS)
+    }
+}
 
 /// Keeps every other process from opening a store for writing, and other
 /// holders of such a lock from getting it, until it is dropped.
@@ -52,16 +74,20 @@ impl StoreLock {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Locked`] when the store is open; [`ErrorKind::InvalidArgument`] when the paths of two
-    /// tiers lead to one directory; [`ErrorKind::Io`].
+    /// [`ErrorKind::Locked`] when the store is open, and still is half a second later;
+    /// [`ErrorKind::InvalidArgument`] when the paths of two tiers lead to one directory; [`ErrorKind::Io`].
     pub fn take(options: &Options) -> Result<StoreLock> {
-        StoreLock::take_in(options, &Environment::real())
+        StoreLock::take_in(options, &Environment::real(), &mut Patience::of_a_moment())
     }
 
-    pub(crate) fn take_in(options: &Options, environment: &Environment) -> Result<StoreLock> {
+    pub(crate) fn take_in(
+        options: &Options,
+        environment: &Environment,
+        patience: &mut Patience,
+    ) -> Result<StoreLock> {
         let mut locks = Vec::new();
         for tier in &options.tiers {
-            let lock = lock_if_there(environment, tier.path());
+            let lock = lock_if_there(environment, tier.path(), patience);
             locks.extend(lock.map_err(|e| who_locked(e, &options.tiers, environment))?);
         }
         Ok(StoreLock { _locks: locks })
@@ -93,10 +119,11 @@ pub(crate) fn who_locked(error: Error, tiers: &[Tier], environment: &Environment
 pub(crate) fn lock_if_there(
     environment: &Environment,
     directory: &Path,
+    patience: &mut Patience,
 ) -> Result<Option<Box<dyn Lock>>> {
     let path = directory.join(LOCK_FILE);
     match environment.file_system.metadata(&path) {
-        Ok(Some(_)) => lock(environment, directory).map(Some),
+        Ok(Some(_)) => lock(environment, directory, patience).map(Some),
         Ok(None) => Ok(None),
         // What is no directory has no lock file.
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => Ok(None),
@@ -105,17 +132,49 @@ pub(crate) fn lock_if_there(
 }
 
 /// Locks one tier directory, making its lock file if there is none.
-pub(crate) fn lock(environment: &Environment, directory: &Path) -> Result<Box<dyn Lock>> {
+pub(crate) fn lock(
+    environment: &Environment,
+    directory: &Path,
+    patience: &mut Patience,
+) -> Result<Box<dyn Lock>> {
     let path = directory.join(LOCK_FILE);
-    let lock = environment
-        .file_system
-        .lock(&path)
-        .map_err(|e| Error::io("locking", &path, e))?;
-    lock.ok_or_else(|| {
-        Error::new(
-            ErrorKind::Locked,
-            "another process, or another handle in this one, has it open",
-        )
-        .at(&path)
-    })
+    loop {
+        let lock = environment.file_system.lock(&path);
+        if let Some(lock) = lock.map_err(|e| Error::io("locking", &path, e))? {
+            return Ok(lock);
+        }
+        let Some(left) = patience.0.checked_sub(1) else {
+            let what = "another process, or another handle in this one, has it open";
+            return Err(Error::new(ErrorKind::Locked, what).at(&path));
+        };
+        patience.0 = left;
+        environment.clock.sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::Db;
+
+    #[test]
+    fn an_opening_waits_for_somebody_who_looks_and_names_who_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::at(directory.path());
+        drop(Db::open(options.clone()).unwrap());
+
+        let looking = StoreLock::take(&options).unwrap();
+        let opened = thread::scope(|scope| {
+            let opening = scope.spawn(|| Db::open(options.clone()));
+            thread::sleep(10 * PAUSE);
+            drop(looking);
+            opening.join().unwrap()
+        });
+        let db = opened.unwrap();
+        let refused = Db::open(options.clone()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Locked);
+        drop(db);
+    }
 }

@@ -37,7 +37,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::events::Events;
 use crate::job::SpareThreads;
 use crate::lend::Lent;
-use crate::lock::{lock, lock_if_there, who_locked};
+use crate::lock::{Patience, lock, lock_if_there, who_locked};
 use crate::log::{self, LocalLog, LogOptions, ReplayReport};
 use crate::lookup::Indexing;
 use crate::memory::ArenaPool;
@@ -187,10 +187,11 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
 fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierInUse>> {
     let missing = missing_directories(options, environment)?;
     let mut locks = Vec::new();
+    let patience = &mut Patience::of_a_moment();
     let whose = |error| who_locked(error, &options.tiers, environment);
     if !options.read_only {
         for tier in &options.tiers {
-            locks.push(lock_if_there(environment, tier.path()).map_err(whose)?);
+            locks.push(lock_if_there(environment, tier.path(), patience).map_err(whose)?);
         }
         if locks.iter().any(Option::is_none) {
             look(options, environment)?;
@@ -204,7 +205,7 @@ fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierIn
                 if held.is_some() || is_new(tier.path()) != new {
                     continue;
                 }
-                *held = Some(lock(environment, tier.path()).map_err(|error| {
+                *held = Some(lock(environment, tier.path(), patience).map_err(|error| {
                     let error = whose(error);
                     remove_all(environment, &made);
                     error

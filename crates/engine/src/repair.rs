@@ -44,7 +44,7 @@ use thermocline_model::tier::TierId;
 
 use self::patient::Patient;
 use crate::error::{Error, Result};
-use crate::lock::StoreLock;
+use crate::lock::{Patience, StoreLock};
 use crate::log::{list_segments, parse_segment};
 use crate::open::check_log_tier;
 use crate::options::Options;
@@ -260,7 +260,7 @@ fn repair_on(
 ) -> Result<RepairReport> {
     options.check()?;
     check_directories(&options, environment)?;
-    let _lock = StoreLock::take_in(&options, environment)?;
+    let _lock = StoreLock::take_in(&options, environment, &mut Patience::of_a_moment())?;
     let patient = Patient::new(environment);
     let environment = &Environment {
         file_system: Arc::clone(&patient) as Arc<dyn FileSystem>,

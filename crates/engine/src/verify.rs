@@ -24,7 +24,7 @@ use thermocline_model::version::Version;
 
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::StoreLock;
+use crate::lock::{Patience, StoreLock};
 use crate::log::parse_segment;
 use crate::open::{check_log_tier, read_manifest, tier_problems};
 use crate::options::Options;
@@ -107,7 +107,7 @@ fn verify_on(
     observer: &mut dyn FnMut(Progress),
 ) -> Result<VerifyReport> {
     options.check()?;
-    let _lock = StoreLock::take_in(&options, environment)?;
+    let _lock = StoreLock::take_in(&options, environment, &mut Patience::of_a_moment())?;
     let mut meter = Meter::new(observer);
     Ok(examine(&options, environment, &mut meter)?.report)
 }

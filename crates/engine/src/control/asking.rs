@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::turn::Waiting;
 use super::{ANSWER_BYTES_MAX, ANSWER_FILE, Answer, Given, Head, Request, VERSION, Wanted, read};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::StoreLock;
+use crate::lock::{Patience, StoreLock};
 use crate::options::Options;
 use crate::store::Environment;
 
@@ -74,7 +74,7 @@ pub(crate) fn ask(
 
 /// The lock of a store that nobody has open.
 fn lock_of_closed(environment: &Environment, options: &Options) -> Result<Option<StoreLock>> {
-    match StoreLock::take_in(options, environment) {
+    match StoreLock::take_in(options, environment, &mut Patience::none()) {
         Ok(lock) => Ok(Some(lock)),
         Err(e) if e.kind() == ErrorKind::Locked => Ok(None),
         Err(e) => Err(e),

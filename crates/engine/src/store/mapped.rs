@@ -15,6 +15,9 @@
 //!    on; the writer looks at the mark after every copy and returns the error.
 //!    A fault anywhere else goes to the handler that was there before.
 //!
+//! What is written stays in the page cache whether it is mapped or not, so pages well behind the write position are let
+//! go from the map: otherwise every process would seem to hold whole segments, and under a limit of memory does.
+//!
 //! The third signal of a write that cannot be done, SIGXFSZ, is dealt with here
 //! as well.
 //!
@@ -35,6 +38,9 @@ use super::Mapped;
 
 /// How far ahead of the write position pages are made present.
 const POPULATE_BYTES: usize = 64 << 10;
+
+/// How far behind the write position pages stay mapped.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// Most files mapped at one time in the process; further ones are refused and
 /// written without a map.
@@ -72,6 +78,8 @@ pub(super) struct MappedFile {
     length: usize,
     /// Up to here pages have been made present.
     populated: usize,
+    /// Up to here pages have been let go.
+    released: usize,
     slot: &'static Slot,
 }
 
@@ -114,13 +122,15 @@ impl MappedFile {
             start: start.cast(),
             length,
             populated: 0,
+            released: 0,
             slot,
         })
     }
 
-    /// Makes pages present beyond `end`.
+    /// Makes pages present beyond `end`, and lets go of those far behind it.
     #[cold]
     fn populate(&mut self, end: usize) -> io::Result<()> {
+        self.release(end);
         let target = end
             .saturating_add(POPULATE_BYTES)
             .next_multiple_of(POPULATE_BYTES)
@@ -147,6 +157,29 @@ impl MappedFile {
             }
         }
         Ok(())
+    }
+}
+
+impl MappedFile {
+    /// Takes pages far behind `end` out of the map, not out of the file. A write that comes back there finds them again.
+    fn release(&mut self, end: usize) {
+        let behind = end.saturating_sub(KEPT_BYTES) / POPULATE_BYTES * POPULATE_BYTES;
+        if behind <= self.released {
+            return;
+        }
+        // SAFETY: the range lies inside our mapping (`end` does) and begins at a page. The mapping is shared, so that
+        // what was written is the file's, dirty or not, whether mapped or not.
+        let released = unsafe {
+            mm::madvise(
+                self.start.add(self.released).cast(),
+                behind - self.released,
+                mm::Advice::LinuxDontNeed,
+            )
+        };
+        // A kernel that refuses keeps them: they cost memory and nothing else.
+        if released.is_ok() {
+            self.released = behind;
+        }
     }
 }
 
@@ -369,6 +402,39 @@ mod tests {
         drop(map);
         file.read_exact_at(&mut buffer[..3], (1 << 20) - 3).unwrap();
         assert_eq!(&buffer[..3], b"end");
+    }
+
+    #[test]
+    fn pages_behind_the_write_position_are_let_go_and_keep_their_bytes() {
+        let length = 16 << 20;
+        let file = file_of(length as u64);
+        let mut map = MappedFile::new(&file, length as u64).unwrap();
+        let record: Vec<u8> = (0..1000).map(|n| n as u8).collect();
+        for at in (0..length - 1000).step_by(1000) {
+            map.write(at as u64, &record).unwrap();
+        }
+        let resident = resident_bytes(map.start as usize);
+        assert!(resident <= 2 * KEPT_BYTES, "{resident} bytes are resident");
+
+        map.write(500, b"come back").unwrap();
+        let mut found = vec![0; length];
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert_eq!(&found[500..509], b"come back");
+        assert_eq!(found[..500], record[..500]);
+        assert!(
+            found[1000..length - 1000]
+                .chunks_exact(1000)
+                .all(|chunk| chunk == record)
+        );
+    }
+
+    /// What of the map that begins at `start` is resident, by the kernel's account of this process.
+    fn resident_bytes(start: usize) -> usize {
+        let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let of_map = maps.split_once(&format!("{start:x}-")).unwrap().1;
+        let (_, rest) = of_map.split_once("Rss:").unwrap();
+        let kilobytes: usize = rest.split_whitespace().next().unwrap().parse().unwrap();
+        kilobytes << 10
     }
 
     #[test]
