@@ -27,9 +27,13 @@ impl Moves {
     pub fn begin(&mut self, table: TableId, bytes: u64, bytes_per_second_max: u64, now_us: u64) {
         self.begun_us.insert(table, now_us);
         self.running += 1;
+        // One that begins ahead of the bound leaves what was owed to the next.
+        let owed_us = self.wait_us(now_us);
         self.last_us = now_us;
         let wait_us = u128::from(bytes) * 1_000_000 / u128::from(bytes_per_second_max.max(1));
-        self.wait_us = u64::try_from(wait_us).unwrap_or(u64::MAX);
+        self.wait_us = u64::try_from(wait_us)
+            .unwrap_or(u64::MAX)
+            .saturating_add(owed_us);
     }
 
     /// A move that began in a former opening.
@@ -71,6 +75,13 @@ impl Moves {
         self.running == 0 && self.wait_us(now_us) == 0
     }
 
+    /// Whether a move that cannot wait may begin now, beside another and up to `ahead_us` microseconds before the bound
+    /// on bytes allows it. Those after it wait for as much longer.
+    #[must_use]
+    pub fn may_begin_ahead(&self, now_us: u64, ahead_us: u64) -> bool {
+        self.wait_us(now_us) <= ahead_us
+    }
+
     /// Whether `table` was moved so lately that it stays where it is.
     #[must_use]
     pub fn is_cooling(&self, table: TableId, now_us: u64, cool_down_us: u64) -> bool {
@@ -95,6 +106,20 @@ mod tests {
         assert_eq!(moves.wait_us(5_500_000), 1_500_000);
         assert!(!moves.may_begin(6_999_999));
         assert!(moves.may_begin(7_000_000));
+    }
+
+    #[test]
+    fn a_move_that_cannot_wait_borrows_from_those_after_it() {
+        let mut moves = Moves::default();
+        moves.begin(TableId(1), RATE, RATE, 0);
+        assert!(!moves.may_begin_ahead(400_000, 500_000));
+        assert!(moves.may_begin_ahead(500_000, 500_000));
+        moves.begin(TableId(2), RATE, RATE, 500_000);
+        moves.end();
+        moves.end();
+        assert_eq!(moves.wait_us(500_000), 1_500_000, "what was owed, too");
+        assert!(!moves.may_begin(1_999_999));
+        assert!(moves.may_begin(2_000_000), "both in two seconds");
     }
 
     #[test]

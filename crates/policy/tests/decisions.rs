@@ -514,7 +514,7 @@ fn before_a_flush_spills_the_least_used_table_of_the_last_level_gives_way() {
     world.busy.clear();
     world.cost.migration_cool_down_us = 1_000_000;
     world.moves.begin(TableId(2), 0, u64::MAX, world.now_us);
-    assert_eq!(decide(&world), flushes, "one at a time");
+    assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
     world.moves.end();
     world.now_us += 1;
     assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
@@ -524,8 +524,10 @@ fn before_a_flush_spills_the_least_used_table_of_the_last_level_gives_way() {
     let free = std::mem::replace(&mut world.tiers[1].device_free_bytes, M);
     assert_eq!(decide(&world), flushes);
     world.tiers[1].device_free_bytes = free;
-    // or nothing of the last level is there,
+    // or nothing but the newest level is there,
     world.busy.extend([TableId(1), TableId(2)]);
+    assert_eq!(decide(&world), "flush-needs-room: move 5 to 1");
+    world.busy.insert(TableId(5));
     assert_eq!(decide(&world), flushes);
     world.busy.clear();
     // or flushes go elsewhere.
@@ -538,6 +540,61 @@ fn before_a_flush_spills_the_least_used_table_of_the_last_level_gives_way() {
         world.tiers[0].device_free_bytes,
     ) = (LARGE, LARGE);
     assert_eq!(decide(&world), flushes);
+}
+
+/// Each as large as what is lacking, if there is one: small ones were moved one by one, and the flush spilled.
+#[test]
+fn tables_give_way_until_a_flush_has_room_and_no_longer_than_two_seconds() {
+    let world_of = |capacity: u64, moved: &[u64]| {
+        let tier = |id: u64| if moved.contains(&id) { ",tier=1" } else { "" };
+        let text = format!(
+            "L6: #5[a..z]{{size=30M{}}} | L7: #1[a..f]{{size=1M{}}} #2[g..m]{{size=5M{}}} #3[n..z]{{size=30M,tier=1}}",
+            tier(5),
+            tier(1),
+            tier(2)
+        );
+        let here = [(5, 30), (1, 1), (2, 5)].into_iter();
+        let here = here
+            .filter(|(id, _)| !moved.contains(id))
+            .map(|(_, size)| size * M);
+        let mut world = World::of(&text, &[capacity, LARGE]);
+        let tier = &mut world.tiers[0];
+        tier.used_bytes = here.sum();
+        tier.device_free_bytes = capacity.saturating_sub(tier.used_bytes);
+        world.shape.flush_bytes = 8 * M;
+        world.memtables = loads(&[sealed(8 * M)]).memtables;
+        world
+    };
+    for mut preset in [leveled(), mutant(), nova(), ohdb()] {
+        let mut flush = |world: &World| common::line(preset.flush.plan(&world.view()));
+        // All of 36 MiB are used, 8 are needed: those of the last level are too small.
+        assert!(flush(&world_of(36 * M, &[])).contains("move 5 to 1"));
+        assert!(flush(&world_of(36 * M, &[5])).contains("memtable-full"));
+
+        // One of 5 MiB is enough if less is lacking.
+        assert!(flush(&world_of(40 * M, &[])).contains("move 2 to 1"));
+        // Once that has gone another goes, if there is still too little,
+        let mut world = world_of(32 * M, &[2]);
+        world.now_us += 1_000_000;
+        assert!(flush(&world).contains("move 5 to 1"));
+        // but not for longer.
+        let mut world = world_of(8 * M, &[2, 5]);
+        world.now_us += 2_000_000;
+        assert!(flush(&world).contains("memtable-full"));
+        assert!(flush(&world).contains("move 1 to 1"), "for the next flush");
+    }
+}
+
+/// Up to a second before the bound on moved bytes allows it, and beside another.
+#[test]
+fn what_gives_way_to_a_flush_begins_ahead_of_the_bound_on_moved_bytes() {
+    let text = "L7: #1[a..f]{size=46M} #2[g..m]{size=46M} #3[n..z]{size=30M,tier=1}";
+    let mut world = World::of(text, &[96 * M, LARGE]);
+    world.memtables = loads(&[sealed(8 * M)]).memtables;
+    world.moves.begin(TableId(3), 2 * M, M, world.now_us);
+    assert_eq!(decide(&world), "memtable-full: flush 0");
+    world.now_us += 1_000_000;
+    assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
 }
 
 /// Once: a table with a rotten block was chosen to give way again and again, and nothing was

@@ -195,14 +195,20 @@ impl Fill {
         })
     }
 
-    /// The same for what is flushed, but of the device the reserve is left: it is for the log
-    /// and the manifest as well, without which nothing at all can be written.
+    /// Whether what is flushed has room there: [`Fill::room_for_flush`].
     #[must_use]
     pub fn has_room_for_flush(&self, view: &View<'_>, tier: usize, bytes: u64) -> bool {
-        view.tiers.get(tier).is_none_or(|state| {
+        self.room_for_flush(view, tier) >= bytes
+    }
+
+    /// Bytes of room for what is flushed, of which the reserve of the device is left: it is for the log
+    /// and the manifest as well, without which nothing at all can be written.
+    #[must_use]
+    pub fn room_for_flush(&self, view: &View<'_>, tier: usize) -> u64 {
+        view.tiers.get(tier).map_or(u64::MAX, |state| {
             let by_capacity = state.capacity_bytes.saturating_sub(self.used[tier]);
             let by_device = state.device_free_bytes.saturating_sub(state.reserve_bytes);
-            by_capacity.min(by_device) >= bytes
+            by_capacity.min(by_device)
         })
     }
 

@@ -25,6 +25,7 @@ use thermocline_model::view::{PartLoad, View};
 use crate::Planner;
 use crate::place::fill::{ByTier, DEPTHS, Fill, depth};
 use crate::plan::leveled::WAITING_SCORE;
+use crate::plan::room::covering;
 use crate::pressure::merges_are_urgent;
 
 /// Of a tier's limit, the least and the largest share that promotion leaves
@@ -129,18 +130,23 @@ fn tier_over(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
     None
 }
 
-/// The least used table of the last level that lies on the first tier, to make room there for
-/// what is flushed; see [`super::room`].
+/// The least used table on the first tier of the deepest level that can make room there, for what is flushed; see
+/// [`super::room`].
 #[must_use]
-pub fn gives_way(view: &View<'_>) -> Option<Relocate> {
+pub fn gives_way(view: &View<'_>, bytes: u64) -> Option<Relocate> {
     let fill = Fill::of(view);
     let last = fill.last_depth()?;
     let cool_down_us = view.cost.migration_cool_down_us;
-    let movable = candidates(view, &fill, last).filter(|f| {
-        let cools = (view.moves).is_cooling(f.table.id, view.now_us, cool_down_us);
-        last > 0 && f.tier == 0 && !cools
+    let by_level = (1..=last).rev().flat_map(|at| {
+        let movable = candidates(view, &fill, at).filter(|f| {
+            let cools = (view.moves).is_cooling(f.table.id, view.now_us, cool_down_us);
+            f.tier == 0 && !cools
+        });
+        let mut movable: Vec<Found<'_>> = movable.collect();
+        movable.sort_by(|a, b| by_use(view, a, b));
+        movable
     });
-    let found = least_used(view, movable)?;
+    let found = covering(by_level, bytes, |f| f.table.data_bytes())?;
     let bytes = found.table.data_bytes();
     let to = next_with_room(view, &fill, 0, bytes);
     let has_room = view.tiers.get(to).is_some_and(|t| t.room_bytes() >= bytes);
@@ -251,10 +257,12 @@ fn coldest<'a>(view: &'a View<'_>, fill: &'a Fill, at: usize, tier: usize) -> Op
 }
 
 fn least_used<'a>(view: &View<'_>, tables: impl Iterator<Item = Found<'a>>) -> Option<Found<'a>> {
-    tables.min_by(|a, b| {
-        let warmth = warmth(view, a.table).total_cmp(&warmth(view, b.table));
-        warmth.then(a.table.id.cmp(&b.table.id))
-    })
+    tables.min_by(|a, b| by_use(view, a, b))
+}
+
+fn by_use(view: &View<'_>, a: &Found<'_>, b: &Found<'_>) -> std::cmp::Ordering {
+    let warmth = warmth(view, a.table).total_cmp(&warmth(view, b.table));
+    warmth.then(a.table.id.cmp(&b.table.id))
 }
 
 /// The most used table below `tier` that is no larger than `bytes_max`.

@@ -96,9 +96,14 @@ impl FlushSealed {
 }
 
 /// Whether the first of several tiers has room for `flush`.
-pub(super) fn has_room(view: &View<'_>, flush: &Flush) -> bool {
+fn has_room(view: &View<'_>, flush: &Flush) -> bool {
+    short_bytes(view, flush) == 0
+}
+
+/// The bytes of room that the first of several tiers lacks for `flush`.
+pub(super) fn short_bytes(view: &View<'_>, flush: &Flush) -> u64 {
     let [first, _, ..] = view.tiers else {
-        return true;
+        return 0;
     };
     let load = view.memtables.get(&(flush.keyspace, flush.part));
     let bytes = load.map_or(0, |load| match flush.active {
@@ -109,9 +114,10 @@ pub(super) fn has_room(view: &View<'_>, flush: &Flush) -> bool {
     let needed = bytes.max(view.shape.flush_bytes);
     // What a merge is writing takes the place of what it reads. A tier that is too small for it
     // will never have room.
-    first.capacity_bytes < needed
-        || first.room_bytes() >= needed
-        || Fill::of(view).has_room_for_flush(view, 0, needed)
+    if first.capacity_bytes < needed || first.room_bytes() >= needed {
+        return 0;
+    }
+    needed.saturating_sub(Fill::of(view).room_for_flush(view, 0))
 }
 
 /// Whether a job reads what may make room on the first tier: a table that lies there, or

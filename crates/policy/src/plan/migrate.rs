@@ -31,6 +31,7 @@ use crate::Planner;
 use crate::cost::{Devices, money};
 use crate::place::fill::Fill;
 use crate::plan::organisation::{Organisation, Placed};
+use crate::plan::room::covering;
 use crate::pressure::merges_are_urgent;
 
 /// Of what may lie on the first tier, the largest share that is kept spare.
@@ -54,21 +55,24 @@ impl Planner for Migrate {
     }
 }
 
-/// The coldest table of the last level that lies on the first tier, to make room there for what
-/// is flushed; see [`super::room`].
+/// The coldest table on the first tier of the deepest level that can make room there, for what is flushed; see
+/// [`super::room`].
 #[must_use]
-pub fn gives_way(view: &View<'_>) -> Option<Relocate> {
+pub fn gives_way(view: &View<'_>, bytes: u64) -> Option<Relocate> {
     let organisation = Organisation::of(view);
     let migration = Migration::new(view, &organisation);
-    let last = organisation.tables.iter().map(|t| t.depth).max()?;
     let cool_down_us = view.cost.migration_cool_down_us;
     let is_free = |t: &&Placed<'_>| {
         let id = t.table.id;
         let busy = view.busy.contains(&id);
         !busy && !view.moves.is_cooling(id, view.now_us, cool_down_us)
     };
-    let mut coldest = organisation.tables.iter().rev();
-    let found = coldest.find(|t| t.from == 0 && t.depth == last && last > 0 && is_free(t))?;
+    let coldest = organisation.tables.iter().rev();
+    let mut movable: Vec<&Placed<'_>> = coldest
+        .filter(|t| t.from == 0 && t.depth > 0 && is_free(t))
+        .collect();
+    movable.sort_by_key(|t| std::cmp::Reverse(t.depth));
+    let found = covering(movable.into_iter(), bytes, |t| t.table.data_bytes())?;
     let cheaper = organisation.position(0).map_or(0, |at| at + 1);
     let chain = organisation.chain.get(cheaper..).unwrap_or_default();
     chain.iter().find_map(|&to| {
