@@ -24,7 +24,8 @@ pub(crate) struct StoreArgs {
     options: Option<PathBuf>,
     /// One tier, repeated from fast to cheap:
     /// NAME=DIR[,capacity=10GiB][,price=0.2][,iops=90000][,mbs=2500];
-    /// the price is in USD per GB and month
+    /// the price is in USD per GB and month. All other options are those
+    /// of the thermocline.toml in the first one, if there is one
     #[arg(long = "tier", value_name = "SPEC", value_parser = parse_tier, help_heading = "Store")]
     tiers: Vec<Tier>,
 }
@@ -55,15 +56,16 @@ impl StoreArgs {
         if let Some(file) = &self.options {
             return Ok(Options::from_file(file)?);
         }
-        if self.tiers.is_empty() {
+        let Some(first) = self.tiers.first() else {
             return Err(Failure::usage(
                 "which store? Name it with --db DIR, --options FILE or --tier NAME=DIR",
             ));
-        }
-        Ok(self
-            .tiers
-            .iter()
-            .fold(Options::new(), |options, tier| options.tier(tier.clone())))
+        };
+        let kept = match options_file(first.path()) {
+            Some(file) => Options::from_file(&file)?,
+            None => Options::new(),
+        };
+        Ok(kept.with_tiers(self.tiers.clone()))
     }
 
     /// Opens the named store for `access`.

@@ -290,6 +290,36 @@ fn tiers_are_remembered_and_a_missing_one_exits_with_6() {
     assert!(!Path::new(&cheap).exists());
 }
 
+// A put with `--tier` made a `leveled` store without a target of one that was `mutant`.
+#[test]
+fn naming_the_tiers_keeps_all_other_options_of_the_store() {
+    let scratch = Scratch::new();
+    let (fast, cheap) = (scratch.path("fast"), scratch.path("cheap"));
+    let file = scratch.path("options.toml");
+    let text = format!(
+        "preset = 'mutant'\ncost_target_usd_per_gb_month = 0.1\n\
+         [[tier]]\nname = 'fast'\npath = '{fast}'\nprice_usd_gb_month = 0.2\n\
+         [[tier]]\nname = 'cheap'\npath = '{cheap}'\nprice_usd_gb_month = 0.02\n"
+    );
+    fs::write(&file, text).unwrap();
+    exits(0, &["put", "--options", &file, "k", "v"]);
+    let tiers = [
+        "--tier",
+        &format!("fast={fast},price=0.3"),
+        "--tier",
+        &format!("cheap={cheap},price=0.02"),
+    ];
+    exits(0, &[&["put", "l", "w"][..], &tiers].concat());
+    let kept = fs::read_to_string(Path::new(&fast).join("thermocline.toml")).unwrap();
+    for line in [
+        "preset = \"mutant\"",
+        "cost_target_usd_per_gb_month = 0.1",
+        "price_usd_gb_month = 0.3",
+    ] {
+        assert!(kept.contains(line), "{line} in {kept}");
+    }
+}
+
 #[test]
 fn a_tier_name_that_leaves_the_directory_is_refused() {
     let scratch = Scratch::new();

@@ -14,10 +14,13 @@ use crate::version::manifest::read_file;
 
 impl Engine {
     /// Has the tables cool down that a former opening has relocated. Gives the event that this opening has
-    /// another cost target than the store had, if it has.
+    /// another cost target than the store had, if it has: none, where the preset keeps none.
     pub(crate) fn recall_moves(&self) -> Option<Event> {
         if !self.options.keeps_cost() {
-            return None;
+            let before = self.target_before().filter(Option::is_some)?;
+            let rule = "opened-with-a-preset-that-keeps-none";
+            let now_us = self.environment.clock.now_micros();
+            return Some(tune::tuning(rule, before, None, None, now_us));
         }
         let directory = self.options.event_directory();
         let mut record = EventReader::in_directory(&self.environment, directory);
@@ -64,16 +67,19 @@ mod tests {
     use super::*;
     use crate::{Db, Tier};
 
-    fn open(directory: &Path, target: f64) -> Db {
+    fn options(directory: &Path) -> Options {
         let tier =
             |name: &str, price| Tier::new(name, directory.join(name)).price_usd_gb_month(price);
-        let options = Options::new()
+        Options::new()
             .tier(tier("fast", 0.5))
             .tier(tier("slow", 0.05))
             .preset("mutant")
             .migration_cool_down_s(3600)
-            .background_threads(0);
-        Db::open(options.cost_target_usd_per_gb_month(target)).unwrap()
+            .background_threads(0)
+    }
+
+    fn open(directory: &Path, target: f64) -> Db {
+        Db::open(options(directory).cost_target_usd_per_gb_month(target)).unwrap()
     }
 
     /// A store with this target that has just relocated table 7.
@@ -108,6 +114,26 @@ mod tests {
         assert!(!is_cooling(&db));
         db.close().unwrap();
         assert!(!is_cooling(&open(directory.path(), 0.3)));
+    }
+
+    // The target was gone, and nothing told of it.
+    #[test]
+    fn an_opening_with_a_preset_that_keeps_no_target_says_that_it_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        open(directory.path(), 0.2).close().unwrap();
+        let leveled = || Db::open(options(directory.path()).preset("leveled")).unwrap();
+        let db = leveled();
+        let told = db.events(1).pop().unwrap();
+        assert_eq!(
+            (&*told.what, &*told.reason.rule),
+            (
+                "cost target none, before 0.2",
+                "opened-with-a-preset-that-keeps-none"
+            )
+        );
+        db.close().unwrap();
+        let told = leveled().events(usize::MAX);
+        assert_eq!(told.iter().filter(|e| e.job == "tune").count(), 1);
     }
 
     // An opening with options of its own kept tables back that the new target wanted elsewhere.
