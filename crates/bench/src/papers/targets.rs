@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thermocline::ErrorKind;
+use thermocline::{Db, ErrorKind};
 
 use super::figure::{Figure, Paper, Row, Shown, Targets};
 use super::mutant::TARGETS;
@@ -28,6 +28,23 @@ struct Sample {
     price: f64,
     /// Bytes relocated since the store was opened.
     moved_bytes: u64,
+    /// Bytes that merges have put on another tier than their inputs', since then.
+    merged_bytes: u64,
+    /// Bytes of the whole store.
+    stored_bytes: u64,
+}
+
+impl Sample {
+    fn of(db: &Db, began: Instant) -> Sample {
+        let stats = db.stats();
+        Sample {
+            seconds: began.elapsed().as_secs_f64(),
+            price: stats.cost.price_usd_gb_month,
+            moved_bytes: stats.cost.migrated_bytes,
+            merged_bytes: stats.cost.migrations_saved_bytes,
+            stored_bytes: stats.tiers.iter().map(|tier| tier.used_bytes).sum(),
+        }
+    }
 }
 
 /// One target and what came of it.
@@ -35,6 +52,8 @@ struct Phase {
     target: f64,
     /// The first is taken as the target is set.
     samples: Vec<Sample>,
+    /// What a GB costs more on the fast tier than on the cheapest, in USD a month.
+    dearer: f64,
 }
 
 /// One run.
@@ -72,6 +91,22 @@ impl Phase {
     /// The price at the end over the target.
     fn price_of_target(&self) -> Option<f64> {
         Some(self.samples.last()?.price / self.target)
+    }
+
+    /// By how much of the target the price was off it in the last quarter, on average.
+    fn off_at_rest(&self) -> Option<f64> {
+        let rest = &self.samples[self.samples.len() * 3 / 4..];
+        let off = rest.iter().map(|s| (s.price / self.target - 1.0).abs());
+        (!rest.is_empty()).then(|| off.sum::<f64>() / rest.len() as f64)
+    }
+
+    /// Bytes that changed tier, by moves and by merges, over the least that had to: a byte that does changes what the
+    /// store costs by as much as its tiers' prices differ (equations 1 and 2 of the paper).
+    fn moved_of_least(&self) -> Option<f64> {
+        let (first, last) = (self.samples.first()?, self.samples.last()?);
+        let merged = last.merged_bytes - first.merged_bytes;
+        let share = (last.price - first.price).abs() / self.dearer;
+        Some((self.moved_bytes() + merged as f64) / (share * last.stored_bytes as f64))
     }
 
     /// Seconds until the price was near the target for good.
@@ -144,6 +179,9 @@ fn watch(store: &Thermocline, warmup: f64, phases: &[(f64, f64)]) -> Result<Run>
     let db = store.db();
     thread::sleep(Duration::from_secs_f64(warmup));
     let before = db.stats();
+    let prices = before.tiers.iter().map(|tier| tier.price_usd_gb_month);
+    let dearest = prices.clone().fold(0.0, f64::max);
+    let dearer = dearest - prices.fold(f64::INFINITY, f64::min);
     let mut seen = Vec::with_capacity(phases.len());
     for &(target, seconds) in phases {
         // One that the store, grown as it is, cannot cost is refused: then the phase shows what it does cost.
@@ -154,19 +192,18 @@ fn watch(store: &Thermocline, warmup: f64, phases: &[(f64, f64)]) -> Result<Run>
         let began = Instant::now();
         let mut samples = Vec::new();
         loop {
-            let cost = db.stats().cost;
-            samples.push(Sample {
-                seconds: began.elapsed().as_secs_f64(),
-                price: cost.price_usd_gb_month,
-                moved_bytes: cost.migrated_bytes,
-            });
+            samples.push(Sample::of(db, began));
             let left = Duration::from_secs_f64(seconds).saturating_sub(began.elapsed());
             if left.is_zero() {
                 break;
             }
             thread::sleep(LOOK.min(left));
         }
-        seen.push(Phase { target, samples });
+        seen.push(Phase {
+            target,
+            samples,
+            dearer,
+        });
     }
     let after = db.stats();
     Ok(Run {
@@ -210,6 +247,16 @@ fn rows(shown: Shown, runs: &[Run]) -> Vec<Row> {
                         Paper::Plot,
                         "figure 10 (b)",
                     ));
+                }
+                for phase in &run.phases {
+                    let what = format!("off {} at rest, of it", phase.target);
+                    let off = phase.off_at_rest();
+                    rows.push(row(what, off, Paper::Plot, "figure 10 (b)"));
+                }
+                for phase in run.phases.iter().skip(1) {
+                    let what = format!("bytes moved over the least, target {}", phase.target);
+                    let moved = phase.moved_of_least();
+                    rows.push(row(what, moved, Paper::Plot, "figure 10 (c)"));
                 }
                 let (Some(down), Some(up)) = (run.phases.get(1), run.phases.get(2)) else {
                     continue;
@@ -317,10 +364,13 @@ mod tests {
             seconds,
             price,
             moved_bytes,
+            merged_bytes: moved_bytes / 10,
+            stored_bytes: 1000,
         };
         Phase {
             target,
             samples: samples.iter().map(sample).collect(),
+            dearer: 0.5,
         }
     }
 
@@ -340,6 +390,12 @@ mod tests {
             (near.moved_bytes(), near.speed()),
             (100.0, Some(100.0 / 3.0))
         );
+        // The price fell by 0.199 of 0.5, so that 398 of 1000 bytes had to go.
+        assert_eq!(
+            near.moved_of_least().map(|r| (r * 398.0).round()),
+            Some(110.0)
+        );
+        assert_eq!(near.off_at_rest().map(|r| (r * 1000.0).round()), Some(5.0));
         let never = phase(0.2, &[(0.0, 0.4, 0), (1.0, 0.4, 0)]);
         assert_eq!((never.reached_seconds(), never.speed()), (None, None));
         assert_eq!(phase(0.2, &[(0.0, 0.2, 0)]).reached_seconds(), Some(0.0));

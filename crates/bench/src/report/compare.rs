@@ -237,7 +237,7 @@ impl<'a> Rows<'a> {
             "ops/s",
             "of limit",
             "of tables' limit",
-            "the same, caches only",
+            "with all memory",
         ]
         .map(String::from)
         .to_vec();
@@ -258,8 +258,8 @@ impl<'a> Rows<'a> {
                 (*name).to_string(),
                 rate.map_or_else(String::new, |rate| rate.rate()),
                 of(Measured::of_limit),
-                of(Measured::of_table_limit),
                 of(Measured::of_cached_table_limit),
+                of(Measured::of_table_limit),
             ];
             line.extend(classes.iter().map(|&class| latency(runs, class)));
             let marks = distinct(runs.iter().flat_map(|m| m.marks.iter().map(String::as_str)));
@@ -414,11 +414,11 @@ fn limit_words(limit: &Limit) -> String {
     format!(
         "{}{}{}",
         bound_words(&limit.by_record),
-        words("placing whole tables", &limit.by_table),
         words(
-            "and with only write buffer and block cache full of records",
+            "placing whole tables, with write buffer and block cache full of records",
             &limit.by_table_cached
-        )
+        ),
+        words("with all memory full of records", &limit.by_table),
     )
 }
 
