@@ -1,5 +1,5 @@
 //! What a store may have on its fast tier is changed at any moment, impossible, or follows a heat that is
-//! lost, wrong or fickle: cases 31 to 34 of the list in `docs/testing.md`, each under `mutant` and under
+//! lost, wrong or fickle: cases 19 and 31 to 34 of the list in `docs/testing.md`, each under `mutant` and under
 //! `logstore`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
@@ -36,8 +36,16 @@ fn crashing_changes() -> u32 {
 /// crash at each call of an opening leaves is shown in `faults.rs`.
 const OPENING_STRIDE: usize = 97;
 
+/// One in so many of the crashes of case 31 is followed until the store rests.
+const RESTING_STRIDE: u64 = 12;
+
 /// What is left by a crash, and by another one in what follows it, is whole.
-fn survives_twice(kind: &Kind<'_>, crashed: &Crashed, options: &Options, dice: &mut Dice) -> Disk {
+fn survives_twice(
+    kind: &Kind<'_>,
+    crashed: &Crashed,
+    options: &Options,
+    dice: &mut Dice,
+) -> (Disk, Db) {
     let downs = [Down::Kill, Down::Power];
     let disk = crashed.disk(dice.next(), downs[dice.below(2) as usize]);
     disk.fault_in(1 + dice.below(60), Fault::Crash);
@@ -48,8 +56,32 @@ fn survives_twice(kind: &Kind<'_>, crashed: &Crashed, options: &Options, dice: &
     disk.reboot(downs[dice.below(2) as usize]);
     let db = open(&disk, options);
     kind.is_whole(&db);
-    drop(db);
-    disk
+    (disk, db)
+}
+
+fn written(stats: &Stats) -> u64 {
+    stats.tiers.iter().map(|t| t.written_bytes).sum()
+}
+
+/// Left alone, a store comes to rest with `share`: it does not go past it by more than a table on its way, nor write
+/// more than it holds, so that nothing is moved to and fro. Gives the bytes written.
+fn converges(kind: &Kind<'_>, (disk, db): (Disk, Db), share: f64) -> u64 {
+    let (table, begun) = (largest(&db), db.stats());
+    let stored: u64 = begun.tiers.iter().map(|t| t.used_bytes).sum();
+    for _ in 0..3 {
+        disk.pass_time(Duration::from_secs(1));
+        let before = kind.fast_share(&db);
+        let did = db.step().unwrap();
+        let ways = (before, kind.fast_share(&db));
+        if did && let Some(event) = db.events(1).first() {
+            step_is_bounded(ways, share, table, event);
+        }
+    }
+    rest(&db, &disk);
+    kind.keeps(&db, share);
+    let bytes = written(&db.stats()) - written(&begun);
+    assert!(bytes <= stored, "{bytes} written of {stored}");
+    bytes
 }
 
 /// What a step may do to the fast share where `share` is wanted: go towards it, and past it by a table;
@@ -69,6 +101,55 @@ fn step_is_bounded((before, after): (f64, f64), share: f64, table: f64, event: &
     );
 }
 
+// case 19
+fn case_19_a_crash_at_each_step_of_a_migration_both_ways_twice_in_a_row_converges(preset: &str) {
+    let kind = Kind {
+        preset,
+        keys: FEW_KEYS,
+    };
+    let mut dice = Dice(19);
+    let options = kind.options().migration_cool_down_s(0).heat_epoch_ms(100);
+    let (mut calls, mut most) = (0, 0);
+    for (from, to) in [(0.7, 0.2), (0.2, 0.7)] {
+        let disk = machine(19);
+        let db = kind.filled(&disk, &kind.with_share(options.clone(), from));
+        kind.read_for(&db, &disk, 3, FEW_KEYS / 2, &mut dice);
+        rest(&db, &disk);
+        db.persist().unwrap();
+        let now = kind.with_share(options.clone(), to);
+        let db = kind.change(db, &disk.environment(), &options, to).unwrap();
+        let begun = kind.fast_share(&db);
+        disk.record_crashes();
+        let mut jobs = 0;
+        while jobs < 100 && db.step().unwrap() {
+            jobs += 1;
+            disk.pass_time(Duration::from_millis(200));
+            for _ in 0..20 {
+                let i = (FEW_KEYS / 2 + dice.below(20) as u32) % FEW_KEYS;
+                assert!(db.get(&key(i)).unwrap().is_some());
+            }
+        }
+        let ended = kind.fast_share(&db);
+        let left = disk.recorded_crashes();
+        drop(db);
+        println!(
+            "{preset}: {jobs} jobs, {} calls, from {begun} to {ended}",
+            left.len()
+        );
+        assert!(left.len() > 100, "{} calls of {jobs} jobs", left.len());
+        assert!(
+            (ended - begun) * (to - from) > 0.0,
+            "from {begun} to {ended}"
+        );
+        for crashed in &left {
+            calls += 1;
+            let survived = survives_twice(&kind, crashed, &now, &mut dice);
+            most = most.max(converges(&kind, survived, to));
+        }
+    }
+    println!("{preset}: {calls} calls, {most} bytes written at most");
+}
+
 // case 31
 fn case_31_a_share_changed_a_thousand_times_with_a_crash_at_every_call_converges(preset: &str) {
     let kind = Kind {
@@ -82,6 +163,7 @@ fn case_31_a_share_changed_a_thousand_times_with_a_crash_at_every_call_converges
     db.persist().unwrap();
     let table = largest(&db);
     let (mut calls, mut crashes, mut jobs, mut bytes, mut away) = (0, 0, 0, 0, 0.0);
+    let (mut rested, mut most) = (0, 0);
     for change in 0..1000 {
         let share = 0.15 + dice.below(76) as f64 / 100.0;
         let now = kind.with_share(options.clone(), share);
@@ -113,7 +195,6 @@ fn case_31_a_share_changed_a_thousand_times_with_a_crash_at_every_call_converges
             let event = &db.events(1)[0];
             step_is_bounded((before, after), share, table, event);
             let done = |s: &Stats| s.relocations + s.merges;
-            let written = |s: &Stats| s.tiers.iter().map(|t| t.written_bytes).sum::<u64>();
             if before != after {
                 away += (before - share).abs();
             }
@@ -132,11 +213,15 @@ fn case_31_a_share_changed_a_thousand_times_with_a_crash_at_every_call_converges
         for crashed in &left {
             calls += 1;
             crashes += 2;
-            survives_twice(&kind, crashed, &now, &mut dice);
+            let survived = survives_twice(&kind, crashed, &now, &mut dice);
+            if calls % RESTING_STRIDE == 0 {
+                most = most.max(converges(&kind, survived, share));
+                rested += 1;
+            }
         }
     }
     println!(
-        "{preset}: {jobs} jobs wrote {bytes} bytes, distance {away}; {calls} calls, {crashes} crashes"
+        "{preset}: {jobs} jobs wrote {bytes} bytes, distance {away}; {calls} calls, {crashes} crashes, {rested} of them until it rested, {most} bytes written at most"
     );
     db = kind.change(db, &disk.environment(), &options, 0.4).unwrap();
     rest(&db, &disk);
@@ -421,6 +506,7 @@ fn case_34_hot_and_cold_alternating_move_little(preset: &str) {
 }
 
 for_presets!(mutant, logstore: (
+    case_19_a_crash_at_each_step_of_a_migration_both_ways_twice_in_a_row_converges,
     case_31_a_share_changed_a_thousand_times_with_a_crash_at_every_call_converges,
     case_32_an_impossible_share_is_refused_by_name_and_changes_nothing,
     case_33_heat_that_is_lost_or_damaged_costs_performance_only,
