@@ -4,7 +4,9 @@
 //! - What is merged goes straight to the tier that its temperature calls for, so
 //!   that nobody need move it there afterwards. Its temperature is what it will
 //!   inherit, by key interval, and it goes where tables as hot as that belong. If it
-//!   comes from another tier, that is a migration saved.
+//!   comes from another tier, that is a migration saved. To a dearer one it goes if the budget holds
+//!   with it, what the merge is yet to write reckoned to lie as what it is made of: a merge of
+//!   many tables that are about as hot would else bring all of them up at once.
 //! - What is loaded in bulk goes to the fastest tier where budget and limit hold:
 //!   nothing is known of it, and it may be everything there is.
 //! - Meta extents go to the fastest tier with room.
@@ -25,6 +27,8 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::Slot;
 use thermocline_model::view::View;
 
+use crate::Placer;
+use crate::cost::money::{Budget, ROUNDING};
 use crate::place::fill::{Fill, depth, parents, replaced};
 use crate::place::reads::ReadsByKey;
 use crate::place::seen::Seen;
@@ -32,7 +36,6 @@ use crate::place::span::{Span, wide};
 use crate::plan::leveled::hull;
 use crate::plan::organisation::target;
 use crate::why::{Explanation, by_heat};
-use crate::{Placer, cost::money::Budget};
 
 /// About how much of a table its meta extent is.
 const META_DIVISOR: u64 = 20;
@@ -132,6 +135,11 @@ fn merged(
     }
     let ranking = seen.ranking(view);
     let tier = ranking.tier_for(like.temperature, like.from, new.slot);
+    let price = |tier: usize| view.tiers[tier].price_usd_gb_month;
+    let rises = price(tier) > price(like.from);
+    if rises && !is_within_budget(view, fill, &span, parents, new, (like.from, tier)) {
+        return Wanted::new(like.from, "budget-is-spent");
+    }
     Wanted {
         tier,
         rule: if tier == like.from {
@@ -140,6 +148,48 @@ fn merged(
             "joined-migration"
         },
         migrates: tier != like.from,
+    }
+}
+
+/// Whether the budget holds with `new` on the second of two tiers, while what lies on the first would lie there
+/// again. Of its parents, what lies before it is replaced by what the merge has written, the rest is yet to be.
+fn is_within_budget(
+    view: &View<'_>,
+    fill: &Fill,
+    span: &Span,
+    parents: &[&Arc<TableMeta>],
+    new: &NewTable,
+    (from, to): (usize, usize),
+) -> bool {
+    let Some(target) = target(view) else {
+        return true;
+    };
+    let at = start_of(span, new);
+    let mut bytes = fill.used.map(|used| used as f64);
+    for table in parents {
+        let (start, width) = span.place(&table.range);
+        let replaced = ((at - start) / width).clamp(0.0, 1.0);
+        for extent in table.extents() {
+            bytes[fill.index(extent.tier)] -= extent.length as f64 * replaced;
+        }
+    }
+    for (bytes, written) in bytes.iter_mut().zip(new.written_bytes) {
+        *bytes += written as f64;
+    }
+    bytes[from] -= new.size_bytes as f64;
+    bytes[to] += new.size_bytes as f64;
+    let bytes = bytes.map(|bytes| bytes.max(0.0) as u64);
+    let prices: Vec<f64> = view.tiers.iter().map(|t| t.price_usd_gb_month).collect();
+    let budget = Budget::of(&bytes[..fill.tiers], &prices, Some(target));
+    budget.spent_usd_month <= budget.limit_usd_month * (1.0 + ROUNDING)
+}
+
+/// Where the new table begins.
+fn start_of(span: &Span, new: &NewTable) -> f64 {
+    match (&new.start, &new.range) {
+        (Some(start), _) => span.at(start),
+        (None, Some(range)) => span.at(&range.start),
+        (None, None) => f64::NEG_INFINITY,
     }
 }
 
@@ -155,11 +205,7 @@ fn likeness(
     new: &NewTable,
 ) -> Likeness {
     let heat = |t: &TableMeta| view.heat.get(&t.id).and_then(|h| h.temperature);
-    let start = match (&new.start, &new.range) {
-        (Some(start), _) => span.at(start),
-        (None, Some(range)) => span.at(&range.start),
-        (None, None) => f64::NEG_INFINITY,
-    };
+    let start = start_of(span, new);
     let places: Vec<(f64, f64)> = parents.iter().map(|t| span.place(&t.range)).collect();
     let wide = wide_parents(view, parents, &places, new);
     let by_key = match wide.contains(&true) {

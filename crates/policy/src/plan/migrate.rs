@@ -20,8 +20,8 @@
 //! Nothing is moved while merges are urgent, while a move is under way, sooner than
 //! the bound on moved bytes allows, or twice within the cool-down. While the store is
 //! written to, moves to the first tier leave a spare there for what the newest
-//! levels grow by until they are merged; or each flush would push a table out that
-//! the next merge calls back.
+//! levels grow by until they are merged, as far as flushes of late tell; or each flush would push a table out that
+//! the next merge calls back. Of what the target allows that is little, as the price is to be near it.
 
 use thermocline_model::job::{Job, Reason, Relocate};
 use thermocline_model::tier::TierId;
@@ -36,6 +36,12 @@ use crate::pressure::merges_are_urgent;
 
 /// Of what may lie on the first tier, the largest share that is kept spare.
 const SPARE_SHARE_MAX: f64 = 0.25;
+
+/// The same of what the cost target allows to be spent: less than the price may be off.
+const SPARE_OF_TARGET: f64 = 0.03;
+
+/// Seconds of flushes, as they have been of late, that are kept room for.
+const SPARE_S: f64 = 10.0;
 
 /// Standard deviations by which a table must be hotter than the one that makes room for it.
 const DEVIATIONS: f64 = 3.0;
@@ -114,7 +120,17 @@ fn spare(view: &View<'_>, fill: &Fill, organisation: &Organisation<'_>) -> u64 {
     let belongs = organisation.tables.iter().filter(|t| t.to == 0);
     let held: u64 = belongs.map(|t| t.table.data_bytes()).sum();
     let most = (held as f64 * SPARE_SHARE_MAX) as u64;
-    grow.saturating_sub(newest).min(most)
+    let coming = (view.flushed_bytes_per_s * SPARE_S) as u64;
+    let coming = coming.max(shape.flush_bytes);
+    let prices = &organisation.problem.prices;
+    let dearer = prices[0] - prices.iter().copied().fold(f64::INFINITY, f64::min);
+    let limit = organisation.budget.limit_usd_month;
+    // No bound where there is no target, or nothing is dearer.
+    let of_target = (limit * SPARE_OF_TARGET / dearer * money::GB) as u64;
+    grow.saturating_sub(newest)
+        .min(most)
+        .min(coming)
+        .min(of_target)
 }
 
 impl<'a> Migration<'a> {
