@@ -8,7 +8,7 @@ use super::figure::{
 };
 
 /// Records of the paper: 100 million of 16 + 1024 bytes.
-const RECORDS: u64 = 100_000_000;
+pub(super) const RECORDS: u64 = 100_000_000;
 
 /// One device each, which has nothing to converge to.
 const ALONE: Line = Line {
@@ -22,7 +22,7 @@ const ALONE: Line = Line {
 };
 
 /// Both devices, with time to move what is hot.
-const BOTH: Line = Line {
+pub(super) const BOTH: Line = Line {
     engines: &["logstore", "logstore-unoptimised"],
     workloads: &["logstore-c"],
     warmup_seconds: 30.0,

@@ -27,6 +27,7 @@ mod logstore;
 mod mutant;
 mod nova;
 mod ohdb;
+mod optimisations;
 mod predicted;
 mod stalled;
 mod targets;
@@ -121,6 +122,7 @@ const RECORDS_MIN: u64 = 200;
 fn figures() -> impl Iterator<Item = &'static Figure> {
     let papers = [
         logstore::FIGURES,
+        optimisations::FIGURES,
         mutant::FIGURES,
         nova::FIGURES,
         ohdb::FIGURES,
@@ -269,6 +271,7 @@ mod tests {
             "logstore-fig-8",
             "logstore-fig-9",
             "logstore-fig-10",
+            "logstore-optimisations",
             "logstore-fig-12",
             "logstore-fig-14",
             "logstore-table-4",
