@@ -67,6 +67,11 @@ fn inputs_that_mean_nothing_are_named() {
         (&["--tier", "fast"][..], "what can its device do"),
         (&["--tier", "fast,device=tape"], "tape"),
         (&["--tier", "fast,iops=0,mbs=1"], "rate"),
+        (&["--tier", "fast,iops=1e13,mbs=1"], "up to 1e12"),
+        (
+            &["--tier", "a,device=ssd,share=50%", "--tier", "a,device=hdd"],
+            "two tiers are called \"a\"",
+        ),
         (&["--tier", "a,device=hdd,share=50%"], "add up to 1"),
         (
             &[

@@ -2,8 +2,9 @@
 //!
 //! One index serves all keyspaces. A memtable made while it is in use has a stamp, which
 //! the tables made of it keep; those without one, and all behind them, are searched as if
-//! there were no index. So what a recovery finds in tables, what a bulk load brings, and
-//! what a merge makes is outside of it, until merges have taken it to the levels below.
+//! there were no index. So what a bulk load brings and what a merge makes is outside of it,
+//! until merges have taken it to the levels below. An opening has the index know what tables have of
+//! the newest runs (`open/indexed.rs`).
 //!
 //! What the index saves is asking the filter of each memtable and run that is newer than
 //! the key's entry, one line of memory each. What it costs is one line for each put and
@@ -132,6 +133,37 @@ impl Indexing {
     fn next_stamp(&self) -> u64 {
         self.index.get_or_init(|| Lookup::new(self.bytes));
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether an opening is to have the index know so many newest runs of a part.
+    pub(crate) fn is_wanted_of(&self, runs: usize) -> bool {
+        match self.mode {
+            LookupIndex::Off => false,
+            LookupIndex::On => runs > 0,
+            // With the memtables that there will be.
+            LookupIndex::Auto => runs > 0 && 2 * self.memtable_places + runs >= PLACES_MIN,
+        }
+    }
+
+    /// How many keys the index can tell apart.
+    pub(crate) fn room_keys(&self) -> u64 {
+        (self.bytes / Lookup::BYTES_PER_KEY) as u64
+    }
+
+    /// So many stamps for runs, of which later memtables have higher ones.
+    pub(crate) fn stamps_of(&self, runs: usize) -> std::ops::Range<u64> {
+        if runs > 0 {
+            self.index.get_or_init(|| Lookup::new(self.bytes));
+        }
+        let first = self.next.fetch_add(runs as u64, Ordering::Relaxed);
+        first..first + runs as u64
+    }
+
+    /// Notes, uncounted, that a run with `stamp` has a key with this hash.
+    pub(crate) fn enter(&self, hash: u64, stamp: u64) {
+        if let Some(index) = self.index.get() {
+            index.insert(hash, stamp);
+        }
     }
 
     /// Notes that the memtable with `stamp` is about to have a key with this hash; the

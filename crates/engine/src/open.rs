@@ -16,6 +16,7 @@
 //! All that holds the lock of every tier meanwhile. What opens for reading only holds none: see
 //! `open/live.rs`.
 
+mod indexed;
 mod live;
 mod look;
 mod replayed;
@@ -471,8 +472,9 @@ fn check_objects(version: &Version, tiers: &[TierInUse]) -> Result<()> {
 }
 
 impl Engine {
-    fn build_spaces(&self) -> Result<()> {
+    fn build_spaces(&mut self) -> Result<()> {
         let versions = &mut *self.versions.lock();
+        let (mut room, mut indexed) = (self.lookup.room_keys(), 0);
         let mut spaces = Spaces::new();
         let keyspaces = versions.current.keyspaces.values();
         self.options
@@ -481,10 +483,15 @@ impl Engine {
         let sharing = self.options.sharing_takers(takers.clone());
         let fits = self.options.check_active(takers.sum()).is_ok();
         for (&id, keyspace) in &versions.current.keyspaces {
+            // Nobody writes who could gain by it later.
+            if !self.options.read_only {
+                indexed += self.index_newest(keyspace, &mut room, &mut versions.tables);
+            }
             let tree = Tree::build(keyspace, &self.home, &mut versions.tables)?;
             spaces.insert(id, self.new_space(keyspace, Arc::new(tree), sharing, fits));
         }
         self.spaces.store(Arc::new(spaces));
+        self.recovery.indexed_entries = indexed;
         Ok(())
     }
 

@@ -48,6 +48,8 @@ pub struct Recovery {
     /// The most bytes of memory that memtables took meanwhile, the latest versions that a compaction makes
     /// beside what it makes them of included.
     pub memory_bytes: u64,
+    /// Entries of tables that were read so that the lookup index knows them.
+    pub indexed_entries: u64,
     /// Bytes of a torn tail that were dropped: writes that were never
     /// acknowledged at device durability, from after the last crash's gap.
     pub torn_bytes: u64,

@@ -312,3 +312,30 @@ fn an_iterator_crosses_parts_as_if_there_were_none() {
         assert_eq!(iter.key(), within.first().map_or(&b""[..], |(k, _)| &**k));
     }
 }
+
+/// Each table of the newest level was searched after an opening until merges had taken it away.
+#[test]
+fn an_opening_has_the_index_know_what_is_in_the_newest_tables() {
+    for (mode, known) in [(LookupIndex::On, true), (LookupIndex::Off, false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = many(directory.path()).newest_runs_merge(22);
+        let options = options.lookup_index(mode);
+        let db = Db::open(options.clone()).unwrap();
+        for run in 0..20 {
+            for n in 0..100 {
+                db.put(&key(n * 20 + run), &[run as u8; 100]).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        drop(db);
+        let db = Db::open(options).unwrap();
+        assert_eq!(db.stats().recovery.indexed_entries > 0, known, "{mode:?}");
+        for n in 0..4_100 {
+            let found = db.get(&key(n)).unwrap();
+            let expected = (n < 2_000).then(|| vec![(n % 20) as u8; 100]);
+            assert_eq!(found.as_deref(), expected.as_deref(), "{n}");
+        }
+        let lookup = db.stats().lookup;
+        assert_eq!(lookup.passed_over > 20_000, known, "{mode:?}: {lookup:?}");
+    }
+}

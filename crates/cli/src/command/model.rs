@@ -144,6 +144,12 @@ impl Model {
 
     /// The model of these tiers. What they do not say is filled in.
     fn model(&self, specs: &[TierSpec]) -> Result<cost_model::Model, Failure> {
+        for (at, spec) in specs.iter().enumerate() {
+            if specs[..at].iter().any(|other| other.name == spec.name) {
+                let what = format!("two tiers are called {:?}", spec.name);
+                return Err(Failure::usage(what));
+            }
+        }
         let data = self.data_shares(specs)?;
         let mut tiers = Vec::with_capacity(specs.len());
         for (at, (spec, data_share)) in specs.iter().zip(data).enumerate() {

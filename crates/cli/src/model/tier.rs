@@ -138,10 +138,15 @@ fn device(name: &str) -> Result<DeviceProfile, String> {
     }
 }
 
+/// Faster than anything that there is, and far from what numbers can hold.
+const RATE_MAX: f64 = 1e12;
+
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err(format!("{text:?} is not a rate above 0")),
+        Ok(value) if value > 0.0 && value <= RATE_MAX => Ok(value),
+        _ => Err(format!(
+            "{text:?} is not a rate above 0 and up to {RATE_MAX:e}"
+        )),
     }
 }
 

@@ -73,6 +73,9 @@ fn is_of(slot: u64, fingerprint: u64) -> bool {
 }
 
 impl Lookup {
+    /// Bytes for each key that it can tell apart.
+    pub const BYTES_PER_KEY: usize = size_of::<Bucket>().div_ceil(SLOTS);
+
     /// An index of about `bytes` bytes: nine for each key that it can tell apart.
     #[must_use]
     pub fn new(bytes: usize) -> Lookup {
