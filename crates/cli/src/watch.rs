@@ -76,7 +76,9 @@ impl Rows {
         let tiers = delta.tiers.iter();
         cells.extend(tiers.map(|tier| human::percent(tier.hits, hits)));
         cells.push(format!("{:.1}%", 100.0 * delta.fast_share));
-        cells.push(human::bytes(delta.migrated_bytes + delta.merged_bytes));
+        // From tier to tier: most of what merges write stays on its own.
+        let moved = delta.migrated_bytes + delta.migrations_saved_bytes;
+        cells.push(human::bytes(moved));
         cells.push(format!("{:.4}", delta.price_usd_gb_month));
         cells.push(
             delta
@@ -84,5 +86,26 @@ impl Rows {
                 .map_or("-".to_string(), |t| t.to_string()),
         );
         self.columns.row(out, &cells)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // All that merges wrote counted as moved, most of which had stayed on its tier.
+    #[test]
+    fn moved_is_what_changed_its_tier() {
+        let delta = Pulse {
+            merged_bytes: 64 << 20,
+            migrated_bytes: 3 << 20,
+            migrations_saved_bytes: 1 << 20,
+            ..Pulse::default()
+        };
+        let mut out = Vec::new();
+        let rows = Rows::new(&[], &delta);
+        rows.row(&mut out, Vec::new(), &delta).unwrap();
+        let row = String::from_utf8(out).unwrap();
+        assert!(row.contains("4.0 MiB"), "{row}");
     }
 }

@@ -142,7 +142,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
     let c = &engine.counters;
     let cache = engine.home.context.cache.stats();
     let written = c.written_bytes.get();
-    let to_tables = c.flushed_bytes.get() + c.merge_out_bytes.get();
+    let to_tables = c.flushed_bytes.get() + c.merge_out_bytes.get() + c.relocated_bytes.get();
     Stats {
         price_usd_month: tiers.iter().map(|t| t.price_usd_month).sum(),
         tiers,

@@ -163,7 +163,7 @@ pub struct Stats {
     pub recuts: u64,
     /// Bytes of tables built by bulk loads.
     pub bulk_bytes: u64,
-    /// Bytes written to tables for each byte written by the user.
+    /// Bytes written to tables, by flushes, merges and relocations, for each byte written by the user.
     pub write_amplification: f64,
     /// Bytes on the tiers for each byte of live data, as far as known: table
     /// bytes over bytes in the last level of each keyspace.

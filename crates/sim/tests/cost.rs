@@ -393,6 +393,10 @@ fn moved_bytes_keep_to_their_bound() {
     let bound = rate as f64 * seconds + largest as f64;
     println!("{moved} bytes in {seconds:.1} s, {bound:.0} at most");
     assert!(moved as f64 <= bound && moved as f64 > 0.5 * bound);
+    // Which is writing, too.
+    let to_tables = after.flushed_bytes + after.merge_out_bytes + after.relocated_bytes;
+    let amplified = to_tables as f64 / after.written_bytes as f64;
+    assert!((after.write_amplification - amplified).abs() < 1e-9);
 }
 
 /// A clock that jumps to and fro by up to ten years.
