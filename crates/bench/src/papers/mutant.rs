@@ -160,7 +160,7 @@ pub(super) const FIGURES: &[Figure] = &[
     },
     Figure {
         name: "mutant-fig-14",
-        says: "processor and memory for heat and planning, nothing being moved",
+        says: "processor and memory for heat, on one tier: nothing is planned or moved",
         records: RECORDS,
         record_bytes: 1023,
         scale: 100,
