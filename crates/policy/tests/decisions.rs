@@ -504,6 +504,13 @@ fn before_a_flush_spills_the_least_used_table_of_the_last_level_gives_way() {
     let makes_room = "flush-needs-room: move 2 to 1";
     let flushes = "memtable-full: flush 0";
     assert_eq!(decide(&world), makes_room);
+    let job = world.plan(&mut leveled()).unwrap();
+    let uses = job
+        .reason()
+        .numbers
+        .iter()
+        .find(|(n, _)| n == "uses_per_mib");
+    assert_eq!(uses.map(|(_, uses)| *uses), Some(0.0), "what was compared");
     for mut preset in [nova(), ohdb()] {
         let job = world.plan(&mut preset).unwrap();
         assert_eq!(job.reason().rule, "flush-needs-room", "{}", preset.name);

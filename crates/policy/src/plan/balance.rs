@@ -97,7 +97,7 @@ struct Found<'a> {
     tier: usize,
 }
 
-fn relocate(found: &Found<'_>, to: usize, reason: Reason) -> Relocate {
+fn relocate(view: &View<'_>, found: &Found<'_>, to: usize, reason: Reason) -> Relocate {
     Relocate {
         keyspace: found.keyspace,
         table: found.table.id,
@@ -105,7 +105,11 @@ fn relocate(found: &Found<'_>, to: usize, reason: Reason) -> Relocate {
         reason: reason
             .with("from_tier", found.tier as f64)
             .with("to_tier", to as f64)
-            .with("bytes", found.table.data_bytes() as f64),
+            .with("bytes", found.table.data_bytes() as f64)
+            .with(
+                "uses_per_mib",
+                warmth(view, found.table) * f64::from(1 << 20),
+            ),
     }
 }
 
@@ -123,7 +127,7 @@ fn tier_over(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
                 let reason = Reason::new("tier-over")
                     .with("used_bytes", used as f64)
                     .with("limit_bytes", fill.limit[tier] as f64);
-                return Some(relocate(&found, to, reason));
+                return Some(relocate(view, &found, to, reason));
             }
         }
     }
@@ -151,7 +155,7 @@ pub fn gives_way(view: &View<'_>, bytes: u64) -> Option<Relocate> {
     let to = next_with_room(view, &fill, 0, bytes);
     let has_room = view.tiers.get(to).is_some_and(|t| t.room_bytes() >= bytes);
     let reason = Reason::new("flush-needs-room").with("used_bytes", fill.used[0] as f64);
-    has_room.then(|| relocate(&found, to, reason))
+    has_room.then(|| relocate(view, &found, to, reason))
 }
 
 fn tier_under(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
@@ -184,7 +188,7 @@ fn tier_under(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
                 .with("quota_bytes", quota as f64)
                 .with("level_bytes_there", there as f64);
             if fill.fits(tier, bytes.saturating_add(coming)) {
-                return Some(relocate(&found, tier, reason));
+                return Some(relocate(view, &found, tier, reason));
             }
             let mut older = (at + 1..DEPTHS).rev();
             let leaving = older.find_map(|d| {
@@ -198,7 +202,7 @@ fn tier_under(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
                 && let Some(leaving) = leaving
             {
                 let to = next_with_room(view, fill, tier, leaving.table.data_bytes());
-                return Some(relocate(&leaving, to, Reason::new("tier-yield")));
+                return Some(relocate(view, &leaving, to, Reason::new("tier-yield")));
             }
         }
     }
