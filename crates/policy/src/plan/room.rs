@@ -109,11 +109,11 @@ fn lies_first(view: &View<'_>, table: TableId) -> bool {
 
 impl Planner for MakeRoom {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
-        let job = self.flush.plan(view)?;
-        let moved = self.giving_way(view, &job);
+        let job = self.flush.plan(view);
+        let moved = job.as_ref().and_then(|job| self.giving_way(view, job));
         let Some(moved) = moved else {
             self.giving = None;
-            return Some(job);
+            return job;
         };
         let since_us = self.giving.map_or(view.now_us, |giving| giving.since_us);
         self.giving = Some(Giving {
