@@ -158,9 +158,7 @@ impl MappedFile {
         }
         Ok(())
     }
-}
 
-impl MappedFile {
     /// Takes pages far behind `end` out of the map, not out of the file. A write that comes back there finds them again.
     fn release(&mut self, end: usize) {
         let behind = end.saturating_sub(KEPT_BYTES) / POPULATE_BYTES * POPULATE_BYTES;

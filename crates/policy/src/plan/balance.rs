@@ -34,7 +34,7 @@ const SPARE_SHARES: (f64, f64) = (0.1, 0.25);
 
 /// Seconds of flushes that are kept room for while the store is written to. A merge that makes
 /// some takes up to ten on a slow disk.
-const SPARE_S: f64 = 10.0;
+pub(super) const SPARE_S: f64 = 10.0;
 
 /// Tables by which a level may miss its quota before it is corrected.
 const MARGIN_TABLES: u64 = 1;

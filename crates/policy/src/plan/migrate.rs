@@ -30,6 +30,7 @@ use thermocline_model::view::View;
 use crate::Planner;
 use crate::cost::{Devices, money};
 use crate::place::fill::Fill;
+use crate::plan::balance::SPARE_S;
 use crate::plan::organisation::{Organisation, Placed};
 use crate::plan::room::covering;
 use crate::pressure::merges_are_urgent;
@@ -39,9 +40,6 @@ const SPARE_SHARE_MAX: f64 = 0.25;
 
 /// The same of what the cost target allows to be spent: less than the price may be off.
 const SPARE_OF_TARGET: f64 = 0.03;
-
-/// Seconds of flushes, as they have been of late, that are kept room for.
-const SPARE_S: f64 = 10.0;
 
 /// Standard deviations by which a table must be hotter than the one that makes room for it.
 const DEVIATIONS: f64 = 3.0;

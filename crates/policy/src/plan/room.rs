@@ -4,9 +4,8 @@
 //! read slowly when it is merged, and read by whoever looks for what is newest meanwhile, while
 //! something older keeps the place. So before such a flush a table is moved down: of the deepest level that has one there
 //! which makes enough room, the one that the preset chooses ([`super::balance::gives_way`],
-//! [`super::migrate::gives_way`]); where no table is so large, the largest. It is the flushes' own thread that moves it: another may be
-//! in a merge for seconds, and of what that writes nothing makes room, as it takes the place of
-//! what it reads.
+//! [`super::migrate::gives_way`]); where no table is so large, the largest. It is the flushes' own thread that moves it:
+//! another may be in a merge for seconds, and of what that writes nothing makes room, as it takes the place of what it reads.
 //!
 //! One table after the other, as long as each really goes, for `GIVES_WAY_US_MAX` at most, and then the flush: it goes to the
 //! next tier if that was not enough, as it does where none can move. So a table that cannot be read, a slow tier that fails,
@@ -73,8 +72,8 @@ impl MakeRoom {
             took_us < GIVES_WAY_US_MAX && !lies_first(view, giving.table)
         });
         let may = to_first && goes_on && view.moves.may_begin_ahead(view.now_us, AHEAD_US);
-        let short_bytes = short_bytes(view, flush);
-        (may && short_bytes > 0).then(|| (self.gives_way)(view, short_bytes))?
+        let lacking = if may { short_bytes(view, flush) } else { 0 };
+        (lacking > 0).then(|| (self.gives_way)(view, lacking))?
     }
 }
 
