@@ -249,7 +249,15 @@ impl Engine {
             1 + spare / sharers.max(1)
         });
         let slots = slots.min(spared.unwrap_or(slots));
-        RangeOptions { slots, ..ranges }
+        let joins_above = match self.options.adapts_parts() {
+            true => slots,
+            false => ranges.joins_above,
+        };
+        RangeOptions {
+            slots,
+            joins_above,
+            ..ranges
+        }
     }
 
     /// How many memtables of a keyspace may take writes, beside those of all others.

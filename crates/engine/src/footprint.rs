@@ -109,6 +109,12 @@ const ALLOCATOR_COPIES: u64 = 2;
 /// See [`MemoryBytes::other`]: the events, and a store of some thousand tables.
 const OTHER_BYTES: u64 = 4 << 20;
 
+/// The most memory that a memtable of this capacity takes, in bytes: writers that were let to it before it was
+/// full, pages, and its filter.
+pub(crate) fn memtable_bytes_max(capacity_bytes: u64) -> u64 {
+    capacity_bytes.saturating_add(capacity_bytes / 8 + (256 << 10))
+}
+
 impl Options {
     /// The most memory that the engine holds with these options, in bytes, for the
     /// default keyspace with its cuts, or those that the preset makes. The sum of
@@ -176,8 +182,7 @@ impl Options {
     /// ```
     #[must_use]
     pub fn memory_max(&self, parts: u64) -> MemoryBytes {
-        let memtable = self.memtable_capacity(parts.min(self.parts_expected())) as u64;
-        let memtable = memtable.saturating_add(memtable / 8 + (256 << 10));
+        let memtable = self.memtable_bytes_max(parts.min(self.parts_expected()));
         let half = self.write_buffer_bytes / 2;
         let jobs = self.jobs_bytes_max(self.threads());
         MemoryBytes {
@@ -213,6 +218,11 @@ impl Options {
         };
         let runs = self.runs_max().saturating_add(handed_down);
         runs.saturating_mul(ahead + 2 * self.block_bytes_max())
+    }
+
+    /// The most memory that a memtable takes where so many that take writes share the write buffer, in bytes.
+    pub(crate) fn memtable_bytes_max(&self, takers: u64) -> u64 {
+        memtable_bytes_max(self.memtable_capacity(takers) as u64)
     }
 
     /// What large reads past the page cache land in, for all stores of the process.

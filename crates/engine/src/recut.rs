@@ -110,6 +110,9 @@ impl Engine {
         let mut parts = self.divide(part, &cuts, sharing, true);
         if !self.may_list(space, &parts) {
             parts = self.divide(part, &cuts, sharing, false);
+            if parts.iter().any(|part| self.is_beyond(part)) {
+                return;
+            }
         }
         let edit = Edit::of(Change::SetCuts {
             keyspace: space.id,

@@ -2,7 +2,8 @@
 //!
 //! A memtable is sealed when it is full, or when it is to be flushed. Those of a part that take writes
 //! are sealed together. Sealed ones may be bounded in number, of a part and of all
-//! ([`Options::sealed_memtables_max`](crate::Options::sealed_memtables_max)): lists get longer only here and where cuts
+//! ([`Options::sealed_memtables_max`](crate::Options::sealed_memtables_max)), and by the memory of a part
+//! ([`Options::part_memory_bytes_max`](crate::Options::part_memory_bytes_max)): lists get longer only here and where cuts
 //! move, with the write path held, and all else makes them shorter. So whoever holds it and finds room
 //! has it, and the bounds hold at any moment. Who finds none: a writer waits until flushes have made some;
 //! a flush on demand flushes what is sealed, then the rest while writers wait (`compact.rs`); a job flushes what is
@@ -25,27 +26,63 @@ pub(crate) struct SealedRoom {
     part_max: usize,
     /// Of all, beside those that are.
     left: usize,
+    /// Memory of a part at most, in bytes.
+    part_bytes_max: u64,
+    /// What a new memtable comes to take of it.
+    taker_bytes: u64,
 }
 
 impl SealedRoom {
-    /// Whether a part with so many sealed ones may have `more`.
-    fn has(&self, sealed: usize, more: usize) -> bool {
-        sealed.saturating_add(more) <= self.part_max && more <= self.left
+    /// Whether what takes the writes of `part` may be sealed, and `beside` with it.
+    fn has(&self, part: &PartView, beside: Option<&LiveMemtable>) -> bool {
+        let sealed = part.sealed.len().saturating_add(more(part, beside));
+        sealed <= self.part_max && more(part, beside) <= self.left && self.has_memory(part, beside)
+    }
+
+    /// A batch goes to one memtable, however large it is: one with nothing sealed beside it may always be
+    /// sealed.
+    fn has_memory(&self, part: &PartView, beside: Option<&LiveMemtable>) -> bool {
+        if self.part_bytes_max == u64::MAX || (part.sealed.is_empty() && beside.is_none()) {
+            return true;
+        }
+        let memtables = part.sealed.iter().chain(written(part)).map(|m| &**m);
+        let held: u64 = memtables.chain(beside).map(memory_of).sum();
+        let takers = part.takers().count() as u64;
+        held.saturating_add(takers.saturating_mul(self.taker_bytes)) <= self.part_bytes_max
     }
 
     /// Whether what takes the writes of `part` may be sealed.
     pub(crate) fn has_for(&self, part: &PartView) -> bool {
-        self.has(part.sealed.len(), written(part).count())
+        self.has(part, None)
     }
 
-    /// As [`SealedRoom::has`], and takes it.
-    pub(crate) fn take(&mut self, sealed: usize, more: usize) -> bool {
-        let has = self.has(sealed, more);
+    /// As [`SealedRoom::has_for`], with another memtable that joins the sealed ones, and takes that room.
+    pub(crate) fn take(&mut self, part: &PartView, beside: Option<&LiveMemtable>) -> bool {
+        let has = self.has(part, beside);
         if has {
-            self.left -= more;
+            self.left -= more(part, beside);
         }
         has
     }
+}
+
+/// How many are sealed when what takes the writes of `part` is, and `beside` with it.
+fn more(part: &PartView, beside: Option<&LiveMemtable>) -> usize {
+    written(part).count() + usize::from(beside.is_some())
+}
+
+/// Memory of a memtable, whoever else has it, in bytes.
+fn memory_of(memtable: &LiveMemtable) -> u64 {
+    memtable.table.resident_bytes() as u64
+}
+
+/// The most memory that a part with these memtables comes to take before it seals some, in bytes.
+fn memory_max_of(part: &PartView) -> u64 {
+    let sealed: u64 = part.sealed.iter().map(|m| memory_of(m)).sum();
+    let takers = part
+        .takers()
+        .map(|m| memory_of(m).max(m.memory_bytes_max()));
+    sealed.saturating_add(takers.sum())
 }
 
 /// How often views are looked at again that changed meanwhile.
@@ -93,19 +130,32 @@ impl Engine {
     /// The room there is.
     pub(crate) fn sealed_room(&self) -> SealedRoom {
         let total = self.options.sealed_memtables_total_max;
+        let bytes = self.options.part_memory_bytes_max;
         SealedRoom {
             part_max: self.options.sealed_memtables_max.unwrap_or(usize::MAX),
             left: total.map_or(usize::MAX, |most| {
                 most.saturating_sub(self.sealed_memtables())
             }),
+            part_bytes_max: bytes.unwrap_or(u64::MAX),
+            taker_bytes: bytes.map_or(0, |_| {
+                self.options.memtable_bytes_max(self.sharing_takers(None))
+            }),
         }
+    }
+
+    /// Whether the memtables of `part` come to take more memory than a part may have.
+    pub(crate) fn is_beyond(&self, part: &PartView) -> bool {
+        let most = self.options.part_memory_bytes_max;
+        most.is_some_and(|most| memory_max_of(part) > most)
     }
 
     /// Whether `space` may have these lists of sealed memtables in place of its own.
     pub(crate) fn may_list(&self, space: &Space, lists: &[PartView]) -> bool {
         let longest = lists.iter().map(|part| part.sealed.len()).max();
         let most = self.options.sealed_memtables_max;
-        if most.is_some_and(|most| longest.unwrap_or(0) > most) {
+        if most.is_some_and(|most| longest.unwrap_or(0) > most)
+            || lists.iter().any(|p| self.is_beyond(p))
+        {
             return false;
         }
         self.options.sealed_memtables_total_max.is_none_or(|most| {
@@ -131,7 +181,7 @@ impl Engine {
                 if !which(at, part) || part.takers_are_empty() {
                     return part.clone();
                 }
-                if !room.take(part.sealed.len(), written(part).count()) {
+                if !room.take(part, None) {
                     is_all = false;
                     return part.clone();
                 }

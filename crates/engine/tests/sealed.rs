@@ -1,4 +1,5 @@
-//! Sealed memtables are never more than the options allow, of a part and of all, whoever seals.
+//! Sealed memtables, and the memory of a part's memtables, are never more than the options allow, of a part and of
+//! all, whoever seals.
 
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]
@@ -33,10 +34,20 @@ fn key(n: u64) -> Vec<u8> {
 struct Seen {
     part: AtomicU64,
     total: AtomicU64,
+    memory: AtomicU64,
     looks: AtomicU64,
+    /// Most memory of a part that there may be, if that is bounded.
+    memory_max: Option<u64>,
 }
 
 impl Seen {
+    fn within(memory_max: Option<u64>) -> Seen {
+        Seen {
+            memory_max,
+            ..Seen::default()
+        }
+    }
+
     fn look(&self, db: &Db, part_max: u64, total_max: u64) {
         let stats = db.stats();
         assert!(
@@ -46,8 +57,13 @@ impl Seen {
         );
         for part in stats.keyspaces.iter().flat_map(|k| &k.part_list) {
             assert!(part.sealed_memtables <= part_max, "{part:?}");
+            assert!(
+                part.memory_bytes <= self.memory_max.unwrap_or(u64::MAX),
+                "{part:?}"
+            );
             self.part
                 .fetch_max(part.sealed_memtables, Ordering::Relaxed);
+            self.memory.fetch_max(part.memory_bytes, Ordering::Relaxed);
         }
         self.total
             .fetch_max(stats.sealed_memtables, Ordering::Relaxed);
@@ -67,7 +83,12 @@ fn written_and_dropped(db: &Db) {
 
 /// Many writers, whatever else may seal memtables or wait for those who do, and a watcher. What a writer wrote last
 /// is there at the end, and nobody waits for ever.
-fn written_by_many(options: Options, part_max: u64, total_max: u64) -> Seen {
+fn written_by_many(
+    options: Options,
+    part_max: u64,
+    total_max: u64,
+    memory_max: Option<u64>,
+) -> Seen {
     let directory = tempfile::tempdir().unwrap();
     let copies = tempfile::tempdir().unwrap();
     let options = options.with_tiers(small(directory.path()).tier_list().to_vec());
@@ -75,7 +96,7 @@ fn written_by_many(options: Options, part_max: u64, total_max: u64) -> Seen {
     let second = db
         .create_keyspace("second", KeyspaceOptions::default())
         .unwrap();
-    let (done, seen) = (AtomicBool::new(false), Seen::default());
+    let (done, seen) = (AtomicBool::new(false), Seen::within(memory_max));
     let (db, second, done_, seen_) = (&db, &second, &done, &seen);
     let lasts = std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -143,7 +164,7 @@ fn with_one_sealed_memtable_a_part_many_writers_never_make_two() {
         .background_threads(2)
         .cuts((1..8).map(|n| key(n * 250)).collect())
         .sealed_memtables_max(1);
-    let seen = written_by_many(options, 1, u64::MAX);
+    let seen = written_by_many(options, 1, u64::MAX, None);
     assert_eq!(seen.part.into_inner(), 1);
     assert!(seen.total.into_inner() > 1 && seen.looks.into_inner() > 10);
 }
@@ -154,7 +175,7 @@ fn with_two_sealed_memtables_in_all_many_writers_to_many_parts_never_make_three(
         .background_threads(2)
         .cuts((1..8).map(|n| key(n * 250)).collect())
         .sealed_memtables_total_max(2);
-    let seen = written_by_many(options, 2, 2);
+    let seen = written_by_many(options, 2, 2, None);
     assert_eq!(seen.total.into_inner(), 2);
 }
 
@@ -167,7 +188,75 @@ fn with_one_in_all_cuts_move_and_memtables_are_folded_while_many_write() {
         .recut_writes(200)
         .background_threads(3)
         .sealed_memtables_total_max(1);
-    written_by_many(options, 1, 1);
+    written_by_many(options, 1, 1, None);
+}
+
+#[test]
+fn many_writers_never_take_more_memory_for_a_part_than_the_options_allow() {
+    let cut = small(Path::new("/x"))
+        .background_threads(2)
+        .cuts((1..4).map(|n| key(n * 500)).collect());
+    let least = cut.part_memory_bytes_least();
+    let cut = cut.part_memory_bytes_max(least);
+    let seen = written_by_many(cut, u64::MAX, u64::MAX, Some(least));
+    // Several fit, as most take less than they may come to.
+    assert!(seen.part.into_inner() > 2 && seen.memory.into_inner() > least / 3);
+    let nova = small(Path::new("/x"))
+        .preset("nova")
+        .partitions(4)
+        .duplicates_max(1)
+        .recut_writes(200)
+        .background_threads(3);
+    let least = nova.part_memory_bytes_least();
+    let nova = nova.part_memory_bytes_max(least);
+    let seen = written_by_many(nova, u64::MAX, u64::MAX, Some(least));
+    assert!(seen.part.into_inner() > 1);
+}
+
+/// What a recovery finds of a part is flushed before anybody writes, as far as it is too much; a batch that is larger than
+/// all of it is taken, and flushed like any other.
+#[test]
+fn a_part_that_has_more_than_its_memory_is_flushed_as_the_store_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = small(directory.path()).cuts(vec![key(1000)]);
+    let least = options.part_memory_bytes_least();
+    let value = |n: u64| [&n.to_be_bytes()[..], &[7; 1000]].concat();
+    let db = Db::open(options.clone().write_buffer_bytes(8 << 20)).unwrap();
+    for n in 0..900 {
+        db.put(&key(n), &value(n)).unwrap();
+        db.put(&key(n % 20 + 1000), &value(n)).unwrap();
+    }
+    let memory = |db: &Db| -> Vec<u64> {
+        let stats = db.stats();
+        let parts = stats.keyspaces[0].part_list.iter();
+        parts.map(|p| p.memory_bytes).collect()
+    };
+    assert!(memory(&db)[0] > least, "{:?}", memory(&db));
+    drop(db);
+    let limited = options
+        .write_buffer_bytes(8 << 20)
+        .part_memory_bytes_max(least);
+    let db = Db::open(limited).unwrap();
+    let seen = Seen::within(Some(least));
+    seen.look(&db, u64::MAX, u64::MAX);
+    let mut batch = WriteBatch::new();
+    for n in 0..900 {
+        batch.put(&key(n), &value(n + 1)).unwrap();
+    }
+    db.write(&batch).unwrap();
+    assert!(memory(&db)[0] > least);
+    for n in 0..200 {
+        db.put(&key(n), &value(n + 2)).unwrap();
+        db.step().unwrap();
+    }
+    seen.look(&db, u64::MAX, u64::MAX);
+    for n in 0..900 {
+        let expected = if n < 200 { n + 2 } else { n + 1 };
+        assert_eq!(
+            db.get(&key(n)).unwrap().unwrap()[..8],
+            expected.to_be_bytes()
+        );
+    }
 }
 
 /// One after the other, by whoever writes or flushes.

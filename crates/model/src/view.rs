@@ -69,6 +69,10 @@ pub struct PartLoad {
     pub sealed: usize,
     /// Bytes in these.
     pub sealed_bytes: u64,
+    /// Memory of these, whole where several parts have them, in bytes.
+    pub sealed_memory_bytes: u64,
+    /// The most memory that those that take writes come to take before they are sealed, in bytes.
+    pub takers_memory_bytes_max: u64,
     /// Whether a flush of this part is running.
     pub flushing: bool,
     /// The oldest log segment that one of its memtables needs; `None` when all
@@ -128,8 +132,9 @@ pub struct KeyspaceWrites {
 pub struct RangeOptions {
     /// Most memtables that take writes in a keyspace, all parts and their duplicates together.
     pub slots: usize,
-    /// Whether parts that writes have made are joined where there are more.
-    pub joins: bool,
+    /// Memtables that take writes, of a keyspace, above which parts that writes have made are joined until there are
+    /// no more than `slots`; `usize::MAX` where they never are.
+    pub joins_above: usize,
     /// Whether a keyspace is cut once, by its first keys, and its cuts stay.
     pub once: bool,
     /// Most tiny ranges in a part.
@@ -157,7 +162,7 @@ impl Default for RangeOptions {
     fn default() -> RangeOptions {
         RangeOptions {
             slots: 1,
-            joins: false,
+            joins_above: usize::MAX,
             once: false,
             tiny_max: 16,
             excess: 0.2,
@@ -200,6 +205,8 @@ pub struct ShapeOptions {
     pub sealed_max: usize,
     /// The same of all parts together, where one that several parts have counts once.
     pub sealed_total_max: usize,
+    /// Most memory of a part's memtables in bytes, `u64::MAX` where only that of all is bounded.
+    pub part_memory_bytes_max: u64,
     /// Whether what flushes and merges write is read back.
     pub reads_back: bool,
     /// Of a tier's capacity, the share that placement fills, from 0 to 1.

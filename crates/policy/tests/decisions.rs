@@ -379,6 +379,30 @@ fn a_part_whose_next_memtables_would_be_too_many_is_flushed_before_others() {
     assert!(why.starts_with(numbers), "{why}");
 }
 
+#[test]
+fn a_part_whose_next_memtables_would_take_too_much_memory_is_flushed_before_others() {
+    let held = |memory: u64, takers: u64| PartLoad {
+        takers: takers as usize,
+        sealed: 1,
+        sealed_bytes: memory / 2,
+        sealed_memory_bytes: memory,
+        takers_memory_bytes_max: takers * M,
+        ..PartLoad::default()
+    };
+    let mut world = loads(&[sealed(5 * M), held(3 * M, 1), held(2 * M, 2)]);
+    // Those that take writes will be as large, and then others take their place.
+    world.shape.part_memory_bytes_max = 6 * M;
+    assert_eq!(decide(&world), "memtable-full: flush 0");
+    world.shape.part_memory_bytes_max = 5 * M;
+    let Some(Job::Flush(flush)) = world.plan(&mut leveled()) else {
+        panic!("{}", decide(&world));
+    };
+    let why = flush.reason.to_string();
+    let numbers =
+        "sealed-full (sealed 1, sealed_memory_bytes 2097152, part_memory_bytes_max 5242880";
+    assert!(flush.part == 2 && why.starts_with(numbers), "{why}");
+}
+
 /// A flush without sealed memtables seals first, so it would find nothing, again and again.
 #[test]
 fn no_part_is_flushed_that_has_nothing_sealed_and_no_room_to_seal() {

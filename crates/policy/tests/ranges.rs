@@ -549,8 +549,15 @@ fn moved(parts: &[(u32, &[(&str, u64)])]) -> Store {
         changes: store.parts.iter().zip(0..).map(tiny).collect(),
     };
     store.world.version = edit.apply(&store.world.version).unwrap();
-    store.world.shape.ranges.joins = true;
+    let slots = store.world.shape.ranges.slots;
+    allow(&mut store, slots);
     store
+}
+
+/// Lets a keyspace have so many memtables that take writes, and no more.
+fn allow(store: &mut Store, slots: usize) {
+    let ranges = &mut store.world.shape.ranges;
+    (ranges.slots, ranges.joins_above) = (slots, slots);
 }
 
 #[test]
@@ -569,9 +576,9 @@ fn where_fewer_parts_are_allowed_neighbours_are_joined() {
     ];
     let mut store = moved(&thirds);
     assert_eq!(planned(&store), "nothing");
-    store.world.shape.ranges.slots = 2;
+    allow(&mut store, 2);
     assert_eq!(planned(&store), "fewer-parts: =10 c=20 | g=30 p=1 x=2");
-    store.world.shape.ranges.slots = 1;
+    allow(&mut store, 1);
     assert_eq!(planned(&store), "fewer-parts: =10 c=20 g=30 p=1 x=2");
     store.world.shape.ranges.tiny_max = 2;
     assert_eq!(planned(&store), "fewer-parts: =30 g=33");
@@ -581,22 +588,24 @@ fn where_fewer_parts_are_allowed_neighbours_are_joined() {
     let keyspace = store.world.version.keyspaces.get_mut(&K).unwrap();
     std::sync::Arc::make_mut(keyspace).levels = runs;
     assert_eq!(planned(&store), "fewer-parts: =30 g=33");
-    store.world.shape.ranges.joins = false;
+    // Given cuts make more than that.
+    store.world.shape.ranges.joins_above = 3;
+    assert_eq!(planned(&store), "nothing");
+    store.world.shape.ranges.joins_above = usize::MAX;
     assert_eq!(planned(&store), "nothing");
     // Those that somebody gave stay.
     let mut store = with(&thirds, 0);
-    store.world.shape.ranges.slots = 1;
-    store.world.shape.ranges.joins = true;
+    allow(&mut store, 1);
     assert_eq!(planned(&store), "nothing");
     // What is duplicated too often is less often.
     let mut store = moved(&[(7, &[("", 1000)][..]), (2, &[("c", 5)])]);
-    store.world.shape.ranges.slots = 5;
+    allow(&mut store, 5);
     let Some(Job::Recut(job)) = MoveCuts.plan(&store.world.view()) else {
         panic!("{}", planned(&store));
     };
     let duplicates: Vec<u32> = job.parts.iter().map(|p| p.duplicates).collect();
     assert_eq!(duplicates, [3, 0]);
-    store.world.shape.ranges.slots = 64;
+    allow(&mut store, 64);
     assert_eq!(planned(&store), "nothing");
     store.world.shape.ranges.duplicates_max = 0;
     assert_eq!(planned(&store), "fewer-parts: =1000 | c=5");

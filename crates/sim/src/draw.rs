@@ -196,8 +196,8 @@ fn manifest_somewhere(dice: &mut Dice, options: Options) -> Options {
     }
 }
 
-/// Limits on the number of sealed memtables: the least that a part may need, or a few more. Not
-/// drawn, so that seeds mean what they did.
+/// Limits on the number of sealed memtables, and on the memory of a part's: the least that a part may need, or a
+/// few more. Not drawn, so that seeds mean what they did.
 fn limited(options: Options, runs_merge: usize, segment: u64) -> Options {
     let least = options.sealed_memtables_least();
     let options = match runs_merge {
@@ -205,7 +205,9 @@ fn limited(options: Options, runs_merge: usize, segment: u64) -> Options {
         4 => options.sealed_memtables_max(least + 2),
         _ => options,
     };
+    let memory = options.part_memory_bytes_least();
     match segment / KIB {
+        64 => options.part_memory_bytes_max(memory),
         32 => options.sealed_memtables_total_max(least),
         256 => options.sealed_memtables_total_max(least + 5),
         _ => options,

@@ -149,6 +149,12 @@ impl LiveMemtable {
         self.table.resident_bytes() / self.holders.load(Ordering::Relaxed).max(1)
     }
 
+    /// The most memory that it comes to take before it is sealed, in bytes; a batch larger than that goes
+    /// to it all the same.
+    pub(crate) fn memory_bytes_max(&self) -> u64 {
+        crate::footprint::memtable_bytes_max(self.table.capacity_bytes() as u64)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.oldest_segment.load(Ordering::Acquire) == u64::MAX
     }

@@ -185,6 +185,12 @@ impl Memtable {
         self.size_bytes() >= self.capacity_bytes
     }
 
+    /// Bytes at which it is full.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> usize {
+        self.capacity_bytes
+    }
+
     /// Point entries inserted.
     #[must_use]
     pub fn entries(&self) -> u64 {

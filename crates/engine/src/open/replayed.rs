@@ -237,12 +237,9 @@ impl Engine {
             let Some(space) = self.space(id) else {
                 continue;
             };
-            let (sealed, written) = {
-                let view = space.view.load();
-                let part = &view.parts[at];
-                (part.sealed.len(), usize::from(!part.active.is_empty()))
-            };
-            if is_short || !self.sealed_room().take(sealed, written + 1) {
+            let view = space.view.load_full();
+            let has_room = || self.sealed_room().take(&view.parts[at], Some(&restated));
+            if is_short || !has_room() {
                 self.compact_part(&space, at, Some(restated));
                 let left = held_bytes(&space, at, None);
                 replay.left_bytes.insert((id, at), left);
@@ -313,7 +310,7 @@ impl Engine {
         latest
     }
 
-    /// Flushes the largest parts until memory is within what the options say, before anybody can write.
+    /// Flushes the largest parts until memory is within what the options say, of all and of each part, before anybody can write.
     /// What a device refuses stays in memory: the store opens, and writers wait for it.
     ///
     /// # Errors
@@ -322,10 +319,12 @@ impl Engine {
         loop {
             self.update_brake();
             let (used, max) = self.memtables_used_and_max();
-            if used <= max {
-                return Ok(());
-            }
-            let Some((keyspace, part)) = self.largest_part() else {
+            let any = if used > max {
+                self.largest_part(|_| true)
+            } else {
+                self.largest_part(|part| self.is_beyond(part))
+            };
+            let Some((keyspace, part)) = any else {
                 return Ok(());
             };
             let job = Job::Flush(Flush {
@@ -352,8 +351,8 @@ impl Engine {
         (used, self.memory_max(takers.sum()).memtables)
     }
 
-    /// Of the parts that a flush would take something of, the one with most in memory.
-    fn largest_part(&self) -> Option<(KeyspaceId, u32)> {
+    /// Of `those` parts that a flush would take something of, the one with most in memory.
+    fn largest_part(&self, those: impl Fn(&PartView) -> bool) -> Option<(KeyspaceId, u32)> {
         let spaces = self.spaces.load();
         let mut largest = None;
         for (&id, space) in spaces.iter() {
@@ -361,7 +360,7 @@ impl Engine {
                 let held = part.memtables().filter(|m| !m.is_empty());
                 let bytes: usize = held.map(|m| m.table.resident_bytes()).sum();
                 let can = !part.sealed.is_empty() || self.has_room_for(part);
-                if can && bytes > 0 && largest.is_none_or(|(most, _)| bytes > most) {
+                if can && bytes > 0 && those(part) && largest.is_none_or(|(most, _)| bytes > most) {
                     largest = Some((bytes, (id, at)));
                 }
             }

@@ -2,7 +2,7 @@
 //!
 //! What takes writes: one memtable for each part, and one for each of its duplicates
 //! ([`Options::duplicates_max`]), so that the parts bound them. What is sealed waits for a flush, and
-//! memory bounds it; these options bound its number too.
+//! memory bounds it; these options bound its number too, and what a part may have of the memory.
 
 use thermocline_model::version::Part;
 
@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 
 /// Most that may be asked for: as good as no limit.
 const MEMTABLES_MAX: usize = 1_000_000;
+const PART_BYTES_MAX: u64 = 1 << 40;
 
 impl Options {
     /// Most memtables that take writes in all keyspaces together: one for each part, and one for each
@@ -92,6 +93,52 @@ impl Options {
         self
     }
 
+    /// Most memory of the memtables of a part, those that take writes and those that are sealed, in bytes; else as
+    /// [`Options::sealed_memtables_max`]. Where cuts have moved, a memtable that reaches into several parts counts whole in each. A
+    /// batch goes to one memtable of a part, however large it is; one larger than a memtable takes what it takes.
+    /// From [`Options::part_memory_bytes_least`] to a TiB. Default: no limit but [`Options::write_buffer_bytes`], which all parts
+    /// share. Set it where a part that is written to much must not take the memory of the others. Opened for reading only a store holds
+    /// all that the log has.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).cuts(vec![b"m".to_vec()]).memtable_bytes(64 << 10);
+    /// let least = options.part_memory_bytes_least();
+    /// let db = Db::open(options.clone().part_memory_bytes_max(least))?;
+    /// for n in 0..20_000u32 {
+    ///     db.put(&n.to_be_bytes(), &[0; 100])?;
+    ///     assert!(n % 100 > 0 || db.stats().keyspaces[0].part_list[0].memory_bytes <= least);
+    /// }
+    /// # drop(db);
+    /// let error = Db::open(options.part_memory_bytes_max(least - 1)).unwrap_err();
+    /// assert!(error.to_string().contains("option part_memory_bytes_max"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn part_memory_bytes_max(mut self, most: u64) -> Options {
+        self.part_memory_bytes_max = Some(most);
+        self
+    }
+
+    /// The least that [`Options::part_memory_bytes_max`] may be with these options: twice what the memtables of a part that
+    /// take writes come to take, as those that are sealed wait while others take their place. Each comes to an eighth more than its
+    /// capacity and 256 KiB. It depends on [`Options::memtable_bytes`], or where that is not given on
+    /// [`Options::write_buffer_bytes`], and on how often a part may be duplicated; the same on any machine.
+    ///
+    /// ```
+    /// # use thermocline::Options;
+    /// let options = Options::at("/x").memtable_bytes(1 << 20);
+    /// assert_eq!(options.part_memory_bytes_least(), 2 * ((1 << 20) + (1 << 17) + (256 << 10)));
+    /// ```
+    #[must_use]
+    pub fn part_memory_bytes_least(&self) -> u64 {
+        // The more memtables share the write buffer, the smaller they are.
+        let takers = 1..=self.sealed_memtables_least() as u64;
+        let bytes = takers.map(|t| self.memtable_bytes_max(t).saturating_mul(2 * t));
+        bytes.max().unwrap_or(0)
+    }
+
     /// The least that [`Options::sealed_memtables_max`] and [`Options::sealed_memtables_total_max`] may be with these options: as many as
     /// a part may have memtables that take writes, at least 1; the same on any machine.
     ///
@@ -112,18 +159,21 @@ impl Options {
         }
     }
 
-    /// Whether the number of sealed memtables is bounded, of a part or of all.
+    /// Whether it is bounded what is sealed, of a part or of all.
     pub(crate) fn bounds_sealed(&self) -> bool {
-        self.sealed_memtables_max.is_some() || self.sealed_memtables_total_max.is_some()
+        self.sealed_memtables_max.is_some()
+            || self.sealed_memtables_total_max.is_some()
+            || self.part_memory_bytes_max.is_some()
     }
 
     /// How many memtables take writes beside the first of `part` when it is opened: as many as it is duplicated
-    /// times, if all of them can be sealed together.
+    /// times, if there may still be so many and all of them can be sealed together.
     pub(crate) fn twins_of(&self, part: &Part) -> u32 {
         let limits = [self.sealed_memtables_max, self.sealed_memtables_total_max];
         let most = limits.into_iter().flatten().min();
         let most = most.and_then(|most| u32::try_from(most).ok());
         part.duplicates
+            .min(self.ranges().duplicates_max)
             .min(most.map_or(u32::MAX, |most| most.saturating_sub(1)))
     }
 
@@ -148,6 +198,15 @@ impl Options {
                     most,
                 ));
             }
+        }
+        if let Some(most) = self.part_memory_bytes_max {
+            let least = self.part_memory_bytes_least();
+            within(
+                "part_memory_bytes_max",
+                most,
+                least,
+                PART_BYTES_MAX.max(least),
+            )?;
         }
         let Some(most) = self.active_memtables_total_max else {
             return Ok(());
@@ -196,6 +255,14 @@ mod tests {
             error.contains("option sealed_memtables_total_max: expected at least 8"),
             "{error}"
         );
+        let memory = nova
+            .clone()
+            .part_memory_bytes_max(nova.part_memory_bytes_least() - 1);
+        assert!(
+            says(&memory)
+                .unwrap()
+                .contains("option part_memory_bytes_max")
+        );
         let cuts = vec![b"b".to_vec(), b"c".to_vec()];
         let given = nova.cuts(cuts).active_memtables_total_max(2);
         let error = says(&given).unwrap();
@@ -210,11 +277,13 @@ mod tests {
         let options = Options::at("/x")
             .active_memtables_total_max(40)
             .sealed_memtables_max(3)
-            .sealed_memtables_total_max(9);
+            .sealed_memtables_total_max(9)
+            .part_memory_bytes_max(1 << 30);
         let text = options.to_toml();
         assert!(text.contains("sealed_memtables_max = 3") && text.contains("_total_max = 9"));
         assert_eq!(Options::from_toml(&text).unwrap(), options);
-        assert!(!Options::at("/x").to_toml().contains("memtables_"));
+        let none = Options::at("/x").to_toml();
+        assert!(!none.contains("memtables_") && !none.contains("part_memory"));
     }
 
     /// It followed the processors, so that options that opened on one machine were refused on another.
@@ -238,9 +307,13 @@ mod tests {
             ..Part::default()
         };
         let twins = |options: Options| options.twins_of(&part);
-        assert_eq!(twins(Options::at("/x")), 5);
-        assert_eq!(twins(Options::at("/x").sealed_memtables_max(3)), 2);
-        let both = Options::at("/x").sealed_memtables_max(9);
+        let nova = Options::at("/x").preset("nova");
+        assert_eq!(twins(nova.clone()), 5);
+        assert_eq!(twins(nova.clone().sealed_memtables_max(3)), 2);
+        assert_eq!(twins(nova.clone().duplicates_max(4)), 4);
+        let both = nova.sealed_memtables_max(9);
         assert_eq!(twins(both.sealed_memtables_total_max(1)), 0);
+        // `leveled` duplicates nothing by itself.
+        assert_eq!(twins(Options::at("/x")), 0);
     }
 }

@@ -167,6 +167,8 @@ pub struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sealed_memtables_total_max: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) part_memory_bytes_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) merges_end_at_cuts: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fold_keys_max: Option<usize>,
@@ -244,6 +246,7 @@ impl Default for Options {
             active_memtables_total_max: None,
             sealed_memtables_max: None,
             sealed_memtables_total_max: None,
+            part_memory_bytes_max: None,
             merges_end_at_cuts: None,
             fold_keys_max: None,
             flush_drops_versions: true,
@@ -497,6 +500,7 @@ impl Options {
             fold_keys_max: self.folds_below(),
             sealed_max: self.sealed_memtables_max.unwrap_or(usize::MAX),
             sealed_total_max: self.sealed_memtables_total_max.unwrap_or(usize::MAX),
+            part_memory_bytes_max: self.part_memory_bytes_max.unwrap_or(u64::MAX),
             reads_back: self.verify_outputs,
             tier_fill_share: self.tier_fill_share,
             staging: StagingOptions {

@@ -186,11 +186,22 @@ impl Options {
         self.merges_end_at_cuts.unwrap_or_else(by_preset)
     }
 
+    /// Memtables that take writes, of a keyspace, above which parts that its writes have made are joined: an
+    /// earlier opening allowed more. As many as given cuts make are always let be.
+    fn joins_above(&self) -> usize {
+        match (self.adapts_parts(), self.moves_cuts()) {
+            (true, _) => self.parts_max(),
+            (false, true) => self.parts_max().max(self.given_parts()),
+            (false, false) if self.makes_cuts() => usize::MAX,
+            (false, false) => 1,
+        }
+    }
+
     /// When and how cuts move.
     pub(crate) fn ranges(&self) -> RangeOptions {
         RangeOptions {
             slots: self.parts_max(),
-            joins: self.adapts_parts() || !self.makes_cuts(),
+            joins_above: self.joins_above(),
             once: self.cuts_by_first_memtable(),
             tiny_max: self.tiny_ranges,
             excess: self.recut_excess,

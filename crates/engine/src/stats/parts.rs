@@ -40,6 +40,10 @@ pub struct PartStats {
     pub sealed_memtables: u64,
     /// Bytes of all of them.
     pub memtable_bytes: u64,
+    /// Memory of all of them, in bytes, whole of those that other parts have as well: at most
+    /// [`crate::Options::part_memory_bytes_max`].
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// Runs in its newest level.
     pub runs: u64,
     /// Tables in its newest level.
@@ -113,6 +117,10 @@ impl PartStats {
                 memtables: memory.memtables().count() as u64,
                 sealed_memtables: memory.sealed.len() as u64,
                 memtable_bytes: memory.memtables().map(|m| m.size_share() as u64).sum(),
+                memory_bytes: memory
+                    .memtables()
+                    .map(|m| m.table.resident_bytes() as u64)
+                    .sum(),
                 runs: part.newest.runs.len() as u64,
                 tables: part.newest.table_count() as u64,
                 bytes: part.newest.size_bytes(),
@@ -188,6 +196,7 @@ mod tests {
             memtables: 1,
             sealed_memtables: 0,
             memtable_bytes: 0,
+            memory_bytes: 0,
             runs: 0,
             tables: 0,
             bytes: 0,

@@ -13,8 +13,8 @@
 //! memory the part that holds most is flushed, sealed or not; the memtable that takes
 //! writes along with the sealed ones, if it has much of what the part holds.
 //!
-//! Where options bound the number of sealed memtables, of a part or of all, a part is flushed once
-//! the next ones would find no room: then writers are about to wait for it.
+//! Where options bound the number of sealed memtables, of a part or of all, or the memory of a part's memtables, a part is
+//! flushed once the next ones would find no room: then writers are about to wait for it.
 //!
 //! Before all of these come memtables of an older generation: when cuts move, those that
 //! were there stay in memory until every part that they reach into was flushed.
@@ -197,11 +197,34 @@ fn takers_most(view: &View<'_>) -> usize {
     takers.max().unwrap_or(0).max(1)
 }
 
-/// Whether a part with so many sealed memtables, of so many in all, has no room for its next ones.
-pub(super) fn is_crowded(view: &View<'_>, load: &PartLoad, sealed: usize, all: usize) -> bool {
+/// What leaves no room for the next memtables of a part with this `load`, where so many are sealed in all.
+fn crowding(view: &View<'_>, load: &PartLoad, all: usize) -> Option<Reason> {
     let shape = view.shape;
-    sealed.saturating_add(load.takers) > shape.sealed_max
-        || all.saturating_add(takers_most(view)) > shape.sealed_total_max
+    let reason = Reason::new("sealed-full").with("sealed", load.sealed as f64);
+    // Those that take writes are full by then, and others take their place.
+    let takers_bytes = load.takers_memory_bytes_max.saturating_mul(2);
+    if load.sealed.saturating_add(load.takers) > shape.sealed_max {
+        Some(reason.with("sealed_memtables_max", shape.sealed_max as f64))
+    } else if load.sealed_memory_bytes.saturating_add(takers_bytes) > shape.part_memory_bytes_max {
+        Some(
+            reason
+                .with("sealed_memory_bytes", load.sealed_memory_bytes as f64)
+                .with("part_memory_bytes_max", shape.part_memory_bytes_max as f64),
+        )
+    } else if all.saturating_add(takers_most(view)) > shape.sealed_total_max {
+        Some(
+            reason
+                .with("of_all", all as f64)
+                .with("sealed_memtables_total_max", shape.sealed_total_max as f64),
+        )
+    } else {
+        None
+    }
+}
+
+/// Whether a part with this `load` has no room for its next memtables, where so many are sealed in all.
+pub(super) fn is_crowded(view: &View<'_>, load: &PartLoad, all: usize) -> bool {
+    crowding(view, load, all).is_some()
 }
 
 /// The part whose sealed memtables leave no room for its next ones, or the one with most of all where those of all
@@ -211,21 +234,16 @@ fn crowded(view: &View<'_>) -> Option<Flush> {
         .memtables
         .iter()
         .filter(|(_, load)| !load.flushing && load.sealed > 0);
-    let full = waiting.filter(|(_, load)| is_crowded(view, load, load.sealed, view.sealed));
-    let (&(keyspace, part), load) = full.rev().max_by_key(|(_, load)| load.sealed)?;
-    let by_part = load.sealed.saturating_add(load.takers) > view.shape.sealed_max;
-    let reason = Reason::new("sealed-full").with("sealed", load.sealed as f64);
+    let full = waiting.filter_map(|(part, load)| {
+        let reason = crowding(view, load, view.sealed)?;
+        Some((part, load.sealed, reason))
+    });
+    let (&(keyspace, part), _, reason) = full.rev().max_by_key(|(_, sealed, _)| *sealed)?;
     Some(Flush {
         keyspace,
         part,
         active: false,
-        reason: match by_part {
-            true => reason.with("sealed_memtables_max", view.shape.sealed_max as f64),
-            false => reason.with("of_all", view.sealed as f64).with(
-                "sealed_memtables_total_max",
-                view.shape.sealed_total_max as f64,
-            ),
-        },
+        reason,
     })
 }
 

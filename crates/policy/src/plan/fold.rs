@@ -11,7 +11,7 @@
 //! is at most half of what is there. And it must be small, as it stays in memory and is
 //! logged in one piece.
 //!
-//! Where options bound the number of sealed memtables it must leave room for the next ones: a fold
+//! Where options bound the number of sealed memtables, or a part's memory, it must leave room for the next ones: a fold
 //! leaves one.
 //!
 //! The paper folds what has fewer than 100 keys and flushes the rest of a part's
@@ -43,7 +43,12 @@ pub fn instead_of(view: &View<'_>, flush: &Flush) -> Option<Fold> {
         return None;
     }
     let others = view.sealed.saturating_sub(load.sealed);
-    if is_crowded(view, load, 1, others.saturating_add(1)) {
+    let folded = PartLoad {
+        sealed: 1,
+        sealed_memory_bytes: few.live_bytes,
+        ..*load
+    };
+    if is_crowded(view, &folded, others.saturating_add(1)) {
         return None;
     }
     let mut reason = Reason::new("few-keys")

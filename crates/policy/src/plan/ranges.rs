@@ -68,8 +68,9 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
         return None;
     }
     let slots: usize = parts.iter().map(slots_of).sum();
+    let joins = options.joins_above < usize::MAX && have_moved(keyspace);
     let duplicated = parts.iter().any(|p| p.duplicates > options.duplicates_max);
-    if (slots > options.slots || duplicated) && options.joins && have_moved(keyspace) {
+    if joins && (slots > options.joins_above || duplicated) {
         let busy = is_flushing(view, keyspace, 0..parts.len());
         return (!busy).then(|| Recut {
             keyspace: keyspace.id,

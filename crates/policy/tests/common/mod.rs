@@ -67,6 +67,7 @@ pub fn shape() -> ShapeOptions {
         fold_keys_max: 100,
         sealed_max: usize::MAX,
         sealed_total_max: usize::MAX,
+        part_memory_bytes_max: u64::MAX,
         reads_back: false,
         tier_fill_share: 0.9,
         staging: StagingOptions::default(),
