@@ -3,7 +3,7 @@
 //! Counts halve every [`HALF_LIFE_US`], so that they tell recent use; a table
 //! whose counts have faded to nothing is forgotten, which bounds the memory by
 //! the tables in use. Readers sum up their uses and hand them over in bulk.
-//!
+
 use std::sync::{Arc, Mutex};
 
 use thermocline_model::table::TableMeta;
@@ -11,17 +11,27 @@ use thermocline_model::version::Version;
 use thermocline_model::view::TableHeat;
 
 use super::shards::{Shards, add, lock};
+use super::steady::Steady;
 use crate::{Access, HeatMap, HeatTracker};
 
 /// Time in which counts halve, in microseconds.
 pub const HALF_LIFE_US: u64 = 600_000_000;
 
+/// The longest time that passes at once: a clock that leaps halves counts once.
+const LEAP_US: u64 = HALF_LIFE_US;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Counters {
     shards: Shards,
-    /// When the counts were last halved; 0 before the first sample.
-    halved_us: Mutex<u64>,
+    halved: Mutex<Halved>,
+}
+
+#[derive(Debug, Default)]
+struct Halved {
+    clock: Steady,
+    /// When the counts were last halved; `None` before the first sample.
+    at_us: Option<u64>,
 }
 
 fn map(heat: &TableHeat, f: impl Fn(u64) -> u64) -> TableHeat {
@@ -73,12 +83,11 @@ impl HeatTracker for Counters {
 
     fn sample(&self, _version: &Version, now_us: u64) -> HeatMap {
         let halvings = {
-            let mut halved_us = lock(&self.halved_us);
-            if *halved_us == 0 {
-                *halved_us = now_us;
-            }
-            let halvings = now_us.saturating_sub(*halved_us) / HALF_LIFE_US;
-            *halved_us += halvings * HALF_LIFE_US;
+            let mut halved = lock(&self.halved);
+            let now_us = halved.clock.show(now_us, LEAP_US);
+            let at_us = halved.at_us.unwrap_or(now_us);
+            let halvings = now_us.saturating_sub(at_us) / HALF_LIFE_US;
+            halved.at_us = Some(at_us + halvings * HALF_LIFE_US);
             halvings
         };
         let mut heat_map = HeatMap::new();
@@ -120,19 +129,27 @@ mod tests {
         let counters = Counters::default();
         touch(&counters, 1, 4);
         touch(&counters, 1, 6);
-        assert_eq!(
-            counters.sample(&Version::empty(), 1)[&TableId(1)].probes,
-            10
-        );
-        assert_eq!(
-            counters.sample(&Version::empty(), 1 + HALF_LIFE_US)[&TableId(1)].probes,
-            5
-        );
-        assert!(
-            counters
-                .sample(&Version::empty(), 1 + 70 * HALF_LIFE_US)
-                .is_empty()
-        );
+        let probes = |at_us: u64| {
+            let heat = counters.sample(&Version::empty(), at_us);
+            heat.get(&TableId(1)).map(|heat| heat.probes)
+        };
+        assert_eq!(probes(1), Some(10));
+        assert_eq!(probes(1 + HALF_LIFE_US), Some(5));
+        assert_eq!(probes(1 + 2 * HALF_LIFE_US), Some(2));
+        assert_eq!(probes(1 + 3 * HALF_LIFE_US), Some(1));
+        assert_eq!(probes(1 + 4 * HALF_LIFE_US), None);
+    }
+
+    /// Set ahead, it made all counts nothing, and set back, it kept them for as long as it was set back by.
+    #[test]
+    fn a_clock_that_is_set_halves_counts_once_at_most_and_stops_nothing() {
+        let counters = Counters::default();
+        touch(&counters, 1, 1000);
+        let probes = |at_us: u64| counters.sample(&Version::empty(), at_us)[&TableId(1)].probes;
+        assert_eq!(probes(100 * HALF_LIFE_US), 1000);
+        assert_eq!(probes(900 * HALF_LIFE_US), 500);
+        assert_eq!(probes(HALF_LIFE_US), 500);
+        assert_eq!(probes(2 * HALF_LIFE_US), 250);
     }
 
     #[test]

@@ -35,9 +35,10 @@ use super::heirs::{self, Kin, size_mib};
 use super::known::Known;
 use super::shards::{Shards, lock};
 use super::shift::{Expected, Shift, Since};
+use super::steady::Steady;
 use crate::{Access, HeatMap, HeatTracker};
 
-/// Epochs that counts fade by at once, at most: a clock that leaps makes nothing cold.
+/// Epochs that pass at once, at most: a clock that leaps makes nothing cold.
 const LEAP_EPOCHS_MAX: u64 = 60;
 
 /// Epochs that a count stands for where counts do not fade.
@@ -72,6 +73,8 @@ struct State {
     buckets: Known<Bucket>,
     /// Temperatures of before the restart, for tables not seen since.
     restored: BTreeMap<TableId, f64>,
+    /// By this, and not by the machine's, are all times here.
+    clock: Steady,
     /// When the present epoch began; `None` before the first sample.
     epoch_us: Option<u64>,
 }
@@ -82,7 +85,7 @@ struct Bucket {
     counts: Counts,
     /// The counts in whole numbers: most stay what they were from one look to the next.
     whole: [u64; 5],
-    /// Since when it counts, in microseconds since the Unix epoch.
+    /// Since when it counts, in microseconds.
     since_us: u64,
     /// Of the block reads counted, those of the present epoch.
     recent: f64,
@@ -123,19 +126,15 @@ impl Histograms {
     /// Lets counts fade by the epochs that have passed.
     fn fade(&self, state: &mut State, now_us: u64) {
         let epoch_us = self.options.epoch_us.max(1);
-        let begun_us = state.epoch_us.map_or(now_us, |begun| begun.min(now_us));
-        let epochs = (now_us - begun_us) / epoch_us;
+        let begun_us = state.epoch_us.unwrap_or(now_us);
+        let epochs = now_us.saturating_sub(begun_us) / epoch_us;
         state.epoch_us = Some(begun_us + epochs * epoch_us);
         if epochs > 0 && !self.options.cooling_from_start {
             self.follow_shifts(state, now_us, epochs);
         }
-        let kept = self
-            .options
-            .cooling_coefficient
-            .powi(epochs.min(LEAP_EPOCHS_MAX) as i32);
-        for bucket in state.buckets.values_mut() {
-            bucket.since_us = bucket.since_us.min(now_us);
-            if epochs > 0 {
+        if epochs > 0 {
+            let kept = self.options.cooling_coefficient.powf(epochs as f64);
+            for bucket in state.buckets.values_mut() {
                 bucket.change(|count, _| count * kept);
             }
         }
@@ -156,7 +155,7 @@ impl Histograms {
         let mut now = Since {
             seen: 0.0,
             all: state.buckets.values_mut().map(|b| b.recent).sum(),
-            epochs: epochs.min(LEAP_EPOCHS_MAX) as f64,
+            epochs: epochs as f64,
         };
         let says_something = rate_of_all > 0.0 && now.all > 0.0;
         for (bucket, rate) in state.buckets.values_mut().zip(rates) {
@@ -289,6 +288,8 @@ impl HeatTracker for Histograms {
     fn sample(&self, version: &Version, now_us: u64) -> HeatMap {
         let mut state = lock(&self.state);
         let state = &mut *state;
+        let leap_us = LEAP_EPOCHS_MAX.saturating_mul(self.options.epoch_us.max(1));
+        let now_us = state.clock.show(now_us, leap_us);
         let restored = std::mem::take(&mut state.restored);
         state.buckets.follow(version, |table| {
             self.bucket(table, restored.get(&table.id).copied(), now_us)
@@ -549,6 +550,35 @@ mod tests {
         tracker.sample(&version, START);
         let ahead = tracker.sample(&version, START + 100 * 365 * 86_400 * SECOND);
         assert!(ahead[&TableId(1)].block_reads > 900);
+    }
+
+    /// Counts are judged by the seconds that they stand for, and those were told by the machine's clock: set back, it made what
+    /// had been counted longest a hundred times hotter than what is read as often, and a leap what is young as much colder.
+    #[test]
+    fn a_clock_that_is_set_makes_no_table_hotter_than_another_that_is_read_as_often() {
+        const YEAR: u64 = 365 * 86_400 * SECOND;
+        for set_to in [START - START / 2, START + 1000 * SECOND, START + YEAR] {
+            let tracker = tracker(0.999);
+            let one = picture::parse("L7: #1[a..f]{size=1048575}").unwrap();
+            let both = picture::parse("L7: #1[a..f]{size=1048575} #2[g..z]{size=1048575}").unwrap();
+            for second in 0..1000 {
+                tracker.sample(&one, START + second * SECOND);
+                read(&tracker, 1, 20, 0);
+            }
+            for second in 1000..1010 {
+                tracker.sample(&both, START + second * SECOND);
+                read(&tracker, 1, 20, 0);
+                read(&tracker, 2, 20, 0);
+            }
+            for second in 0..5 {
+                let heat = tracker.sample(&both, set_to + second * SECOND);
+                let temperatures = [1, 2].map(|t| heat[&TableId(t)].temperature.unwrap());
+                let ratio = temperatures[0] / temperatures[1];
+                assert!((0.1..10.0).contains(&ratio), "{temperatures:?}");
+                read(&tracker, 1, 20, 0);
+                read(&tracker, 2, 20, 0);
+            }
+        }
     }
 
     #[test]

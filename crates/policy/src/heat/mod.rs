@@ -6,6 +6,7 @@ pub mod histogram;
 pub(crate) mod known;
 mod shards;
 mod shift;
+mod steady;
 pub mod temperature;
 
 pub use counters::Counters;
