@@ -129,7 +129,7 @@ fn written_by_many(
             .map(|writer| {
                 scope.spawn(move || {
                     let (mut dice, mut last) = (Dice(writer), BTreeMap::new());
-                    for n in 0..6000u64 {
+                    for n in 0..3000u64 {
                         let mut batch = WriteBatch::new();
                         for _ in 0..3 {
                             let k = dice.below(500) * 4 + writer;
