@@ -45,20 +45,56 @@ pub(crate) fn anonymous_bytes() -> u64 {
         .unwrap_or(0)
 }
 
+/// The resident memory of this process, in bytes. Zero where it is not known.
+fn resident_bytes() -> u64 {
+    fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| parse_line(&status, "VmRSS:"))
+        .unwrap_or(0)
+}
+
 /// How often [`PeakWatch`] looks, at most: nobody keeps the peaks that it is for.
 const WATCH_STEP: Duration = Duration::from_millis(50);
 
 /// Looks again and again at a number of bytes until it is asked for the peak.
 pub(crate) struct PeakWatch {
     done: Arc<AtomicBool>,
-    peak_bytes: Arc<AtomicU64>,
+    seen: Arc<Seen>,
     thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    peak_bytes: AtomicU64,
+    /// Of all looks together, and how many there were.
+    bytes: AtomicU64,
+    looks: AtomicU64,
+}
+
+/// What all looks up to a moment have seen together.
+#[derive(Clone, Copy)]
+pub(crate) struct Looks {
+    bytes: u64,
+    looks: u64,
+}
+
+impl Looks {
+    /// The mean of those that came after `before`; none if there were none.
+    pub(crate) fn mean_since(self, before: Looks) -> Option<f64> {
+        let looks = self.looks.saturating_sub(before.looks);
+        (looks > 0).then(|| self.bytes.saturating_sub(before.bytes) as f64 / looks as f64)
+    }
 }
 
 impl PeakWatch {
     /// Watches the anonymous memory of this process.
     pub(crate) fn of_memory() -> PeakWatch {
         PeakWatch::start(anonymous_bytes)
+    }
+
+    /// Watches all of the resident memory of this process.
+    pub(crate) fn of_resident_memory() -> PeakWatch {
+        PeakWatch::start(resident_bytes)
     }
 
     /// Watches what lies below `directory`.
@@ -70,11 +106,14 @@ impl PeakWatch {
 
     fn start(look: impl Fn() -> u64 + Send + 'static) -> PeakWatch {
         let done = Arc::new(AtomicBool::new(false));
-        let peak_bytes = Arc::new(AtomicU64::new(0));
-        let (stop, peak) = (Arc::clone(&done), Arc::clone(&peak_bytes));
+        let seen = Arc::new(Seen::default());
+        let (stop, by_thread) = (Arc::clone(&done), Arc::clone(&seen));
         let thread = thread::spawn(move || {
             loop {
-                peak.fetch_max(look(), Ordering::Relaxed);
+                let bytes = look();
+                by_thread.peak_bytes.fetch_max(bytes, Ordering::Relaxed);
+                by_thread.bytes.fetch_add(bytes, Ordering::Relaxed);
+                by_thread.looks.fetch_add(1, Ordering::Relaxed);
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
@@ -83,15 +122,23 @@ impl PeakWatch {
         });
         PeakWatch {
             done,
-            peak_bytes,
+            seen,
             thread: Some(thread),
+        }
+    }
+
+    /// What was seen up to now.
+    pub(crate) fn looks(&self) -> Looks {
+        Looks {
+            bytes: self.seen.bytes.load(Ordering::Relaxed),
+            looks: self.seen.looks.load(Ordering::Relaxed),
         }
     }
 
     /// Ends the watch; the most that was seen, in bytes.
     pub(crate) fn peak_bytes(mut self) -> u64 {
         self.stop();
-        self.peak_bytes.load(Ordering::Relaxed)
+        self.seen.peak_bytes.load(Ordering::Relaxed)
     }
 
     fn stop(&mut self) {
@@ -163,7 +210,7 @@ mod tests {
         // Until it was seen; on a busy machine the watch gets its turn late.
         let expected = before + (60 << 20);
         for _ in 0..400 {
-            if watch.peak_bytes.load(Ordering::Relaxed) >= expected {
+            if watch.seen.peak_bytes.load(Ordering::Relaxed) >= expected {
                 break;
             }
             thread::sleep(WATCH_STEP);
@@ -173,12 +220,35 @@ mod tests {
     }
 
     #[test]
+    fn a_mean_is_of_the_looks_between_two_moments() {
+        let level = Arc::new(AtomicU64::new(100));
+        let shown = Arc::clone(&level);
+        let watch = PeakWatch::start(move || shown.load(Ordering::Relaxed));
+        let after = |looks: u64| {
+            while watch.looks().looks < looks {
+                watch.thread.as_ref().unwrap().thread().unpark();
+                thread::yield_now();
+            }
+            watch.looks()
+        };
+        let first = after(3);
+        assert_eq!(first.mean_since(Looks { bytes: 0, looks: 0 }), Some(100.0));
+        assert_eq!(first.mean_since(first), None);
+        level.store(40, Ordering::Relaxed);
+        // One look may have begun before.
+        let second = after(watch.looks().looks + 1);
+        let third = after(second.looks + 5);
+        assert_eq!(third.mean_since(second), Some(40.0));
+        assert_eq!(watch.peak_bytes(), 100);
+    }
+
+    #[test]
     fn a_file_that_has_gone_counts_in_the_peak() {
         let directory = tempfile::tempdir().unwrap();
         let watch = PeakWatch::of_directory(directory.path());
         let file = directory.path().join("file");
         fs::write(&file, vec![1; 1 << 20]).unwrap();
-        while watch.peak_bytes.load(Ordering::Relaxed) < 1 << 20 {
+        while watch.seen.peak_bytes.load(Ordering::Relaxed) < 1 << 20 {
             thread::yield_now();
         }
         fs::remove_file(file).unwrap();

@@ -118,8 +118,11 @@ pub(crate) struct RunOutcome {
     pub missing: u64,
     /// Processor seconds of the process in the measured time.
     pub cpu_seconds: f64,
-    /// Peak of resident memory of the process in the run.
+    /// Peak of resident memory of the process in the run, warm-up included.
     pub rss_peak_bytes: u64,
+    /// Its mean over the measured time, in bytes.
+    #[serde(default)]
+    pub rss_mean_bytes: Option<f64>,
     /// Bytes that clients read in the measured time.
     pub read_bytes: u64,
     /// Bytes that clients wrote in the warm-up and the measured time.
@@ -317,12 +320,13 @@ impl<E: Engine> EngineDriver<E> {
         reset_rss_peak();
         let devices_before = self.counters();
         let watches: Vec<PeakWatch> = self.paths().map(|p| PeakWatch::of_directory(&p)).collect();
+        let memory = PeakWatch::of_resident_memory();
 
         let (timed, seen) = thread::scope(|scope| -> Result<_> {
             let beside = scope.spawn(|| beside(store));
             let timed = clock::run(store, order, &shared, &chooser, held.trace.as_ref(), || {
                 let counted = store.counted()?;
-                Ok((self.counters(), cpu_seconds(), counted))
+                Ok((self.counters(), cpu_seconds(), counted, memory.looks()))
             });
             let seen = beside
                 .join()
@@ -338,8 +342,8 @@ impl<E: Engine> EngineDriver<E> {
         }
         let devices_after = self.counters();
         let [from, to] = timed.marks;
-        let (measured_from, cpu_from, counted_from) = from;
-        let (measured_to, cpu_to, counted_to) = to;
+        let (measured_from, cpu_from, counted_from, looks_from) = from;
+        let (measured_to, cpu_to, counted_to, looks_to) = to;
         let peaks = watches.into_iter().map(PeakWatch::peak_bytes).collect();
         let homes = self.home_uses(
             peaks,
@@ -365,6 +369,7 @@ impl<E: Engine> EngineDriver<E> {
             missing: timed.tally.missing,
             cpu_seconds: cpu_to - cpu_from,
             rss_peak_bytes: rss_peak_bytes(),
+            rss_mean_bytes: looks_to.mean_since(looks_from),
             read_bytes: timed.tally.read_bytes,
             written_bytes: timed.tally.written_bytes,
             live_bytes,

@@ -276,6 +276,7 @@ impl<'a> Rows<'a> {
             "CPU s",
             "CPU us/op",
             "peak MiB",
+            "mean MiB",
             "settle s",
             "write amp",
             "read amp",
@@ -298,6 +299,7 @@ impl<'a> Rows<'a> {
                     (operations > 0.0).then(|| m.outcome.cpu_seconds * 1e6 / operations)
                 }),
                 cell(0, &|m| Some(m.outcome.rss_peak_bytes as f64 / MIB)),
+                cell(1, &|m| m.outcome.rss_mean_bytes.map(|bytes| bytes / MIB)),
                 cell(1, &|m| Some(m.outcome.settle_seconds)),
                 cell(2, &Measured::write_amplification),
                 cell(2, &Measured::read_amplification),
