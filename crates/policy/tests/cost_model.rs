@@ -254,6 +254,28 @@ fn three_tiers_are_limited_by_one_of_them_too() {
     assert!((prediction.writes.by_tier[1] / ssd - 1.0).abs() < 1e-12);
 }
 
+/// The slow tier of a store that lies on the fast one whole was said to limit its writes.
+#[test]
+fn a_tier_without_data_limits_nothing() {
+    let mut model = two_tiers(Access::Uniform);
+    model.tiers[0].data_share = 1.0;
+    model.tiers[1].data_share = 0.0;
+    model.reads = 0.5;
+    let all_fast = model.predict().unwrap();
+    assert_eq!(
+        (all_fast.reads.tier, all_fast.writes.tier),
+        (Some(0), Some(0))
+    );
+    assert!(all_fast.writes.by_tier[1].is_infinite());
+    model.tiers[0].data_share = 0.0;
+    model.tiers[1].data_share = 1.0;
+    let all_slow = model.predict().unwrap();
+    assert_eq!(
+        (all_slow.reads.tier, all_slow.writes.tier),
+        (Some(1), Some(1))
+    );
+}
+
 #[test]
 fn a_store_in_memory_is_limited_by_nothing() {
     let model = Model {

@@ -250,7 +250,7 @@ impl Model {
     }
 
     /// Equation 7, for each tier: levels are counted from the fastest tier on, and the first of
-    /// all is not merged into.
+    /// all is not merged into. What is merged into a tier without data is nothing.
     fn writes_by_tier(&self) -> Vec<f64> {
         let mut first = 1;
         let mut rates = Vec::with_capacity(self.tiers.len());
@@ -259,6 +259,7 @@ impl Model {
             first = first.saturating_sub(tier.levels);
             rates.push(match merged {
                 0 => f64::INFINITY,
+                _ if tier.data_share <= 0.0 => f64::INFINITY,
                 n => {
                     let bytes = 2.0 * (self.growth + 1.0) * f64::from(n) * self.record_bytes;
                     tier.profile.sequential_mb_s * 1e6 / bytes
