@@ -22,17 +22,17 @@ use crate::options::{Options, flush_bytes_of};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// How often it is looked at, in microseconds.
+/// How often it is looked at, in microseconds; more seldom where there is nothing else to do.
 pub(crate) const LOOK_MICROS: u64 = 100_000;
 
-/// Of all that may be lent, the share by which the write buffer shrinks with each look.
+/// Of all that may be lent, the share by which the write buffer shrinks in that time.
 const SHRINK_SHARE: u64 = 16;
 
 /// Of the write buffer, the share that memtables are given at a time, beside what they need.
 const GRANT_SHARE: u64 = 8;
 
-/// Of what the cache may have of the write buffer, the share that it gets with each look at most: all of it in 26
-/// seconds.
+/// Of what the cache may have of the write buffer, the share that it gets in the time of a look at most: all of it in
+/// 26 seconds.
 const RETURN_SHARE: u64 = 256;
 
 /// What is lent now.
@@ -43,6 +43,17 @@ pub(crate) struct Lent {
     /// Of these, bytes that memtables may fill beyond the write buffer.
     allowed: AtomicU64,
     lending: Mutex<Lending>,
+    /// When it was looked at last.
+    looked_us: AtomicU64,
+}
+
+impl Lent {
+    /// For how many looks this one stands: threads that have nothing to do look more seldom. Requires: the caller's
+    /// turn.
+    fn looks(&self, now_us: u64) -> u64 {
+        let before_us = self.looked_us.swap(now_us, Ordering::Relaxed);
+        (now_us.saturating_sub(before_us) / LOOK_MICROS).clamp(1, RETURN_SHARE)
+    }
 }
 
 impl Options {
@@ -119,7 +130,9 @@ impl Engine {
                 block_reads: cache.hits + cache.misses,
             }
         };
-        let share = lending.share(used, self.environment.clock.now_micros());
+        let now_us = self.environment.clock.now_micros();
+        let looks = self.lent.looks(now_us);
+        let share = lending.share(used, now_us);
         let wanted = (lendable as f64 * share) as u64;
         let allowed = self.borrowable_bytes();
         if wanted > 0 && pooled + wanted > self.lent_bytes() {
@@ -128,10 +141,10 @@ impl Engine {
         }
         let next = match wanted >= allowed {
             true => wanted.min(self.lent_bytes().saturating_sub(pooled)),
-            false => wanted.max(allowed.saturating_sub(lendable / SHRINK_SHARE)),
+            false => wanted.max(allowed.saturating_sub(lendable / SHRINK_SHARE * looks)),
         };
         self.lent.allowed.store(next, Ordering::Release);
-        self.take_back();
+        self.take_back(looks);
         drop(lending);
         if wanted < allowed {
             self.update_brake();
@@ -183,12 +196,14 @@ impl Engine {
     }
 
     /// Gives the cache back what memtables neither have nor may have, and of the write buffer some of what they
-    /// leave. Requires: the caller's turn.
-    fn take_back(&self) {
+    /// leave, as much as in the time of so many looks. Requires: the caller's turn.
+    fn take_back(&self, looks: u64) {
         let (allowed, given) = (self.borrowable_bytes(), self.lent_bytes());
         let pooled = self.options.pooled_bytes();
         let wanted = match allowed {
-            0 => given.min(pooled).saturating_sub(pooled / RETURN_SHARE),
+            0 => given
+                .min(pooled)
+                .saturating_sub(pooled / RETURN_SHARE * looks),
             _ => pooled + allowed,
         };
         if wanted >= given {
@@ -236,13 +251,13 @@ mod tests {
         let borrowed = engine.needed_bytes(0);
         assert!(borrowed > 1 << 20, "{borrowed}");
         lent.allowed.store(0, Ordering::Release);
-        engine.take_back();
+        engine.take_back(1);
         assert_eq!(engine.lent_bytes(), borrowed.min(given));
         let memory = db.stats().memory;
         assert!(memory.used.memtables <= memory.max.memtables, "{memory:?}");
         db.flush().unwrap();
         engine.arenas.shrink_to(0);
-        engine.take_back();
+        engine.take_back(1);
         let left = engine.lent_bytes();
         assert!(left < 256 << 10, "{left}");
         let cache = cache.stats();

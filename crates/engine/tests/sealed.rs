@@ -193,7 +193,9 @@ fn with_one_in_all_cuts_move_and_memtables_are_folded_while_many_write() {
 
 #[test]
 fn many_writers_never_take_more_memory_for_a_part_than_the_options_allow() {
+    // Memory of all is no bound.
     let cut = small(Path::new("/x"))
+        .write_buffer_bytes(16 << 20)
         .background_threads(2)
         .cuts((1..4).map(|n| key(n * 500)).collect());
     let least = cut.part_memory_bytes_least();

@@ -30,6 +30,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+// Not the lock of `crate::sync`: nothing else is waited for under it.
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use thermocline_model::TableId;
@@ -83,6 +85,12 @@ const OFFERS: u64 = 1024;
 
 /// See [`OFFERS`].
 const DEAR_MIN: u64 = 8;
+
+/// Steps in which the books go by less than their whole capacity.
+const RUNGS: u64 = 64;
+
+/// The share of its whole capacity by which that of a shard may be beside its rung.
+const ASTRAY_SHARE: u64 = 1000;
 
 /// A block, roughly, to guess how many there will be.
 const BLOCK_BYTES_GUESS: u64 = 4096;
@@ -193,6 +201,33 @@ pub struct CacheStats {
     pub capacity_bytes: u64,
 }
 
+/// What the books go by, which may be less than they were made for.
+///
+/// They remember the more of what was evicted the larger they are, by a count that they scale with the capacity
+/// and round down each time. So that it comes back as it went, it is a multiple of the rungs, and each step is a
+/// little longer than it would have to be.
+#[derive(Debug)]
+struct Told {
+    rung: u64,
+    /// The capacity of a shard, by weight: now, and on the last rung.
+    weight: u64,
+    whole: u64,
+}
+
+impl Told {
+    fn step_to(&mut self, rung: u64) {
+        let exact = self.whole / RUNGS * rung;
+        let step = u128::from(self.weight) * u128::from(rung) / u128::from(self.rung.max(1));
+        let step = u64::try_from(step).unwrap_or(u64::MAX).saturating_add(2);
+        // One that has gone astray by many steps goes back, at the price of rounding once.
+        self.weight = match step.abs_diff(exact) > self.whole / ASTRAY_SHARE {
+            true => exact,
+            false => step,
+        };
+        self.rung = rung;
+    }
+}
+
 type Blocks = Cache<Key, Arc<Block>, BlockWeight, KeyHash, Reuse>;
 
 /// Decoded blocks of all tables.
@@ -210,6 +245,7 @@ pub struct BlockCache {
     kept_bytes: u64,
     /// Of these, bytes that are lent; see [`BlockCache::lend`].
     lent_bytes: AtomicU64,
+    told: Mutex<Told>,
     counters: Counters<3>,
     /// Whether uses of blocks that are cheap to read are discounted.
     discounts: AtomicBool,
@@ -240,12 +276,15 @@ impl BlockCache {
         let shards = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         // Rounded down: the cache rounds up, which would make shards too small.
         let shards = 1usize << shards.ilog2();
-        let guess = usize::try_from(capacity_bytes / BLOCK_BYTES_GUESS).unwrap_or(usize::MAX);
+        // Of each shard a multiple of the rungs, of evicted ones half as many: see `Told`.
+        let guess = capacity_bytes / BLOCK_BYTES_GUESS / shards as u64 / (2 * RUNGS) * (2 * RUNGS);
+        let guess = guess.max(2 * RUNGS).saturating_mul(shards as u64);
         let content_bytes = content_of(capacity_bytes);
+        let shard_weight = weight_of(content_bytes) / shards as u64;
         let options = OptionsBuilder::new()
             .shards(shards)
-            .estimated_items_capacity(guess.max(64))
-            .weight_capacity(weight_of(content_bytes))
+            .estimated_items_capacity(usize::try_from(guess).unwrap_or(usize::MAX))
+            .weight_capacity(shard_weight * shards as u64)
             .build();
         let buffers = Arc::new(Buffers::new(capacity_bytes));
         let blocks = match options {
@@ -269,6 +308,11 @@ impl BlockCache {
             capacity_bytes,
             kept_bytes,
             lent_bytes: AtomicU64::new(0),
+            told: Mutex::new(Told {
+                rung: RUNGS,
+                weight: shard_weight,
+                whole: shard_weight,
+            }),
             counters: Counters::default(),
             discounts: AtomicBool::new(false),
             offered: AtomicU64::new(0),
@@ -497,15 +541,23 @@ impl BlockCache {
         let places_bytes = (places as f64 * gone) as u64 * OVERHEAD_BYTES as u64;
         let content_bytes = content_of(self.capacity_bytes).saturating_sub(bytes + places_bytes);
         self.budget.allow(content_bytes);
-        // Where there are slots the books' own capacity stays as it is: made smaller and larger
-        // again and again, they would forget how to remember what was evicted.
-        if self.slots.is_empty() {
-            blocks.set_capacity(weight_of(content_bytes));
-        }
+        self.tell_books(blocks, content_bytes);
         let short = self.make_room(blocks, content_bytes);
         let lent = bytes.saturating_sub(short).max(before.min(bytes));
         self.lent_bytes.store(lent, Ordering::Relaxed);
         lent
+    }
+
+    /// Has the books go by so many bytes, so that what leaves is what they would let go of.
+    fn tell_books(&self, blocks: &Blocks, content_bytes: u64) {
+        let wanted = content_bytes.saturating_mul(RUNGS) / content_of(self.capacity_bytes).max(1);
+        let wanted = wanted.clamp(1, RUNGS);
+        let mut told = self.told.lock();
+        // A rung more is not worth telling, and a rung less is.
+        if wanted < told.rung || wanted > told.rung + 1 || (wanted == RUNGS && told.rung < wanted) {
+            told.step_to(wanted);
+            blocks.set_capacity(told.weight.saturating_mul(blocks.num_shards() as u64));
+        }
     }
 
     /// Lets go of blocks until what slots and heap take is no more than `content_bytes`. Says
