@@ -89,9 +89,6 @@ const DEAR_MIN: u64 = 8;
 /// Steps in which the books go by less than their whole capacity.
 const RUNGS: u64 = 64;
 
-/// The share of its whole capacity by which that of a shard may be beside its rung.
-const ASTRAY_SHARE: u64 = 1000;
-
 /// A block, roughly, to guess how many there will be.
 const BLOCK_BYTES_GUESS: u64 = 4096;
 
@@ -203,28 +200,30 @@ pub struct CacheStats {
 
 /// What the books go by, which may be less than they were made for.
 ///
-/// They remember the more of what was evicted the larger they are, by a count that they scale with the capacity
-/// and round down each time. So that it comes back as it went, it is a multiple of the rungs, and each step is a
-/// little longer than it would have to be.
+/// They remember the more of what was evicted the larger they are, by a count that they scale with the capacity and
+/// round down each time. What is lost so never comes back, and after some thousand times they would remember nothing.
+/// So capacities are rungs of a ladder on which the count is whole, and it is gone up and down by steps that floating
+/// point makes without a loss.
 #[derive(Debug)]
-struct Told {
+struct Ladder {
     rung: u64,
-    /// The capacity of a shard, by weight: now, and on the last rung.
+    /// Of a shard, by rung: weight, and how many evicted blocks it remembers.
     weight: u64,
-    whole: u64,
+    remembered: u64,
 }
 
-impl Told {
-    fn step_to(&mut self, rung: u64) {
-        let exact = self.whole / RUNGS * rung;
-        let step = u128::from(self.weight) * u128::from(rung) / u128::from(self.rung.max(1));
-        let step = u64::try_from(step).unwrap_or(u64::MAX).saturating_add(2);
-        // One that has gone astray by many steps goes back, at the price of rounding once.
-        self.weight = match step.abs_diff(exact) > self.whole / ASTRAY_SHARE {
-            true => exact,
-            false => step,
-        };
-        self.rung = rung;
+impl Ladder {
+    /// Whether the books remember as many on rung `to` as they should, from rung `from`.
+    fn is_exact(&self, from: u64, to: u64) -> bool {
+        let ratio = (self.weight * to) as f64 / (self.weight * from) as f64;
+        ((self.remembered * from) as f64 * ratio) as u64 == self.remembered * to
+    }
+
+    /// By way of which higher rung to get to `to`, if not at once.
+    fn detour(&self, to: u64) -> Option<u64> {
+        let exact = |by: &u64| self.is_exact(self.rung, *by) && self.is_exact(*by, to);
+        let direct = self.is_exact(self.rung, to);
+        (!direct).then(|| (to + 1..=RUNGS).find(exact)).flatten()
     }
 }
 
@@ -245,7 +244,7 @@ pub struct BlockCache {
     kept_bytes: u64,
     /// Of these, bytes that are lent; see [`BlockCache::lend`].
     lent_bytes: AtomicU64,
-    told: Mutex<Told>,
+    ladder: Mutex<Ladder>,
     counters: Counters<3>,
     /// Whether uses of blocks that are cheap to read are discounted.
     discounts: AtomicBool,
@@ -276,15 +275,20 @@ impl BlockCache {
         let shards = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         // Rounded down: the cache rounds up, which would make shards too small.
         let shards = 1usize << shards.ilog2();
-        // Of each shard a multiple of the rungs, of evicted ones half as many: see `Told`.
-        let guess = capacity_bytes / BLOCK_BYTES_GUESS / shards as u64 / (2 * RUNGS) * (2 * RUNGS);
-        let guess = guess.max(2 * RUNGS).saturating_mul(shards as u64);
         let content_bytes = content_of(capacity_bytes);
-        let shard_weight = weight_of(content_bytes) / shards as u64;
+        let shard = |of_all: u64| of_all / shards as u64 / RUNGS;
+        let ladder = Ladder {
+            rung: RUNGS,
+            weight: shard(weight_of(content_bytes)),
+            remembered: shard(capacity_bytes / BLOCK_BYTES_GUESS / 2).max(1),
+        };
+        let all = |of_rung: u64| of_rung * RUNGS * shards as u64;
+        let guess = usize::try_from(2 * all(ladder.remembered)).unwrap_or(usize::MAX);
         let options = OptionsBuilder::new()
             .shards(shards)
-            .estimated_items_capacity(usize::try_from(guess).unwrap_or(usize::MAX))
-            .weight_capacity(shard_weight * shards as u64)
+            .estimated_items_capacity(guess)
+            .ghost_allocation(0.5)
+            .weight_capacity(all(ladder.weight))
             .build();
         let buffers = Arc::new(Buffers::new(capacity_bytes));
         let blocks = match options {
@@ -308,11 +312,7 @@ impl BlockCache {
             capacity_bytes,
             kept_bytes,
             lent_bytes: AtomicU64::new(0),
-            told: Mutex::new(Told {
-                rung: RUNGS,
-                weight: shard_weight,
-                whole: shard_weight,
-            }),
+            ladder: Mutex::new(ladder),
             counters: Counters::default(),
             discounts: AtomicBool::new(false),
             offered: AtomicU64::new(0),
@@ -552,12 +552,16 @@ impl BlockCache {
     fn tell_books(&self, blocks: &Blocks, content_bytes: u64) {
         let wanted = content_bytes.saturating_mul(RUNGS) / content_of(self.capacity_bytes).max(1);
         let wanted = wanted.clamp(1, RUNGS);
-        let mut told = self.told.lock();
-        // A rung more is not worth telling, and a rung less is.
-        if wanted < told.rung || wanted > told.rung + 1 || (wanted == RUNGS && told.rung < wanted) {
-            told.step_to(wanted);
-            blocks.set_capacity(told.weight.saturating_mul(blocks.num_shards() as u64));
+        let mut ladder = self.ladder.lock();
+        // A rung more is not worth telling, but for the last one, and a rung less is.
+        if wanted == ladder.rung || (wanted == ladder.rung + 1 && wanted < RUNGS) {
+            return;
         }
+        let shards = blocks.num_shards() as u64;
+        for rung in ladder.detour(wanted).into_iter().chain([wanted]) {
+            blocks.set_capacity(ladder.weight * rung * shards);
+        }
+        ladder.rung = wanted;
     }
 
     /// Lets go of blocks until what slots and heap take is no more than `content_bytes`. Says

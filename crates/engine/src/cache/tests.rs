@@ -302,8 +302,9 @@ fn a_cache_that_has_lent_finds_as_much_as_one_that_is_as_small() {
     assert!(lent * 100 > plain * 97, "{lent} of {plain}");
     // By turns, as memtables fill and empty.
     let cache = BlockCache::keeping(2 << 20, 8 << 20);
-    for turn in 0..2000u64 {
-        cache.lend((turn % 2) * (4 << 20));
+    let mut seed = 9;
+    for _ in 0..30_000 {
+        cache.lend(dice(&mut seed) % (4 << 20));
     }
     cache.lend(4 << 20);
     let again = hits_of(&cache);
