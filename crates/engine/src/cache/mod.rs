@@ -24,6 +24,7 @@
 //! ```
 
 mod buffers;
+mod ladder;
 mod slots;
 
 use std::hash::{BuildHasher, Hasher};
@@ -37,6 +38,7 @@ use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use thermocline_model::TableId;
 
 use self::buffers::Buffers;
+use self::ladder::{Ladder, RUNGS};
 pub(crate) use self::slots::Payload;
 use self::slots::{BESIDE_BYTES, Budget, Slots};
 use crate::table::Block;
@@ -85,9 +87,6 @@ const OFFERS: u64 = 1024;
 
 /// See [`OFFERS`].
 const DEAR_MIN: u64 = 8;
-
-/// Steps in which the books go by less than their whole capacity.
-const RUNGS: u64 = 64;
 
 /// A block, roughly, to guess how many there will be.
 const BLOCK_BYTES_GUESS: u64 = 4096;
@@ -198,35 +197,6 @@ pub struct CacheStats {
     pub capacity_bytes: u64,
 }
 
-/// What the books go by, which may be less than they were made for.
-///
-/// They remember the more of what was evicted the larger they are, by a count that they scale with the capacity and
-/// round down each time. What is lost so never comes back, and after some thousand times they would remember nothing.
-/// So capacities are rungs of a ladder on which the count is whole, and it is gone up and down by steps that floating
-/// point makes without a loss.
-#[derive(Debug)]
-struct Ladder {
-    rung: u64,
-    /// Of a shard, by rung: weight, and how many evicted blocks it remembers.
-    weight: u64,
-    remembered: u64,
-}
-
-impl Ladder {
-    /// Whether the books remember as many on rung `to` as they should, from rung `from`.
-    fn is_exact(&self, from: u64, to: u64) -> bool {
-        let ratio = (self.weight * to) as f64 / (self.weight * from) as f64;
-        ((self.remembered * from) as f64 * ratio) as u64 == self.remembered * to
-    }
-
-    /// By way of which higher rung to get to `to`, if not at once.
-    fn detour(&self, to: u64) -> Option<u64> {
-        let exact = |by: &u64| self.is_exact(self.rung, *by) && self.is_exact(*by, to);
-        let direct = self.is_exact(self.rung, to);
-        (!direct).then(|| (to + 1..=RUNGS).find(exact)).flatten()
-    }
-}
-
 type Blocks = Cache<Key, Arc<Block>, BlockWeight, KeyHash, Reuse>;
 
 /// Decoded blocks of all tables.
@@ -276,19 +246,17 @@ impl BlockCache {
         // Rounded down: the cache rounds up, which would make shards too small.
         let shards = 1usize << shards.ilog2();
         let content_bytes = content_of(capacity_bytes);
-        let shard = |of_all: u64| of_all / shards as u64 / RUNGS;
-        let ladder = Ladder {
-            rung: RUNGS,
-            weight: shard(weight_of(content_bytes)),
-            remembered: shard(capacity_bytes / BLOCK_BYTES_GUESS / 2).max(1),
-        };
-        let all = |of_rung: u64| of_rung * RUNGS * shards as u64;
-        let guess = usize::try_from(2 * all(ladder.remembered)).unwrap_or(usize::MAX);
+        let shard = |of_all: u64| of_all / shards as u64;
+        let blocks = capacity_bytes / BLOCK_BYTES_GUESS;
+        // One evicted block is remembered for every two that there may be.
+        let ladder = Ladder::new(shard(weight_of(content_bytes)), shard(blocks / 2));
+        let (weight, remembered) = ladder.whole();
+        let all = |of_shard: u64| of_shard * shards as u64;
         let options = OptionsBuilder::new()
             .shards(shards)
-            .estimated_items_capacity(guess)
+            .estimated_items_capacity(usize::try_from(all(2 * remembered)).unwrap_or(usize::MAX))
             .ghost_allocation(0.5)
-            .weight_capacity(all(ladder.weight))
+            .weight_capacity(all(weight))
             .build();
         let buffers = Arc::new(Buffers::new(capacity_bytes));
         let blocks = match options {
@@ -553,15 +521,9 @@ impl BlockCache {
         let wanted = content_bytes.saturating_mul(RUNGS) / content_of(self.capacity_bytes).max(1);
         let wanted = wanted.clamp(1, RUNGS);
         let mut ladder = self.ladder.lock();
-        // A rung more is not worth telling, but for the last one, and a rung less is.
-        if wanted == ladder.rung || (wanted == ladder.rung + 1 && wanted < RUNGS) {
-            return;
+        for weight in ladder.go_to(wanted) {
+            blocks.set_capacity(weight * blocks.num_shards() as u64);
         }
-        let shards = blocks.num_shards() as u64;
-        for rung in ladder.detour(wanted).into_iter().chain([wanted]) {
-            blocks.set_capacity(ladder.weight * rung * shards);
-        }
-        ladder.rung = wanted;
     }
 
     /// Lets go of blocks until what slots and heap take is no more than `content_bytes`. Says

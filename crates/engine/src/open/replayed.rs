@@ -310,7 +310,8 @@ impl Engine {
         latest
     }
 
-    /// Flushes the largest parts until memory is within what the options say, of all and of each part, before anybody can write.
+    /// Flushes the largest parts until memory is within what the options say, of all and of each part, before anybody
+    /// can write.
     /// What a device refuses stays in memory: the store opens, and writers wait for it.
     ///
     /// # Errors
@@ -319,12 +320,12 @@ impl Engine {
         loop {
             self.update_brake();
             let (used, max) = self.memtables_used_and_max();
-            let any = if used > max {
+            let largest = if used > max {
                 self.largest_part(|_| true)
             } else {
                 self.largest_part(|part| self.is_beyond(part))
             };
-            let Some((keyspace, part)) = any else {
+            let Some((keyspace, part)) = largest else {
                 return Ok(());
             };
             let job = Job::Flush(Flush {
