@@ -52,11 +52,11 @@ impl Ladder {
         ((self.remembered * from) as f64 * ratio) as u64 == self.remembered * to
     }
 
-    /// By way of which higher rung to get to `to`, if not at once.
+    /// By way of which higher rung, even one above the last, to get to `to`, if not at once.
     fn detour(&self, to: u64) -> Option<u64> {
         let exact = |by: &u64| self.is_exact(self.rung, *by) && self.is_exact(*by, to);
         let direct = self.is_exact(self.rung, to);
-        (!direct).then(|| (to + 1..=RUNGS).find(exact)).flatten()
+        (!direct).then(|| (to + 1..2 * RUNGS).find(exact)).flatten()
     }
 }
 
