@@ -51,7 +51,8 @@ impl Lent {
     /// For how many looks this one stands: threads that have nothing to do look more seldom. Requires: the caller's
     /// turn.
     fn looks(&self, now_us: u64) -> u64 {
-        let before_us = self.looked_us.swap(now_us, Ordering::Relaxed);
+        let before_us = self.looked_us.load(Ordering::Relaxed);
+        self.looked_us.store(now_us, Ordering::Relaxed);
         (now_us.saturating_sub(before_us) / LOOK_MICROS).clamp(1, RETURN_SHARE)
     }
 }
