@@ -30,34 +30,25 @@ pub(crate) fn reset_rss_peak() {
 /// The peak of resident memory since [`reset_rss_peak`], in bytes; zero where
 /// it is not known.
 pub(crate) fn rss_peak_bytes() -> u64 {
-    fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|status| parse_line(&status, "VmHWM:"))
-        .unwrap_or(0)
+    status_bytes("VmHWM:")
 }
 
 /// The anonymous memory of this process, in bytes: what it has allocated and
 /// written to, without pages of files. Zero where it is not known.
 pub(crate) fn anonymous_bytes() -> u64 {
-    fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|status| parse_line(&status, "RssAnon:"))
-        .unwrap_or(0)
+    status_bytes("RssAnon:")
 }
 
 /// The resident memory of this process, in bytes. Zero where it is not known.
 fn resident_bytes() -> u64 {
-    fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|status| parse_line(&status, "VmRSS:"))
-        .unwrap_or(0)
+    status_bytes("VmRSS:")
 }
 
-/// How often [`PeakWatch`] looks, at most: nobody keeps the peaks that it is for.
+/// How often [`Watch`] looks, at most: nobody keeps the numbers that it is for.
 const WATCH_STEP: Duration = Duration::from_millis(50);
 
-/// Looks again and again at a number of bytes until it is asked for the peak.
-pub(crate) struct PeakWatch {
+/// Looks again and again at a number of bytes, for its peak and its mean.
+pub(crate) struct Watch {
     done: Arc<AtomicBool>,
     seen: Arc<Seen>,
     thread: Option<JoinHandle<()>>,
@@ -86,25 +77,25 @@ impl Looks {
     }
 }
 
-impl PeakWatch {
+impl Watch {
     /// Watches the anonymous memory of this process.
-    pub(crate) fn of_memory() -> PeakWatch {
-        PeakWatch::start(anonymous_bytes)
+    pub(crate) fn of_memory() -> Watch {
+        Watch::start(anonymous_bytes)
     }
 
     /// Watches all of the resident memory of this process.
-    pub(crate) fn of_resident_memory() -> PeakWatch {
-        PeakWatch::start(resident_bytes)
+    pub(crate) fn of_resident_memory() -> Watch {
+        Watch::start(resident_bytes)
     }
 
     /// Watches what lies below `directory`.
-    pub(crate) fn of_directory(directory: &Path) -> PeakWatch {
+    pub(crate) fn of_directory(directory: &Path) -> Watch {
         let directory = directory.to_path_buf();
         // A directory that goes away while it is read counts with the next look.
-        PeakWatch::start(move || disk_bytes(&directory).unwrap_or(0))
+        Watch::start(move || disk_bytes(&directory).unwrap_or(0))
     }
 
-    fn start(look: impl Fn() -> u64 + Send + 'static) -> PeakWatch {
+    fn start(look: impl Fn() -> u64 + Send + 'static) -> Watch {
         let done = Arc::new(AtomicBool::new(false));
         let seen = Arc::new(Seen::default());
         let (stop, by_thread) = (Arc::clone(&done), Arc::clone(&seen));
@@ -120,7 +111,7 @@ impl PeakWatch {
                 thread::park_timeout(WATCH_STEP);
             }
         });
-        PeakWatch {
+        Watch {
             done,
             seen,
             thread: Some(thread),
@@ -151,10 +142,18 @@ impl PeakWatch {
     }
 }
 
-impl Drop for PeakWatch {
+impl Drop for Watch {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// A number of bytes of this process's status; zero where it is not known.
+fn status_bytes(name: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").ok();
+    status
+        .and_then(|status| parse_line(&status, name))
+        .unwrap_or(0)
 }
 
 /// The line `name   1234 kB` of a process's status, in bytes.
@@ -204,7 +203,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_written_to_is_seen_by_the_watch() {
-        let watch = PeakWatch::of_memory();
+        let watch = Watch::of_memory();
         let before = anonymous_bytes();
         let bytes = std::hint::black_box(vec![1_u8; 64 << 20]);
         // Until it was seen; on a busy machine the watch gets its turn late.
@@ -223,7 +222,7 @@ mod tests {
     fn a_mean_is_of_the_looks_between_two_moments() {
         let level = Arc::new(AtomicU64::new(100));
         let shown = Arc::clone(&level);
-        let watch = PeakWatch::start(move || shown.load(Ordering::Relaxed));
+        let watch = Watch::start(move || shown.load(Ordering::Relaxed));
         let after = |looks: u64| {
             while watch.looks().looks < looks {
                 watch.thread.as_ref().unwrap().thread().unpark();
@@ -245,7 +244,7 @@ mod tests {
     #[test]
     fn a_file_that_has_gone_counts_in_the_peak() {
         let directory = tempfile::tempdir().unwrap();
-        let watch = PeakWatch::of_directory(directory.path());
+        let watch = Watch::of_directory(directory.path());
         let file = directory.path().join("file");
         fs::write(&file, vec![1; 1 << 20]).unwrap();
         while watch.seen.peak_bytes.load(Ordering::Relaxed) < 1 << 20 {

@@ -46,7 +46,10 @@ impl SealedRoom {
             return true;
         }
         let memtables = part.sealed.iter().chain(written(part)).map(|m| &**m);
-        let held: u64 = memtables.chain(beside).map(memory_of).sum();
+        let held: u64 = memtables
+            .chain(beside)
+            .map(LiveMemtable::memory_bytes)
+            .sum();
         let takers = part.takers().count() as u64;
         held.saturating_add(takers.saturating_mul(self.taker_bytes)) <= self.part_bytes_max
     }
@@ -71,17 +74,12 @@ fn more(part: &PartView, beside: Option<&LiveMemtable>) -> usize {
     written(part).count() + usize::from(beside.is_some())
 }
 
-/// Memory of a memtable, whoever else has it, in bytes.
-fn memory_of(memtable: &LiveMemtable) -> u64 {
-    memtable.table.resident_bytes() as u64
-}
-
 /// The most memory that a part with these memtables comes to take before it seals some, in bytes.
 fn memory_max_of(part: &PartView) -> u64 {
-    let sealed: u64 = part.sealed.iter().map(|m| memory_of(m)).sum();
+    let sealed: u64 = part.sealed.iter().map(|m| m.memory_bytes()).sum();
     let takers = part
         .takers()
-        .map(|m| memory_of(m).max(m.memory_bytes_max()));
+        .map(|m| m.memory_bytes().max(m.memory_bytes_max()));
     sealed.saturating_add(takers.sum())
 }
 

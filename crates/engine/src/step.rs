@@ -239,11 +239,7 @@ impl Engine {
                         active_bytes: part.takers().map(|m| m.table.size_bytes() as u64).sum(),
                         sealed: part.sealed.len(),
                         sealed_bytes: part.sealed.iter().map(|m| m.size_share() as u64).sum(),
-                        sealed_memory_bytes: part
-                            .sealed
-                            .iter()
-                            .map(|m| m.table.resident_bytes() as u64)
-                            .sum(),
+                        sealed_memory_bytes: part.sealed.iter().map(|m| m.memory_bytes()).sum(),
                         takers_memory_bytes_max: part.takers().map(|m| m.memory_bytes_max()).sum(),
                         older: part.sealed.iter().any(|m| m.older.load(Ordering::Acquire)),
                         // The cuts can only move between flushes.

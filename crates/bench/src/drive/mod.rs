@@ -21,7 +21,7 @@ use crate::keys::Chooser;
 use crate::mix::trace::Trace;
 use crate::mix::{Start, Workload};
 use crate::scratch::remove_quietly;
-use crate::usage::{PeakWatch, cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes};
+use crate::usage::{Watch, cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes};
 
 mod client;
 mod clock;
@@ -319,8 +319,8 @@ impl<E: Engine> EngineDriver<E> {
         let counted_before = store.counted()?;
         reset_rss_peak();
         let devices_before = self.counters();
-        let watches: Vec<PeakWatch> = self.paths().map(|p| PeakWatch::of_directory(&p)).collect();
-        let memory = PeakWatch::of_resident_memory();
+        let watches: Vec<Watch> = self.paths().map(|p| Watch::of_directory(&p)).collect();
+        let memory = Watch::of_resident_memory();
 
         let (timed, seen) = thread::scope(|scope| -> Result<_> {
             let beside = scope.spawn(|| beside(store));
@@ -344,7 +344,7 @@ impl<E: Engine> EngineDriver<E> {
         let [from, to] = timed.marks;
         let (measured_from, cpu_from, counted_from, looks_from) = from;
         let (measured_to, cpu_to, counted_to, looks_to) = to;
-        let peaks = watches.into_iter().map(PeakWatch::peak_bytes).collect();
+        let peaks = watches.into_iter().map(Watch::peak_bytes).collect();
         let homes = self.home_uses(
             peaks,
             [&measured_from, &measured_to],

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::{Engine, EngineOptions, Home, Result, counted_since, writer_stalled_seconds};
 use crate::scratch::remove_quietly;
 use crate::usage::{
-    PeakWatch, anonymous_bytes, cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes,
+    Watch, anonymous_bytes, cpu_seconds, disk_bytes, reset_rss_peak, rss_peak_bytes,
 };
 
 mod data;
@@ -222,7 +222,7 @@ impl<E: Engine> Session for EngineSession<E> {
         }
         let threads = order.threads;
         reset_rss_peak();
-        let memory = PeakWatch::of_memory();
+        let memory = Watch::of_memory();
         let runner = self.runner(u64::from(order.repetition) + 1)?;
         let counted = runner.store.counted()?;
         let mut writer_per_second = None;

@@ -31,7 +31,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-// Not the lock of `crate::sync`: nothing else is waited for under it.
+// Not the lock of `crate::sync`: the shards' are taken under it, which are the platform's too.
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};

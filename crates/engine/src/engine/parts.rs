@@ -149,6 +149,11 @@ impl LiveMemtable {
         self.table.resident_bytes() / self.holders.load(Ordering::Relaxed).max(1)
     }
 
+    /// Memory of it, whoever else has it, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.table.resident_bytes() as u64
+    }
+
     /// The most memory that it comes to take before it is sealed, in bytes; a batch larger than that goes
     /// to it all the same.
     pub(crate) fn memory_bytes_max(&self) -> u64 {

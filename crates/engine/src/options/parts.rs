@@ -28,7 +28,7 @@ impl Options {
     /// [`Options::moving_cuts`] asks for parts). With `ohdb` evenly by the
     /// keys of the first memtable, once that is full; with the others so that all get as many
     /// writes. Fewer where keys are few, and none where writes gain nothing by it, as keys in
-    /// order. 1 leaves them whole. From 1 to 1024.
+    /// order. 1 leaves them whole. Where cuts move, neighbours are joined in a store that has more from before. From 1 to 1024.
     ///
     /// Default: 10, or as many as given cuts make if these are more. With `leveled` and `mutant` one
     /// for each 1.5 MiB of `write_buffer_bytes`, but no more than 10, or four for each of

@@ -106,7 +106,8 @@ impl Options {
     }
 
     /// How often a part may be duplicated that is one very hot key, or little more. Each
-    /// duplicate is one more memtable for reads to look in. From 0 to 63, default 7; with
+    /// duplicate is one more memtable for reads to look in; those that a store has from before beyond that
+    /// are gone once it is opened. From 0 to 63, default 7; with
     /// `leveled` and `mutant` none unless [`Options::moving_cuts`] is `true`.
     ///
     /// ```

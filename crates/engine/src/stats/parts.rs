@@ -117,10 +117,7 @@ impl PartStats {
                 memtables: memory.memtables().count() as u64,
                 sealed_memtables: memory.sealed.len() as u64,
                 memtable_bytes: memory.memtables().map(|m| m.size_share() as u64).sum(),
-                memory_bytes: memory
-                    .memtables()
-                    .map(|m| m.table.resident_bytes() as u64)
-                    .sum(),
+                memory_bytes: memory.memtables().map(|m| m.memory_bytes()).sum(),
                 runs: part.newest.runs.len() as u64,
                 tables: part.newest.table_count() as u64,
                 bytes: part.newest.size_bytes(),

@@ -200,20 +200,20 @@ fn takers_most(view: &View<'_>) -> usize {
 /// What leaves no room for the next memtables of a part with this `load`, where so many are sealed in all.
 fn crowding(view: &View<'_>, load: &PartLoad, all: usize) -> Option<Reason> {
     let shape = view.shape;
-    let reason = Reason::new("sealed-full").with("sealed", load.sealed as f64);
+    let reason = || Reason::new("sealed-full").with("sealed", load.sealed as f64);
     // Those that take writes are full by then, and others take their place.
     let takers_bytes = load.takers_memory_bytes_max.saturating_mul(2);
     if load.sealed.saturating_add(load.takers) > shape.sealed_max {
-        Some(reason.with("sealed_memtables_max", shape.sealed_max as f64))
+        Some(reason().with("sealed_memtables_max", shape.sealed_max as f64))
     } else if load.sealed_memory_bytes.saturating_add(takers_bytes) > shape.part_memory_bytes_max {
         Some(
-            reason
+            reason()
                 .with("sealed_memory_bytes", load.sealed_memory_bytes as f64)
                 .with("part_memory_bytes_max", shape.part_memory_bytes_max as f64),
         )
     } else if all.saturating_add(takers_most(view)) > shape.sealed_total_max {
         Some(
-            reason
+            reason()
                 .with("of_all", all as f64)
                 .with("sealed_memtables_total_max", shape.sealed_total_max as f64),
         )
