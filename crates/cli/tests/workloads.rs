@@ -109,6 +109,30 @@ fn a_replay_keeps_to_a_target_and_shows_price_and_share() {
     assert_eq!(files(dir.as_ref()).len(), 0);
 }
 
+/// They were passed over without a word: a store that was named was taken for one of the preset asked for.
+#[test]
+fn what_a_temporary_store_is_to_be_like_is_refused_beside_the_name_of_another() {
+    let scratch = Scratch::new();
+    let (dir, trace) = (scratch.path("db"), scratch.file("t.keys", &keys(10)));
+    let tier = format!("fast={dir}");
+    for own in [
+        ["--preset", "mutant"],
+        ["--cost-target", "0.1"],
+        ["--fast-share", "5%"],
+        ["--fast-bytes", "5MiB"],
+        ["--cache", "1MiB"],
+        ["--scratch", "."],
+    ] {
+        for named in [["--db", &dir], ["--tier", &tier], ["--options", "o.toml"]] {
+            let output = run(&[&["replay", &trace][..], &named, &own].concat());
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{named:?} {own:?}: {said}");
+            assert!(said.contains(own[0]) && said.contains(named[0]), "{said}");
+        }
+    }
+    assert!(!std::path::Path::new(&dir).exists());
+}
+
 #[test]
 fn the_reads_of_a_replay_are_all_accounted_for() {
     let scratch = Scratch::new();

@@ -29,6 +29,9 @@ const FILL_BATCH_BYTES: usize = 256 << 10;
 /// Lines of the table, where --window is not given.
 const WINDOWS: u64 = 20;
 
+/// Arguments that name a store: what is asked of the temporary one would be asked of nobody.
+const OF_A_STORE: [&str; 3] = ["db", "options", "tiers"];
+
 /// Replay an access trace and show where its reads are served
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -65,23 +68,23 @@ pub(crate) struct Replay {
     #[command(flatten)]
     store: StoreArgs,
     /// Fast tier of the temporary store, as a share of the data
-    #[arg(long, value_name = "SHARE", default_value = "16%", value_parser = human::parse_share, conflicts_with = "fast_bytes")]
+    #[arg(long, value_name = "SHARE", default_value = "16%", value_parser = human::parse_share, conflicts_with = "fast_bytes", conflicts_with_all = OF_A_STORE)]
     fast_share: f64,
     /// Fast tier of the temporary store, in bytes
-    #[arg(long, value_name = "BYTES", value_parser = human::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = human::parse_bytes, conflicts_with_all = OF_A_STORE)]
     fast_bytes: Option<u64>,
     /// Block cache of the temporary store
-    #[arg(long, value_name = "BYTES", default_value = "8MiB", value_parser = human::parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "8MiB", value_parser = human::parse_bytes, conflicts_with_all = OF_A_STORE)]
     cache: u64,
     /// Preset of the temporary store
-    #[arg(long, value_name = "NAME", default_value = "leveled")]
+    #[arg(long, value_name = "NAME", default_value = "leveled", conflicts_with_all = OF_A_STORE)]
     preset: String,
     /// What the temporary store may cost, in USD per GB and month, with a preset
     /// that keeps to it
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", conflicts_with_all = OF_A_STORE)]
     cost_target: Option<f64>,
     /// Directory in which the temporary store is made
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = OF_A_STORE)]
     scratch: Option<PathBuf>,
     /// Size of values of which the trace records none
     #[arg(long, value_name = "BYTES", default_value = "1024", value_parser = value_bytes)]
