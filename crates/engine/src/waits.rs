@@ -1,4 +1,4 @@
-//! Whether there should be parts: what writers wait for, looked at several times a second.
+//! What writers wait for, looked at several times a second, and whether there should be parts.
 //!
 //! What follows from it is policy ([`thermocline_policy::plan::waits`]). A store that is opened
 //! begins with the parts it has.
@@ -28,20 +28,65 @@ impl Engine {
         let (counters, clock) = (&self.counters, &*self.environment.clock);
         Spent {
             stalled_us: counters.stalled_for_runs.micros(clock),
+            writers_us: counters.stalled_for_runs.writers_micros(clock),
             merges_us: counters.merge_micros.get(),
             running_us: counters.merge_running_micros.get(),
         }
     }
 
-    /// Looks whether there should be more than one part, if that is due; `scene` shows then what follows from it.
+    /// Looks what writers wait for, if that is due, and so whether there should be more than one part; `scene` shows then what
+    /// follows from it.
     pub(crate) fn look_what_is_waited_for(&self, scheduler: &mut Scheduler, scene: &mut Scene) {
-        let is_asked = self.options.adapts_parts();
-        if !is_asked || !scheduler.tended.waits_are_due(scene.now_us, LOOK_MICROS) {
+        let (adapts, tiers) = (self.options.adapts_parts(), self.options.tiers.len());
+        if (!adapts && tiers < 2) || !scheduler.tended.waits_are_due(scene.now_us, LOOK_MICROS) {
             return;
         }
         let view = scene.view(&scheduler.busy, &scheduler.busy_outputs);
         scheduler.waits = waits(&view);
         scene.waits = scheduler.waits;
         scene.shape.ranges = self.ranges(scene.sharers, scene.waits.parts_pay);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Db, Options, Tier};
+
+    /// What writers of a store with these options have waited, as policies see it, once two did.
+    fn waited(options: Options) -> f64 {
+        let db = Db::open(options.background_threads(0)).unwrap();
+        let engine = &db.handle.engine;
+        let (stalled, clock) = (
+            &engine.counters.stalled_for_runs,
+            &*engine.environment.clock,
+        );
+        let both = [stalled.begin(clock), stalled.begin(clock)];
+        std::thread::sleep(Duration::from_millis(2));
+        drop(both);
+        let spent = engine.spent();
+        assert!(spent.writers_us > spent.stalled_us && spent.stalled_us > 0);
+        let mut scheduler = engine.scheduler.lock();
+        let mut scene = engine.scene(&mut scheduler);
+        engine.look_what_is_waited_for(&mut scheduler, &mut scene);
+        assert_eq!(scheduler.waits.writers_us, scene.waits.writers_us);
+        scene.waits.writers_us
+    }
+
+    #[test]
+    fn what_writers_wait_for_is_looked_at_where_parts_or_places_depend_on_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let two = |name: &str| {
+            let tier = |n: &str| Tier::new(n, at(name).join(n));
+            Options::default().tier(tier("fast")).tier(tier("slow"))
+        };
+        assert!(waited(Options::at(at("adapts"))) > 0.0);
+        assert!(waited(two("adapts-two")) > 0.0);
+        assert!(waited(two("given").moving_cuts(false)) > 0.0);
+        let given = Options::at(at("one")).moving_cuts(false);
+        assert_eq!(waited(given), 0.0);
     }
 }

@@ -266,17 +266,20 @@ pub struct Optimisations {
     pub joined: bool,
     /// Metadata of tables lies on the fastest tier, whatever tier their data lies on.
     pub organised: bool,
+    /// What merges rewrite counts as read, while writers wait for them.
+    pub rewritten: bool,
 }
 
 impl Optimisations {
     /// Their names in the options.
-    pub const NAMES: [&str; 6] = [
+    pub const NAMES: [&str; 7] = [
         "informed",
         "reverse",
         "deferred",
         "staging",
         "joined",
         "organised",
+        "rewritten",
     ];
 
     /// All of them, or none.
@@ -289,6 +292,7 @@ impl Optimisations {
             staging: on,
             joined: on,
             organised: on,
+            rewritten: on,
         }
     }
 
@@ -306,6 +310,7 @@ impl Optimisations {
                 "staging" => on.staging = false,
                 "joined" => on.joined = false,
                 "organised" => on.organised = false,
+                "rewritten" => on.rewritten = false,
                 unknown => return Err(unknown),
             }
         }

@@ -194,3 +194,26 @@ fn how_long_parts_stay_away_is_a_trigger() {
     };
     assert_eq!((counts_after(0), counts_after(5000)), (0, 5));
 }
+
+#[test]
+fn how_many_writers_waited_of_late_is_a_mean_that_fades() {
+    let mut looks = Looks::default();
+    let mut waiting = |writers_ms: u64| {
+        looks.0.spent.writers_us += writers_ms * 1000;
+        looks.look(0, 0, 0);
+        let triggers = &looks.0.shape.ranges.part_triggers;
+        looks.0.waits.writers_waiting(triggers)
+    };
+    assert_eq!(waiting(0), 0.0);
+    let all: Vec<f64> = (0..100).map(|_| waiting(4000)).collect();
+    assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "{all:?}");
+    assert!(
+        (all[9] - 2.0).abs() < 0.1,
+        "half of it after ten seconds: {}",
+        all[9]
+    );
+    assert!((all[99] - 4.0).abs() < 0.2, "{}", all[99]);
+    let after: Vec<f64> = (0..20).map(|_| waiting(0)).collect();
+    assert!((after[9] - 2.0).abs() < 0.1, "{}", after[9]);
+    assert!((after[19] - 1.0).abs() < 0.1, "{}", after[19]);
+}

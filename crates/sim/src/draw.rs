@@ -160,7 +160,7 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
         let options = priced(dice, options, &cents);
         // With dice of its own, so that seeds mean what they did.
         let mut aside = Dice(dice.0);
-        let mut off = vec!["joined", "organised"];
+        let mut off = vec!["joined", "organised", "rewritten"];
         off.retain(|_| aside.percent(20));
         options.optimisations_off(&off)
     } else if preset.starts_with("logstore") {

@@ -41,7 +41,8 @@ impl Options {
 
     /// What is switched off, to see what each is worth: of the preset `logstore` `informed`, `reverse`,
     /// `deferred`, `staging`; of `mutant` `joined` (what a merge writes stays on the tier of most of its inputs, and is
-    /// moved later) and `organised` (metadata is written beside its data; relocations leave it there). Default: none.
+    /// moved later), `organised` (metadata is written beside its data; relocations leave it there) and `rewritten` (tables
+    /// lie by what is read of them alone, also while writers wait for merges). Default: none.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

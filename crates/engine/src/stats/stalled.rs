@@ -1,6 +1,6 @@
-//! The time in which writers wait, however many do at once.
+//! The time in which writers wait, however many do at once, and that of each of them, added up.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Counters;
 use crate::store::Clock;
@@ -13,8 +13,25 @@ pub(crate) struct Stalled(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     writers: usize,
+    /// When a writer last began or ended.
     since_us: u64,
-    ended_us: u64,
+    /// Up to then, with writers.
+    some_us: u64,
+    /// Up to then, of all of them.
+    all_us: u64,
+}
+
+impl Waiting {
+    /// Up to `now_us`.
+    fn pass(&mut self, now_us: u64) {
+        let passed_us = match self.writers {
+            0 => 0,
+            _ => now_us.saturating_sub(self.since_us),
+        };
+        self.some_us += passed_us;
+        self.all_us += passed_us * self.writers as u64;
+        self.since_us = now_us;
+    }
 }
 
 /// A writer that waits.
@@ -27,9 +44,7 @@ impl Stalled {
     /// A writer waits until it drops what it gets.
     pub(crate) fn begin<'a>(&'a self, clock: &'a dyn Clock) -> StalledWriter<'a> {
         let mut waiting = self.0.lock();
-        if waiting.writers == 0 {
-            waiting.since_us = clock.now_micros();
-        }
+        waiting.pass(clock.now_micros());
         waiting.writers += 1;
         let stalled = self;
         StalledWriter { stalled, clock }
@@ -37,12 +52,20 @@ impl Stalled {
 
     /// In all up to now, in microseconds.
     pub(crate) fn micros(&self, clock: &dyn Clock) -> u64 {
-        let waiting = self.0.lock();
-        let now_us = match waiting.writers {
-            0 => waiting.since_us,
-            _ => clock.now_micros(),
-        };
-        waiting.ended_us + now_us.saturating_sub(waiting.since_us)
+        self.passed(clock).some_us
+    }
+
+    /// The same of each writer, added up.
+    pub(crate) fn writers_micros(&self, clock: &dyn Clock) -> u64 {
+        self.passed(clock).all_us
+    }
+
+    fn passed(&self, clock: &dyn Clock) -> MutexGuard<'_, Waiting> {
+        let mut waiting = self.0.lock();
+        if waiting.writers > 0 {
+            waiting.pass(clock.now_micros());
+        }
+        waiting
     }
 }
 
@@ -83,11 +106,8 @@ impl<'a> Stall<'a> {
 impl Drop for StalledWriter<'_> {
     fn drop(&mut self) {
         let mut waiting = self.stalled.0.lock();
+        waiting.pass(self.clock.now_micros());
         waiting.writers -= 1;
-        if waiting.writers == 0 {
-            let now_us = self.clock.now_micros();
-            waiting.ended_us += now_us.saturating_sub(waiting.since_us);
-        }
     }
 }
 
@@ -110,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_writers_that_wait_together_counts_once() {
+    fn the_time_of_writers_that_wait_together_counts_once_and_for_each() {
         let (clock, stalled) = (Hand::default(), Stalled::default());
         let set = |us| clock.0.store(us, Ordering::Relaxed);
         set(10);
@@ -120,10 +140,13 @@ mod tests {
         set(30);
         drop(first);
         assert_eq!(stalled.micros(&clock), 20);
+        assert_eq!(stalled.writers_micros(&clock), 30);
         set(45);
+        assert_eq!(stalled.writers_micros(&clock), 45);
         drop(second);
         set(100);
         assert_eq!(stalled.micros(&clock), 35);
+        assert_eq!(stalled.writers_micros(&clock), 45);
         drop(stalled.begin(&clock));
         assert_eq!(stalled.micros(&clock), 35);
         let third = stalled.begin(&clock);
@@ -131,6 +154,6 @@ mod tests {
         assert_eq!(stalled.micros(&clock), 42);
         set(0); // Clocks jump.
         drop(third);
-        assert_eq!(stalled.micros(&clock), 35);
+        assert_eq!(stalled.micros(&clock), 42);
     }
 }

@@ -1,10 +1,14 @@
-//! What writers wait for, as who says whether parts pay sees it.
+//! What writers wait for, as policies see it.
+
+use crate::triggers::PartTriggers;
 
 /// What was spent since the store was opened, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Spent {
     /// Time in which a writer waited, or several did, because of runs that are not merged yet.
     pub stalled_us: u64,
+    /// That of each of them, added up.
+    pub writers_us: u64,
     /// By threads, on merges.
     pub merges_us: u64,
     /// Of these, running or waiting for a processor; all else is waiting for devices.
@@ -26,6 +30,8 @@ pub struct Waits {
     pub for_processors_us: f64,
     /// The same for devices.
     pub for_devices_us: f64,
+    /// Waited by all writers, added up; less and less as time passes, too.
+    pub writers_us: f64,
     /// For how long cuts have been on their way, less what has passed since.
     pub moving_us: u64,
     /// How often parts were taken back.
@@ -42,5 +48,13 @@ impl Waits {
             parts_pay,
             ..Waits::default()
         }
+    }
+
+    /// How many writers waited of late, on average.
+    #[must_use]
+    pub fn writers_waiting(&self, triggers: &PartTriggers) -> f64 {
+        // Where as many wait all the time, as much is added as fades.
+        let faded_us = triggers.waits_fade_ms.max(1) as f64 * 1e3 / std::f64::consts::LN_2;
+        self.writers_us / faded_us
     }
 }

@@ -27,13 +27,13 @@ use thermocline_model::job::{Job, Reason, Relocate};
 use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
-use crate::Planner;
-use crate::cost::{Devices, money};
+use crate::cost::{Devices, Rewriting, money};
 use crate::place::fill::Fill;
 use crate::plan::balance::SPARE_S;
 use crate::plan::organisation::{Organisation, Placed};
 use crate::plan::room::covering;
 use crate::pressure::merges_are_urgent;
+use crate::{MIB, Planner};
 
 /// Of what may lie on the first tier, the largest share that is kept spare.
 const SPARE_SHARE_MAX: f64 = 0.25;
@@ -90,6 +90,27 @@ pub fn gives_way(view: &View<'_>, bytes: u64) -> Option<Relocate> {
     })
 }
 
+/// The coldest table that belongs lower and makes room on the first tier for what merges rewrite, while these are urgent: what
+/// they write goes there as soon as it has room, and they leave nobody time to move anything. See [`super::room`].
+#[must_use]
+pub fn makes_room(view: &View<'_>) -> Option<Relocate> {
+    let may = view.tiers.len() >= 2 && view.moves.may_begin(view.now_us) && merges_are_urgent(view);
+    if !may || !Rewriting::of(view, &Fill::limits(view)).counts() {
+        return None;
+    }
+    let organisation = Organisation::of(view);
+    let migration = Migration::new(view, &organisation);
+    let rises = |t: &&Placed<'_>| t.from > 0 && t.to == 0 && t.rewriting > 0.0;
+    let rising = organisation.tables.iter().filter(rises);
+    let bytes: u64 = rising.map(|t| t.table.data_bytes()).sum();
+    if bytes == 0 || migration.fill.fits(0, bytes) {
+        return None;
+    }
+    let mut demotions = migration.demotions();
+    let demotion = demotions.find(|d| d.from == 0 && d.depth > 0)?;
+    Some(migration.relocate(demotion, "yields-to-rewritten"))
+}
+
 struct Migration<'a> {
     view: &'a View<'a>,
     fill: Fill,
@@ -100,7 +121,11 @@ struct Migration<'a> {
 
 /// Blocks of a table read in a second.
 fn reads_per_second(placed: &Placed<'_>) -> f64 {
-    placed.temperature * placed.table.data_bytes() as f64 / f64::from(1 << 20)
+    (placed.temperature - placed.rewriting) * mib(placed)
+}
+
+fn mib(placed: &Placed<'_>) -> f64 {
+    placed.table.data_bytes() as f64 / MIB
 }
 
 /// Bytes of the first tier to be left for the newest levels: what they grow by until
@@ -217,14 +242,16 @@ impl<'a> Migration<'a> {
         }
         let by = hot.temperature - cold.temperature;
         // If reads come by chance (Poisson's law).
-        let variance = |placed: &Placed<'_>| placed.temperature * placed.temperature_of_one;
+        let variance = |placed: &Placed<'_>| {
+            (placed.temperature - placed.rewriting) * placed.temperature_of_one
+        };
         by * by > DEVIATIONS * DEVIATIONS * (variance(hot) + variance(cold))
     }
 
-    /// Microseconds by which all reads of a second get slower.
+    /// Microseconds by which all reads of a second get slower, and what counts as reads.
     fn latency_change_us(&self, placed: &Placed<'_>) -> f64 {
         let latencies = &self.organisation.problem.latencies_us;
-        reads_per_second(placed) * (latencies[placed.to] - latencies[placed.from])
+        placed.temperature * mib(placed) * (latencies[placed.to] - latencies[placed.from])
     }
 
     fn is_free(&self, placed: &Placed<'_>) -> bool {
@@ -310,6 +337,9 @@ impl<'a> Migration<'a> {
             reason = reason
                 .with("temperature", placed.temperature)
                 .with("reads_per_second", reads_per_second(placed));
+            if placed.rewriting > 0.0 {
+                reason = reason.with("of_it_rewriting", placed.rewriting);
+            }
             if change_us < 0.0 {
                 reason = reason.with("payback_seconds", seconds / (-change_us / 1e6));
             }

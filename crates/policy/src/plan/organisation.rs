@@ -6,7 +6,7 @@
 //! costs is taken off first, as are its bytes off the limits of tiers.
 //!
 //! A table that is too young to have a temperature counts as hot as the hottest:
-//! tables start out hot.
+//! tables start out hot. To what is read is added what rewriting counts as ([`Rewriting`]).
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_model::view::View;
 
 use super::knapsack::{Item, Problem, solve};
-use crate::cost::Devices;
 use crate::cost::money::{self, Bounds, Budget, TierRoom};
+use crate::cost::{Devices, Rewriting};
 use crate::place::fill::{Fill, depth};
 
 /// A table and where it belongs.
@@ -28,8 +28,10 @@ pub struct Placed<'a> {
     pub table: &'a Arc<TableMeta>,
     /// Its depth: 0 is newest.
     pub depth: usize,
-    /// Its temperature, in block reads per second and MiB, or what it counts as.
+    /// Its temperature, in block reads per second and MiB, or what it counts as; with `rewriting`.
     pub temperature: f64,
+    /// Of this, what rewriting it counts as.
+    pub rewriting: f64,
     /// Whether it has one.
     pub is_known: bool,
     /// What one more read would have added to it.
@@ -53,6 +55,8 @@ pub struct Organisation<'a> {
     pub divides: Vec<f64>,
     /// What all extents cost where they lie, and what they may cost.
     pub budget: Budget,
+    /// What rewriting counts as.
+    pub rewriting: Rewriting,
 }
 
 /// The problem that `view` poses, what data may cost included.
@@ -122,6 +126,7 @@ impl<'a> Organisation<'a> {
         let hottest = view.heat.values().filter_map(|h| h.temperature);
         let hottest = hottest.fold(0.0, f64::max);
         let young = if hottest > 0.0 { hottest } else { 1.0 };
+        let rewriting = Rewriting::of(view, &fill);
         let tables: Vec<_> = view
             .version
             .keyspaces
@@ -131,11 +136,14 @@ impl<'a> Organisation<'a> {
             .map(|(keyspace, slot, table)| {
                 let heat = view.heat.get(&table.id);
                 let temperature = heat.and_then(|h| h.temperature);
+                let depth = depth(slot);
+                let rewriting = rewriting.reads(depth);
                 Placed {
                     keyspace,
                     table,
-                    depth: depth(slot),
-                    temperature: temperature.unwrap_or(young),
+                    depth,
+                    temperature: temperature.unwrap_or(young) + rewriting,
+                    rewriting,
                     is_known: temperature.is_some(),
                     temperature_of_one: heat.map_or(0.0, |h| h.temperature_of_one),
                     from: fill.index(table.tier()),
@@ -166,6 +174,7 @@ impl<'a> Organisation<'a> {
             chain: solution.chain,
             divides: solution.divides,
             budget,
+            rewriting,
         }
     }
 
@@ -215,6 +224,7 @@ pub struct Ranking {
     chain: Vec<usize>,
     /// How many tables on either side a new one is compared with.
     band: usize,
+    rewriting: Rewriting,
 }
 
 impl Ranking {
@@ -228,6 +238,7 @@ impl Ranking {
             tables: all.tables.iter().map(rank).collect(),
             band: band.max(1),
             chain: all.chain,
+            rewriting: all.rewriting,
         }
     }
 
@@ -236,8 +247,9 @@ impl Ranking {
     #[must_use]
     pub fn tier_for(&self, temperature: Option<f64>, from: usize, slot: Slot) -> usize {
         let hottest = self.tables.first().map_or(1.0, |t| t.0);
-        let temperature = temperature.unwrap_or(hottest);
-        let key = (from, depth(slot));
+        let depth = depth(slot);
+        let temperature = temperature.map_or(hottest, |t| t + self.rewriting.reads(depth));
+        let key = (from, depth);
         let at = self
             .tables
             .partition_point(|t| temperature.total_cmp(&t.0).then(t.1.cmp(&key)).is_lt());

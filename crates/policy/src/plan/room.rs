@@ -11,6 +11,9 @@
 //! next tier if that was not enough, as it does where none can move. So a table that cannot be read, a slow tier that fails,
 //! or a reader who keeps what was moved, stop no flush.
 //!
+//! While merges are urgent it makes room for what they write in the same way, where the preset says that this belongs on the
+//! first tier ([`super::migrate::makes_room`]).
+//!
 //! The bound on moved bytes holds for them, but they borrow from it: a flush does not wait, so up to `AHEAD_US` before it
 //! allows one it begins, and other moves wait for as much longer.
 
@@ -25,6 +28,9 @@ use crate::plan::flush::{FlushSealed, short_bytes};
 /// Chooses the table that gives way where so many bytes more of room are needed on the first tier.
 pub type GivesWay = fn(&View<'_>, u64) -> Option<Relocate>;
 
+/// Chooses a table that makes room for what merges write, if one is to.
+pub type MakesRoom = fn(&View<'_>) -> Option<Relocate>;
+
 /// See the module.
 #[derive(Debug)]
 pub struct MakeRoom {
@@ -32,6 +38,8 @@ pub struct MakeRoom {
     flush: FlushSealed,
     /// The table that makes room on the first tier.
     gives_way: GivesWay,
+    /// The table that makes room there for what merges write, while nothing is to be flushed.
+    makes_room: Option<MakesRoom>,
     /// Since when tables have been giving way to one flush.
     giving: Option<Giving>,
 }
@@ -57,7 +65,17 @@ impl MakeRoom {
         MakeRoom {
             flush: FlushSealed::default(),
             gives_way,
+            makes_room: None,
             giving: None,
+        }
+    }
+
+    /// And room for what merges write, where nothing is to be flushed.
+    #[must_use]
+    pub fn and_for_merges(self, makes_room: MakesRoom) -> MakeRoom {
+        MakeRoom {
+            makes_room: Some(makes_room),
+            ..self
         }
     }
 
@@ -112,7 +130,8 @@ impl Planner for MakeRoom {
         let moved = job.as_ref().and_then(|job| self.giving_way(view, job));
         let Some(moved) = moved else {
             self.giving = None;
-            return job;
+            let for_merges = || self.makes_room?(view).map(Job::Relocate);
+            return job.or_else(for_merges);
         };
         let since_us = self.giving.map_or(view.now_us, |giving| giving.since_us);
         self.giving = Some(Giving {

@@ -22,6 +22,7 @@ pub fn waits(view: &View<'_>) -> Waits {
     let fades = 0.5f64.powf(passed_us as f64 / fade_us as f64);
     for waited_us in [
         &mut waits.waited_us,
+        &mut waits.writers_us,
         &mut waits.for_processors_us,
         &mut waits.for_devices_us,
     ] {
@@ -30,6 +31,8 @@ pub fn waits(view: &View<'_>) -> Waits {
     waits.looked_us = now_us;
     let waited_us = spent.stalled_us.saturating_sub(waits.counted.stalled_us);
     waits.counted.stalled_us = spent.stalled_us;
+    waits.writers_us += spent.writers_us.saturating_sub(waits.counted.writers_us) as f64;
+    waits.counted.writers_us = spent.writers_us;
     let moving = are_moving(view);
     waits.moving_us = match moving {
         true => waits.moving_us.saturating_add(passed_us),

@@ -27,7 +27,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
 fn make(heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
-        flush: Box::new(MakeRoom::new(migrate::gives_way)),
+        flush: Box::new(MakeRoom::new(migrate::gives_way).and_for_merges(migrate::makes_room)),
         recut: Box::new(MoveCuts),
         planners: vec![Box::new(Leveled), Box::new(Migrate), Box::new(Overwritten)],
         placer: Arc::new(ByHeat),

@@ -83,6 +83,9 @@ fn why(
     if let (Some(at), Some(placed)) = (at, placed) {
         if placed.is_known {
             add("temperature", placed.temperature);
+            if placed.rewriting > 0.0 {
+                add("of_it_rewriting", placed.rewriting);
+            }
         }
         add("rank", at as f64 + 1.0);
         add("tables", tables.len() as f64);
