@@ -78,7 +78,8 @@ pub(crate) struct Scheduler {
     pub(crate) placing: Option<Arc<Placing>>,
     /// What is known of what writers wait for.
     pub(crate) waits: Waits,
-    flushed: flushed::FlushRate,
+    flushed: flushed::Rate,
+    block_reads: flushed::Rate,
     /// No job before this moment: one has just failed.
     not_before_us: u64,
 }
@@ -126,7 +127,8 @@ impl Scheduler {
             tended: crate::heat::Tended::default(),
             placing: None,
             waits: Waits::default(),
-            flushed: flushed::FlushRate::default(),
+            flushed: flushed::Rate::default(),
+            block_reads: flushed::Rate::default(),
             not_before_us: 0,
         }
     }
@@ -171,6 +173,7 @@ pub(crate) struct Scene {
     spent: Spent,
     pub(crate) waits: Waits,
     flushed_bytes_per_s: f64,
+    block_reads_per_s: f64,
     log_bytes: u64,
     log_segments: (u64, u64),
     oldest_snapshot: SeqNo,
@@ -204,6 +207,7 @@ impl Scene {
             busy,
             busy_outputs,
             flushed_bytes_per_s: self.flushed_bytes_per_s,
+            block_reads_per_s: self.block_reads_per_s,
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
             oldest_snapshot: self.oldest_snapshot,
@@ -255,12 +259,14 @@ impl Engine {
         let (writes, sharers) = self.count_writes(scheduler);
         self.look_at_active(&mut memtables);
         let flushed_bytes = self.counters.flushed_bytes.get();
+        let block_reads = self.home.context.cache.stats().misses;
         Scene {
             writes,
             sharers,
             spent: self.spent(),
             waits: scheduler.waits,
             flushed_bytes_per_s: scheduler.flushed.per_second(now_us, flushed_bytes),
+            block_reads_per_s: scheduler.block_reads.per_second(now_us, block_reads),
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,
             oldest_snapshot: self

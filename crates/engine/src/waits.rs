@@ -71,8 +71,8 @@ mod tests {
         let mut scheduler = engine.scheduler.lock();
         let mut scene = engine.scene(&mut scheduler);
         engine.look_what_is_waited_for(&mut scheduler, &mut scene);
-        assert_eq!(scheduler.waits.writers_us, scene.waits.writers_us);
-        scene.waits.writers_us
+        assert_eq!(scheduler.waits.writers, scene.waits.writers);
+        scene.waits.writers
     }
 
     #[test]

@@ -5,8 +5,6 @@
 
 mod common;
 
-use std::f64::consts::LN_2;
-
 use common::{KEYSPACE, M, World, mutant};
 use thermocline_model::job::{Job, NewTable};
 use thermocline_model::table::TableId;
@@ -21,6 +19,9 @@ use thermocline_policy::plan::organisation::Organisation;
 /// L6 on the slow tier, and L7 on both: of 40 MiB that the fast one takes 20 are full.
 const TREE: &str = "L0.0: #1[a..z]{size=10M} | L6: #2[a..m]{size=20M,tier=1} #3[n..z]{size=20M,tier=1} | \
                     L7: #4[a..f]{size=10M} #5[g..k]{size=10M} #6[l..z]{size=100M,tier=1}";
+
+/// Blocks that are read of it in a second, by these.
+const REMEMBERED: f64 = 90.0 + 40.0 + 30.0 + 100.0;
 
 /// Temperatures of the tree: nobody reads L6.
 const WARM: [(u64, f64); 6] = [(1, 9.0), (2, 0.0), (3, 0.0), (4, 4.0), (5, 3.0), (6, 1.0)];
@@ -46,15 +47,13 @@ fn world(writers: f64) -> World {
         world.heat.insert(TableId(table), heat);
     }
     world.flushed_bytes_per_s = 10.0 * M as f64;
-    let fade_us = world.shape.ranges.part_triggers.waits_fade_ms as f64 * 1e3;
-    world.waits.writers_us = writers * fade_us / LN_2;
+    world.waits.writers = writers;
     world
 }
 
 fn reads(world: &World) -> [f64; 9] {
     let view = world.view();
-    let rewriting = Rewriting::of(&view, &Fill::of(&view));
-    assert_eq!(rewriting.counts(), rewriting.reads(7) > 0.0);
+    let rewriting = Rewriting::of(&view, &Fill::of(&view), REMEMBERED);
     std::array::from_fn(|depth| rewriting.reads(depth))
 }
 
@@ -106,6 +105,16 @@ fn a_level_counts_as_read_as_often_as_costs_clients_the_time_of_rewriting_it() {
     assert!((four[7] - 4.0 * level_6).abs() < 1e-6, "{four:?}");
     let one = reads(&world(1.0));
     (0..9).for_each(|depth| assert!((four[depth] - 4.0 * one[depth]).abs() < 1e-6));
+    // Temperatures tell of reads that are rarer now, or more.
+    for (now, times) in [(REMEMBERED, 1.0), (65.0, 4.0), (0.0, 100.0), (520.0, 0.5)] {
+        let mut read = world(4.0);
+        read.block_reads_per_s = now;
+        let reads = reads(&read);
+        assert!(
+            (reads[6] - times * four[6]).abs() < 1e-6,
+            "{now}: {reads:?}"
+        );
+    }
     // With more to bring down at a time it is done less often.
     let mut full = world(4.0);
     full.shape.newest_runs_merge = 8;
@@ -123,7 +132,7 @@ fn it_counts_as_nothing_where_it_costs_nobody_anything() {
         change(&mut world);
         assert_eq!(reads(&world), [0.0; 9]);
     };
-    none(|world| world.waits.writers_us = 0.0);
+    none(|world| world.waits.writers = 0.0);
     none(|world| world.flushed_bytes_per_s = f64::INFINITY);
     none(|world| world.flushed_bytes_per_s = 0.0);
     none(|world| world.shape.staging.on.rewritten = false);
@@ -226,6 +235,6 @@ fn without_merges_that_are_urgent_what_is_rewritten_changes_places_as_what_is_re
     waiting.tiers[0].capacity_bytes = 42 * M;
     waiting.tiers[0].device_free_bytes = 11 * M;
     assert_eq!(decide(&waiting), "yields-to-hotter: move 5 to 1");
-    waiting.waits.writers_us = 0.0;
+    waiting.waits.writers = 0.0;
     assert_eq!(decide(&waiting), "rest");
 }

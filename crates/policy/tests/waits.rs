@@ -200,20 +200,37 @@ fn how_many_writers_waited_of_late_is_a_mean_that_fades() {
     let mut looks = Looks::default();
     let mut waiting = |writers_ms: u64| {
         looks.0.spent.writers_us += writers_ms * 1000;
-        looks.look(0, 0, 0);
-        let triggers = &looks.0.shape.ranges.part_triggers;
-        looks.0.waits.writers_waiting(triggers)
+        looks.look(0, 1000, 0);
+        looks.0.waits.writers
     };
     assert_eq!(waiting(0), 0.0);
     let all: Vec<f64> = (0..100).map(|_| waiting(4000)).collect();
     assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "{all:?}");
     assert!(
-        (all[9] - 2.0).abs() < 0.1,
+        (all[9] - 2.0).abs() < 1e-9,
         "half of it after ten seconds: {}",
         all[9]
     );
-    assert!((all[99] - 4.0).abs() < 0.2, "{}", all[99]);
+    assert!((all[99] - 4.0).abs() < 0.01, "{}", all[99]);
     let after: Vec<f64> = (0..20).map(|_| waiting(0)).collect();
-    assert!((after[9] - 2.0).abs() < 0.1, "{}", after[9]);
-    assert!((after[19] - 1.0).abs() < 0.1, "{}", after[19]);
+    assert!((after[19] - all[99] / 4.0).abs() < 1e-9, "{}", after[19]);
+}
+
+#[test]
+fn a_clock_that_jumps_makes_no_more_writers_wait_than_do() {
+    let mut looks = Looks::default();
+    let mut most = 0.0f64;
+    for jump_us in [0, 1 << 50, 1, 1 << 40, 0, 1 << 30] {
+        // Three wait, by the same clock.
+        let passed_us = jump_us + 1_000_000;
+        looks.0.now_us += jump_us;
+        looks.0.spent.writers_us += 3 * passed_us;
+        looks.look(0, 0, 0);
+        most = most.max(looks.0.waits.writers);
+        // And back: it has counted nothing.
+        looks.0.now_us = looks.0.now_us.saturating_sub(passed_us + 1_000_000);
+        looks.look(0, 0, 0);
+    }
+    assert!(most > 2.9 && most <= 3.0, "{most}");
+    assert!(looks.0.waits.writers <= 3.0);
 }

@@ -1,17 +1,15 @@
-//! Placement by temperature and price, on simulated devices with a simulated
-//! clock: what a target, a crash and a clock that jumps do to a store of the preset
-//! `mutant`; what they do under `logstore` too is in `targets.rs`. The numbers are
-//! those of the list of cases in `docs/testing.md`.
+//! Placement by temperature and price, on simulated devices with a simulated clock: what a target and a
+//! crash do to a store of the preset `mutant`; what they do under `logstore` too, and a clock that jumps, is in
+//! `targets.rs`. The numbers are those of the list of cases in `docs/testing.md`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use thermocline::store::{Clock, Environment, FileSystem, OpenHow, read_exact_at, write_all_at};
+use thermocline::store::{FileSystem, OpenHow, read_exact_at, write_all_at};
 use thermocline::{Db, ErrorKind, Event, Options, TablePlace, Tier, WhatIf};
 use thermocline_sim::Dice;
 use thermocline_sim::disk::{Disk, Down, Fault};
@@ -397,62 +395,6 @@ fn moved_bytes_keep_to_their_bound() {
     let to_tables = after.flushed_bytes + after.merge_out_bytes + after.relocated_bytes;
     let amplified = to_tables as f64 / after.written_bytes as f64;
     assert!((after.write_amplification - amplified).abs() < 1e-9);
-}
-
-/// A clock that jumps to and fro by up to ten years.
-#[derive(Debug)]
-struct Jumping {
-    inner: Arc<dyn Clock>,
-    offset_us: AtomicU64,
-}
-
-impl Clock for Jumping {
-    fn now_micros(&self) -> u64 {
-        let offset_us = self.offset_us.load(Ordering::Relaxed);
-        self.inner.now_micros().wrapping_add(offset_us)
-    }
-
-    fn sleep(&self, duration: Duration) {
-        self.inner.sleep(duration);
-    }
-}
-
-#[test]
-fn a_clock_that_jumps_loses_nothing_and_moves_little() {
-    let disk = machine(9);
-    let mut dice = Dice(9);
-    let clock = Arc::new(Jumping {
-        inner: disk.environment().clock,
-        offset_us: AtomicU64::new(1 << 50),
-    });
-    let environment = Environment {
-        clock: Arc::clone(&clock) as Arc<dyn Clock>,
-        ..disk.environment()
-    };
-    filled(&disk, &options()).close().unwrap();
-    let options = options().cost_target_usd_per_gb_month(0.25);
-    let db = Db::open_in(options, &environment).unwrap();
-    read_for(&db, &disk, 5, 600, &mut dice);
-    rest(&db, &disk);
-    keeps(&db, 0.25);
-    let begun = db.stats().relocations;
-    let before = temperatures(&db);
-    for _ in 0..200 {
-        let years = dice.below(10) * 365 * 86_400_000_000;
-        clock.offset_us.store((1 << 50) + years, Ordering::Relaxed);
-        while db.step().unwrap() {}
-    }
-    let moved = db.stats().relocations - begun;
-    println!("{moved} moves in 200 jumps of the clock");
-    assert!(moved <= 4, "{moved}");
-    let hottest = |t: &BTreeMap<u64, Option<f64>>| {
-        let known = t.iter().filter_map(|(&id, t)| Some((id, (*t)?)));
-        known.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap().0
-    };
-    assert_eq!(hottest(&temperatures(&db)), hottest(&before));
-    rest(&db, &disk);
-    keeps(&db, 0.25);
-    is_whole(&db);
 }
 
 fn places(db: &Db) -> BTreeMap<u64, (String, u64)> {

@@ -1,6 +1,6 @@
 //! What a store may have on its fast tier is changed at any moment, impossible, or follows a heat that is
-//! lost, wrong or fickle: cases 19 and 31 to 34 of the list in `docs/testing.md`, each under `mutant` and under
-//! `logstore`.
+//! lost, wrong or fickle, or a clock that jumps: cases 19 and 31 to 34 of the list in `docs/testing.md`, each under
+//! `mutant` and under `logstore`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
@@ -9,11 +9,13 @@ mod presets;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use by_heat::{FAST_USD, Kind, SLOW_USD, key, largest, machine, open, rest};
+use by_heat::{FAST_USD, Kind, SLOW_USD, key, largest, machine, moves, open, rest};
 use presets::for_presets;
-use thermocline::store::{FileSystem, OpenHow, read_exact_at, write_all_at};
+use thermocline::store::{Clock, Environment, FileSystem, OpenHow, read_exact_at, write_all_at};
 use thermocline::{Db, ErrorKind, Event, Options, Stats, Tier};
 use thermocline_sim::Dice;
 use thermocline_sim::disk::{Crashed, Disk, Down, Fault};
@@ -505,7 +507,60 @@ fn case_34_hot_and_cold_alternating_move_little(preset: &str) {
     kind.is_whole(&db);
 }
 
+/// A clock that jumps to and fro by up to ten years.
+#[derive(Debug)]
+struct Jumping {
+    inner: Arc<dyn Clock>,
+    offset_us: AtomicU64,
+}
+
+impl Clock for Jumping {
+    fn now_micros(&self) -> u64 {
+        let offset_us = self.offset_us.load(Ordering::Relaxed);
+        self.inner.now_micros().wrapping_add(offset_us)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.inner.sleep(duration);
+    }
+}
+
+fn a_clock_that_jumps_loses_nothing_and_moves_little(preset: &str) {
+    let kind = Kind { preset, keys: KEYS };
+    let disk = machine(9);
+    let mut dice = Dice(9);
+    let clock = Arc::new(Jumping {
+        inner: disk.environment().clock,
+        offset_us: AtomicU64::new(1 << 50),
+    });
+    let environment = Environment {
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
+        ..disk.environment()
+    };
+    let options = kind.with_share(kind.options(), SHARE);
+    kind.filled(&disk, &options).close().unwrap();
+    let db = Db::open_in(options, &environment).unwrap();
+    kind.read_for(&db, &disk, 5, 600, &mut dice);
+    rest(&db, &disk);
+    kind.keeps(&db, SHARE);
+    let (begun, before) = (moves(&db), kind.served_fast(&db, 600));
+    for _ in 0..200 {
+        let years = dice.below(10) * 365 * 86_400_000_000;
+        clock.offset_us.store((1 << 50) + years, Ordering::Relaxed);
+        while db.step().unwrap() {}
+    }
+    let moved = moves(&db) - begun;
+    println!("{preset}: {moved} moves in 200 jumps of the clock");
+    assert!(moved <= 4, "{moved}");
+    let after = kind.served_fast(&db, 600);
+    assert!(after >= before && before > 0.9, "{before} and {after}");
+    rest(&db, &disk);
+    kind.keeps(&db, SHARE);
+    kind.is_whole(&db);
+}
+
 for_presets!(mutant, logstore: (
+    a_clock_that_jumps_loses_nothing_and_moves_little,
     case_19_a_crash_at_each_step_of_a_migration_both_ways_twice_in_a_row_converges,
     case_31_a_share_changed_a_thousand_times_with_a_crash_at_every_call_converges,
     case_32_an_impossible_share_is_refused_by_name_and_changes_nothing,

@@ -1,5 +1,5 @@
-//! How fast is what comes: bytes that flushes write in a second, and of those that are written to the store,
-//! both smoothed.
+//! How fast something comes, such as bytes that flushes write in a second, and how much of what is written to the store
+//! they write, both smoothed.
 
 /// How long the rate remembers: some flushes where there are many. After a load it is still taken to go on
 /// for about as long, and what is kept free for it serves no reads.
@@ -7,22 +7,22 @@ const MEMORY_S: f64 = 10.0;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FlushRate {
+pub(super) struct Rate {
     per_s: f64,
-    /// When it was last asked for, and what had been flushed by then.
+    /// When it was last asked for, and what had come by then.
     last: Option<(u64, u64)>,
 }
 
-impl FlushRate {
-    /// The rate at `now_us`, if so many bytes have been flushed since the store was opened. A
+impl Rate {
+    /// The rate at `now_us`, if so much has come since the store was opened. A
     /// clock that was set back begins anew.
-    pub(super) fn per_second(&mut self, now_us: u64, bytes: u64) -> f64 {
-        let (last_us, last_bytes) = self.last.unwrap_or((now_us, bytes));
-        self.last = Some((now_us, bytes));
+    pub(super) fn per_second(&mut self, now_us: u64, total: u64) -> f64 {
+        let (last_us, last) = self.last.unwrap_or((now_us, total));
+        self.last = Some((now_us, total));
         let passed_s = now_us.saturating_sub(last_us) as f64 / 1e6;
         let kept = (-passed_s / MEMORY_S).exp();
-        // In no time at all: as if they were spread over what is remembered.
-        let came = bytes.saturating_sub(last_bytes) as f64;
+        // In no time at all: as if it were spread over what is remembered.
+        let came = total.saturating_sub(last) as f64;
         let taken = match passed_s > 0.0 {
             true => (1.0 - kept) / passed_s,
             false => 1.0 / MEMORY_S,
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_steady_rate_is_found_however_often_it_is_asked_for() {
         for step_us in [10_000, 500_000, 7_000_000] {
-            let mut rate = FlushRate::default();
+            let mut rate = Rate::default();
             let mut last = rate.per_second(0, 0);
             for at in 1..=200_000_000 / step_us {
                 last = rate.per_second(at * step_us, at * step_us * 5);
@@ -118,8 +118,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_long_ago_is_forgotten_and_a_clock_set_back_does_no_harm() {
-        let mut rate = FlushRate::default();
+    fn what_came_long_ago_is_forgotten_and_a_clock_set_back_does_no_harm() {
+        let mut rate = Rate::default();
         rate.per_second(1 << 40, 0);
         let now = rate.per_second(1 << 40, 300 << 20);
         assert_eq!(now, f64::from(30 << 20));

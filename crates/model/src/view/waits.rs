@@ -1,7 +1,5 @@
 //! What writers wait for, as policies see it.
 
-use crate::triggers::PartTriggers;
-
 /// What was spent since the store was opened, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Spent {
@@ -30,8 +28,8 @@ pub struct Waits {
     pub for_processors_us: f64,
     /// The same for devices.
     pub for_devices_us: f64,
-    /// Waited by all writers, added up; less and less as time passes, too.
-    pub writers_us: f64,
+    /// How many writers waited of late, on average.
+    pub writers: f64,
     /// For how long cuts have been on their way, less what has passed since.
     pub moving_us: u64,
     /// How often parts were taken back.
@@ -48,13 +46,5 @@ impl Waits {
             parts_pay,
             ..Waits::default()
         }
-    }
-
-    /// How many writers waited of late, on average.
-    #[must_use]
-    pub fn writers_waiting(&self, triggers: &PartTriggers) -> f64 {
-        // Where as many wait all the time, as much is added as fades.
-        let faded_us = triggers.waits_fade_ms.max(1) as f64 * 1e3 / std::f64::consts::LN_2;
-        self.writers_us / faded_us
     }
 }

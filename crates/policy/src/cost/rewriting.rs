@@ -10,7 +10,11 @@
 //!     x by how much longer the slowest tier takes to read and to write it than the fastest
 //!     x writers that wait
 //!     / by how much longer it takes for one read
+//!     x reads that temperatures tell of / reads now
 //! ```
+//!
+//! Temperatures are means of a quarter of an hour, and do not cool while nobody reads: then nobody would wait for what is
+//! taken from the fast tier either.
 //!
 //! A merge rewrites what lies below what it brings down. So a level is rewritten as often as the one above it fills, by what is
 //! flushed in a second: at most, as on the way entries fall away; and no more often than those above. The newest levels are
@@ -23,24 +27,31 @@ use crate::MIB;
 use crate::cost::{Devices, Transfers};
 use crate::place::fill::{DEPTHS, Fill};
 
+/// How many times as much as now was read, at most, by what temperatures remember.
+const REMEMBERED_MAX: f64 = 100.0;
+
 /// Reads, in blocks per second and MiB, that rewriting counts as, by depth.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rewriting([f64; DEPTHS]);
 
 impl Rewriting {
-    /// Of what `view` shows; `fill` is what it holds.
+    /// Of what `view` shows; `fill` is what it holds, and all tables are read so often by their temperatures, in blocks per
+    /// second.
     #[must_use]
-    pub fn of(view: &View<'_>, fill: &Fill) -> Rewriting {
-        let waiting = view.waits.writers_waiting(&view.shape.ranges.part_triggers);
-        let flushed = view.flushed_bytes_per_s;
-        let counts = view.shape.staging.on.rewritten && waiting > 0.0 && flushed.is_finite();
-        if !counts {
+    pub fn of(view: &View<'_>, fill: &Fill, block_reads_per_s: f64) -> Rewriting {
+        if !Rewriting::may_count(view) {
             return Rewriting([0.0; DEPTHS]);
         }
+        let flushed = view.flushed_bytes_per_s;
+        let remembered = block_reads_per_s / view.block_reads_per_s.max(f64::MIN_POSITIVE);
+        let remembered = match block_reads_per_s > 0.0 && view.block_reads_per_s.is_finite() {
+            true => remembered.min(REMEMBERED_MAX),
+            false => 1.0,
+        };
         let filled = |depth: usize| fill.data[depth].iter().sum::<u64>();
         let runs = view.shape.newest_runs_merge as u64;
         let mut above = filled(0).max(view.shape.flush_bytes.saturating_mul(runs));
-        let per_rewrite = waiting * reads_for_one_rewrite(view);
+        let per_rewrite = view.waits.writers * reads_for_one_rewrite(view) * remembered;
         let mut reads = [0.0; DEPTHS];
         for (depth, reads) in reads.iter_mut().enumerate() {
             *reads = per_rewrite * flushed / above.max(1) as f64;
@@ -55,10 +66,12 @@ impl Rewriting {
         self.0[depth.min(DEPTHS - 1)]
     }
 
-    /// Whether it counts anywhere.
+    /// Whether it may count anywhere: a writer waits, and what is flushed is known.
     #[must_use]
-    pub fn counts(&self) -> bool {
-        self.0.iter().any(|reads| *reads > 0.0)
+    pub fn may_count(view: &View<'_>) -> bool {
+        let flushed = view.flushed_bytes_per_s;
+        let waits = view.waits.writers > 0.0 && flushed > 0.0 && flushed.is_finite();
+        waits && view.shape.staging.on.rewritten
     }
 }
 

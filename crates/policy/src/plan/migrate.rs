@@ -95,7 +95,7 @@ pub fn gives_way(view: &View<'_>, bytes: u64) -> Option<Relocate> {
 #[must_use]
 pub fn makes_room(view: &View<'_>) -> Option<Relocate> {
     let may = view.tiers.len() >= 2 && view.moves.may_begin(view.now_us) && merges_are_urgent(view);
-    if !may || !Rewriting::of(view, &Fill::limits(view)).counts() {
+    if !may || !Rewriting::may_count(view) {
         return None;
     }
     let organisation = Organisation::of(view);

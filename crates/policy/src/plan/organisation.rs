@@ -15,6 +15,7 @@ use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_model::view::View;
 
 use super::knapsack::{Item, Problem, solve};
+use crate::MIB;
 use crate::cost::money::{self, Bounds, Budget, TierRoom};
 use crate::cost::{Devices, Rewriting};
 use crate::place::fill::{Fill, depth};
@@ -126,8 +127,7 @@ impl<'a> Organisation<'a> {
         let hottest = view.heat.values().filter_map(|h| h.temperature);
         let hottest = hottest.fold(0.0, f64::max);
         let young = if hottest > 0.0 { hottest } else { 1.0 };
-        let rewriting = Rewriting::of(view, &fill);
-        let tables: Vec<_> = view
+        let mut tables: Vec<_> = view
             .version
             .keyspaces
             .values()
@@ -136,14 +136,12 @@ impl<'a> Organisation<'a> {
             .map(|(keyspace, slot, table)| {
                 let heat = view.heat.get(&table.id);
                 let temperature = heat.and_then(|h| h.temperature);
-                let depth = depth(slot);
-                let rewriting = rewriting.reads(depth);
                 Placed {
                     keyspace,
                     table,
-                    depth,
-                    temperature: temperature.unwrap_or(young) + rewriting,
-                    rewriting,
+                    depth: depth(slot),
+                    temperature: temperature.unwrap_or(young),
+                    rewriting: 0.0,
                     is_known: temperature.is_some(),
                     temperature_of_one: heat.map_or(0.0, |h| h.temperature_of_one),
                     from: fill.index(table.tier()),
@@ -151,6 +149,13 @@ impl<'a> Organisation<'a> {
                 }
             })
             .collect();
+        let known = tables.iter().filter(|t| t.is_known);
+        let reads = known.map(|t| t.temperature * t.table.data_bytes() as f64 / MIB);
+        let rewriting = Rewriting::of(view, &fill, reads.sum());
+        for placed in &mut tables {
+            placed.rewriting = rewriting.reads(placed.depth);
+            placed.temperature += placed.rewriting;
+        }
         // What is short is sorted, and what is long moved once.
         let order = tables.iter().map(|t| t.temperature).zip(0..);
         let mut order: Vec<(f64, usize)> = order.collect();

@@ -9,7 +9,7 @@
 //! what earlier cuts have handed down to L1 is not merged yet, writers may wait for that, and for a while it
 //! counts for nothing.
 
-use thermocline_model::view::{View, Waits};
+use thermocline_model::view::{Spent, View, Waits};
 
 /// What there is to remember after a look, and whether there should be more than one part
 /// ([`Waits::parts_pay`]).
@@ -22,7 +22,6 @@ pub fn waits(view: &View<'_>) -> Waits {
     let fades = 0.5f64.powf(passed_us as f64 / fade_us as f64);
     for waited_us in [
         &mut waits.waited_us,
-        &mut waits.writers_us,
         &mut waits.for_processors_us,
         &mut waits.for_devices_us,
     ] {
@@ -31,8 +30,12 @@ pub fn waits(view: &View<'_>) -> Waits {
     waits.looked_us = now_us;
     let waited_us = spent.stalled_us.saturating_sub(waits.counted.stalled_us);
     waits.counted.stalled_us = spent.stalled_us;
-    waits.writers_us += spent.writers_us.saturating_sub(waits.counted.writers_us) as f64;
-    waits.counted.writers_us = spent.writers_us;
+    if passed_us > 0 {
+        let waited_us = spent.writers_us.saturating_sub(waits.counted.writers_us);
+        let writers = waited_us as f64 / passed_us as f64;
+        waits.writers += (writers - waits.writers) * (1.0 - fades);
+        waits.counted.writers_us = spent.writers_us;
+    }
     let moving = are_moving(view);
     waits.moving_us = match moving {
         true => waits.moving_us.saturating_add(passed_us),
@@ -46,7 +49,10 @@ pub fn waits(view: &View<'_>) -> Waits {
         return waits;
     }
     let running_us = spent.running_us.saturating_sub(waits.counted.running_us);
-    waits.counted = spent;
+    waits.counted = Spent {
+        writers_us: waits.counted.writers_us,
+        ..spent
+    };
     let waited_us = std::mem::take(&mut waits.waited_us);
     match running_us as f64 >= triggers.running_share * merges_us as f64 {
         true => waits.for_processors_us += waited_us,
