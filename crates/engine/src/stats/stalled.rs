@@ -28,8 +28,9 @@ impl Waiting {
             0 => 0,
             _ => now_us.saturating_sub(self.since_us),
         };
-        self.some_us += passed_us;
-        self.all_us += passed_us * self.writers as u64;
+        let of_all_us = passed_us.saturating_mul(self.writers as u64);
+        self.some_us = self.some_us.saturating_add(passed_us);
+        self.all_us = self.all_us.saturating_add(of_all_us);
         self.since_us = now_us;
     }
 }
