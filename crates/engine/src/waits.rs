@@ -52,7 +52,6 @@ impl Engine {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
     use crate::{Db, Options, Tier};
 
     /// What writers of a store with these options have waited, as policies see it, once two did.

@@ -331,10 +331,6 @@ fn a_crash_anywhere_in_migrations_both_ways_loses_nothing_and_converges() {
     }
 }
 
-fn temperatures(db: &Db) -> BTreeMap<u64, Option<f64>> {
-    db.tables().iter().map(|t| (t.id, t.temperature)).collect()
-}
-
 // The cool-down of all tables ended with the process: what had just been moved could be moved back by
 // whoever opened the store next.
 #[test]
