@@ -8,7 +8,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Dice, KEYS, KEYSPACE, M, World, empty, key, mutant};
+use common::{Dice, KEYS, KEYSPACE, M, World, decide_by_heat as decide, empty, key, mutant};
 use thermocline_model::job::{Job, NewTable};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
@@ -41,16 +41,6 @@ fn warm(world: &mut World, temperatures: &[(u64, f64)]) {
             ..TableHeat::default()
         };
         world.heat.insert(TableId(table), heat);
-    }
-}
-
-fn decide(world: &World) -> String {
-    match world.plan(&mut mutant()) {
-        None => "rest".to_string(),
-        Some(Job::Relocate(job)) => {
-            format!("{}: move {} to {}", job.reason.rule, job.table.0, job.to)
-        }
-        Some(other) => format!("{}: {}", other.reason().rule, other.name()),
     }
 }
 

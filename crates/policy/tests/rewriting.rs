@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::{KEYSPACE, M, World, mutant};
-use thermocline_model::job::{Job, NewTable};
+use common::{KEYSPACE, M, World, decide_by_heat as decide, mutant};
+use thermocline_model::job::NewTable;
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{DeviceProfile, TIERS_MAX, TierId};
 use thermocline_model::version::Slot;
@@ -69,16 +69,6 @@ fn placed(world: &World, slot: Slot, parents: &[u64]) -> u32 {
         written_bytes: [0; TIERS_MAX],
     };
     ByHeat.place(&world.view(), &new).data.0
-}
-
-fn decide(world: &World) -> String {
-    match world.plan(&mut mutant()) {
-        Some(Job::Relocate(job)) => {
-            format!("{}: move {} to {}", job.reason.rule, job.table.0, job.to)
-        }
-        Some(other) => other.reason().rule.clone(),
-        None => "rest".to_string(),
-    }
 }
 
 /// So many newest runs that their merge is urgent, and runs.

@@ -17,7 +17,7 @@
 //! change places for ever, and the moves take the device from its readers. Not asked
 //! where the resistance is 0.
 //!
-//! Nothing is moved while merges are urgent, while a move is under way, sooner than
+//! While merges are urgent nothing is moved but for what they rewrite ([`makes_room`]), and nothing while a move is under way, sooner than
 //! the bound on moved bytes allows, or twice within the cool-down. While the store is
 //! written to, moves to the first tier leave a spare there for what the newest
 //! levels grow by until they are merged, as far as flushes of late tell; or each flush would push a table out that
@@ -27,13 +27,13 @@ use thermocline_model::job::{Job, Reason, Relocate};
 use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
+use crate::Planner;
 use crate::cost::{Devices, Rewriting, money};
 use crate::place::fill::Fill;
 use crate::plan::balance::SPARE_S;
 use crate::plan::organisation::{Organisation, Placed};
 use crate::plan::room::covering;
 use crate::pressure::merges_are_urgent;
-use crate::{MIB, Planner};
 
 /// Of what may lie on the first tier, the largest share that is kept spare.
 const SPARE_SHARE_MAX: f64 = 0.25;
@@ -121,11 +121,7 @@ struct Migration<'a> {
 
 /// Blocks of a table read in a second.
 fn reads_per_second(placed: &Placed<'_>) -> f64 {
-    (placed.temperature - placed.rewriting) * mib(placed)
-}
-
-fn mib(placed: &Placed<'_>) -> f64 {
-    placed.table.data_bytes() as f64 / MIB
+    placed.read_temperature() * placed.mib()
 }
 
 /// Bytes of the first tier to be left for the newest levels: what they grow by until
@@ -242,16 +238,14 @@ impl<'a> Migration<'a> {
         }
         let by = hot.temperature - cold.temperature;
         // If reads come by chance (Poisson's law).
-        let variance = |placed: &Placed<'_>| {
-            (placed.temperature - placed.rewriting) * placed.temperature_of_one
-        };
+        let variance = |placed: &Placed<'_>| placed.read_temperature() * placed.temperature_of_one;
         by * by > DEVIATIONS * DEVIATIONS * (variance(hot) + variance(cold))
     }
 
     /// Microseconds by which all reads of a second get slower, and what counts as reads.
     fn latency_change_us(&self, placed: &Placed<'_>) -> f64 {
         let latencies = &self.organisation.problem.latencies_us;
-        placed.temperature * mib(placed) * (latencies[placed.to] - latencies[placed.from])
+        placed.temperature * placed.mib() * (latencies[placed.to] - latencies[placed.from])
     }
 
     fn is_free(&self, placed: &Placed<'_>) -> bool {

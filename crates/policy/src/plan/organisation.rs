@@ -150,7 +150,7 @@ impl<'a> Organisation<'a> {
             })
             .collect();
         let known = tables.iter().filter(|t| t.is_known);
-        let reads = known.map(|t| t.temperature * t.table.data_bytes() as f64 / MIB);
+        let reads = known.map(|t| t.temperature * t.mib());
         let rewriting = Rewriting::of(view, &fill, reads.sum());
         for placed in &mut tables {
             placed.rewriting = rewriting.reads(placed.depth);
@@ -269,6 +269,18 @@ impl Ranking {
 }
 
 impl Placed<'_> {
+    /// Its temperature without rewriting.
+    #[must_use]
+    pub fn read_temperature(&self) -> f64 {
+        self.temperature - self.rewriting
+    }
+
+    /// Its data, in MiB.
+    #[must_use]
+    pub fn mib(&self) -> f64 {
+        self.table.data_bytes() as f64 / MIB
+    }
+
     /// Hottest first; of equals those that lie on a faster tier, then the newer.
     fn order(&self, other: &Placed<'_>) -> std::cmp::Ordering {
         let warm = other.temperature.total_cmp(&self.temperature);

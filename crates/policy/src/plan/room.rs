@@ -1,4 +1,4 @@
-//! Room on the first tier for what is flushed.
+//! Room on the first tier for what is flushed, and for what urgent merges write.
 //!
 //! A flush that finds the first tier full goes to the next one. There it is written slowly,
 //! read slowly when it is merged, and read by whoever looks for what is newest meanwhile, while

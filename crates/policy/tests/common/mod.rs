@@ -560,6 +560,17 @@ pub fn leveled() -> Preset {
     by_name("leveled", &HeatOptions::default()).unwrap()
 }
 
+/// What `mutant` does next, in a line.
+pub fn decide_by_heat(world: &World) -> String {
+    match world.plan(&mut mutant()) {
+        None => "rest".to_string(),
+        Some(Job::Relocate(job)) => {
+            format!("{}: move {} to {}", job.reason.rule, job.table.0, job.to)
+        }
+        Some(other) => format!("{}: {}", other.reason().rule, other.name()),
+    }
+}
+
 pub fn mutant() -> Preset {
     by_name("mutant", &HeatOptions::default()).unwrap()
 }
