@@ -129,6 +129,10 @@ fn it_counts_as_nothing_where_it_costs_nobody_anything() {
     // A slow tier that is not slower, or of which nothing else is known.
     none(|world| world.tiers[1].profile = world.tiers[0].profile);
     none(|world| world.tiers.truncate(1));
+    let unread = world(8.0);
+    let view = unread.view();
+    let rewriting = Rewriting::of(&view, &Fill::of(&view), 0.0);
+    assert_eq!(rewriting.reads(6), 0.0, "nothing was ever read");
 }
 
 #[test]
@@ -193,6 +197,13 @@ fn while_merges_are_urgent_the_coldest_makes_room_for_what_they_rewrite() {
     let mut calm = world(0.0);
     urgent(&mut calm);
     assert_eq!(decide(&calm), "rest");
+    // What is to rise is read, which can wait.
+    let mut read = world(0.01);
+    urgent(&mut read);
+    for table in [2, 3] {
+        read.heat.get_mut(&TableId(table)).unwrap().temperature = Some(50.0);
+    }
+    assert_eq!(decide(&read), "rest");
     // There is room for all of it.
     let mut roomy = world(8.0);
     urgent(&mut roomy);

@@ -19,7 +19,7 @@
 //! A merge rewrites what lies below what it brings down. So a level is rewritten as often as the one above it fills, by what is
 //! flushed in a second: at most, as on the way entries fall away; and no more often than those above. The newest levels are
 //! written and read as often as the first below them. Where no writer waits, or nobody measures what is flushed, rewriting
-//! costs nobody anything.
+//! costs nobody anything. Where nothing was ever read it need not count: tables that are as hot lie by level as it is.
 
 use thermocline_model::view::View;
 
@@ -39,14 +39,13 @@ impl Rewriting {
     /// second.
     #[must_use]
     pub fn of(view: &View<'_>, fill: &Fill, block_reads_per_s: f64) -> Rewriting {
-        if !Rewriting::may_count(view) {
+        if !Rewriting::may_count(view) || block_reads_per_s <= 0.0 {
             return Rewriting([0.0; DEPTHS]);
         }
         let flushed = view.flushed_bytes_per_s;
-        let remembered = block_reads_per_s / view.block_reads_per_s.max(f64::MIN_POSITIVE);
-        let remembered = match block_reads_per_s > 0.0 && view.block_reads_per_s.is_finite() {
-            true => remembered.min(REMEMBERED_MAX),
-            false => 1.0,
+        let remembered = match view.block_reads_per_s {
+            f64::INFINITY => 1.0,
+            now => (block_reads_per_s / now.max(f64::MIN_POSITIVE)).min(REMEMBERED_MAX),
         };
         let filled = |depth: usize| fill.data[depth].iter().sum::<u64>();
         let runs = view.shape.newest_runs_merge as u64;

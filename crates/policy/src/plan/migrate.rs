@@ -100,7 +100,9 @@ pub fn makes_room(view: &View<'_>) -> Option<Relocate> {
     }
     let organisation = Organisation::of(view);
     let migration = Migration::new(view, &organisation);
-    let rises = |t: &&Placed<'_>| t.from > 0 && t.to == 0 && t.rewriting > 0.0;
+    // What is mostly read can wait.
+    let is_rewritten = |t: &Placed<'_>| t.rewriting > t.read_temperature();
+    let rises = |t: &&Placed<'_>| t.from > 0 && t.to == 0 && is_rewritten(t);
     let rising = organisation.tables.iter().filter(rises);
     let bytes: u64 = rising.map(|t| t.table.data_bytes()).sum();
     if bytes == 0 || migration.fill.fits(0, bytes) {
