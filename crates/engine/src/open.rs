@@ -78,14 +78,7 @@ pub(crate) fn open(options: Options, environment: &Environment) -> Result<Engine
 /// Opens a store that nobody changes meanwhile.
 fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
     options.check()?;
-    let preset =
-        thermocline_policy::by_name(&options.preset, &options.heat()).ok_or_else(|| {
-            let names: Vec<_> = thermocline_policy::presets()
-                .iter()
-                .map(|p| p.name)
-                .collect();
-            Error::invalid("option preset").expected(names.join(" or "), &options.preset)
-        })?;
+    let preset = options.policies()?;
     let tiers = open_tiers(&options, environment)?;
     let found = look(&options, environment)?;
     let recovery = Recovery {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thermocline_model::forecast::Forecast;
-use thermocline_policy::by_name;
 
 use crate::control::{Given, Heard, Wanted, ask};
 use crate::db::Db;
@@ -113,11 +112,7 @@ impl Engine {
             what_if.change(&mut options, scheduler.cost.target_usd_gb_month)?;
             self.scene(&mut scheduler)
         };
-        let mut preset = by_name(&options.preset, &options.heat()).ok_or_else(|| {
-            let names = thermocline_policy::presets().iter().map(|p| p.name);
-            let names: Vec<_> = names.collect();
-            Error::invalid("preset").expected(names.join(" or "), &options.preset)
-        })?;
+        let mut preset = options.policies()?;
         scene.cost = options.cost();
         if let Some(target) = what_if.cost_target_usd_per_gb_month {
             scene.check_bounds(target)?;

@@ -377,6 +377,9 @@ pub struct View<'a> {
     /// Bytes that flushes write in a second, smoothed over ten seconds or so; infinite where
     /// nobody measures it.
     pub flushed_bytes_per_s: f64,
+    /// Bytes of memtables that flushes free in a second while one of them runs, or writers wait for it; `None` before
+    /// there was one.
+    pub freed_bytes_per_s: Option<f64>,
     /// Blocks that readers read from devices in a second, smoothed in the same way; infinite where nobody measures it.
     pub block_reads_per_s: f64,
     /// Bytes of log segments not yet deleted.

@@ -3,7 +3,7 @@
 use thermocline_model::tier::{TIERS_MAX, is_tier_name};
 use thermocline_model::view::Optimisations;
 use thermocline_policy::cost::money;
-use thermocline_policy::presets;
+use thermocline_policy::{Preset, by_name, presets};
 
 use super::{COST_TARGET, KIB, MIB, OPTIONS_FILE, Options};
 use crate::error::{Error, Result};
@@ -34,6 +34,8 @@ impl Options {
             let expected = format!("1 to {TIERS_MAX}");
             return Err(Error::invalid("number of tiers").expected(expected, self.tiers.len()));
         }
+        // What else is refused may say that this preset does not do it.
+        self.policies()?;
         within("write_buffer_bytes", self.write_buffer_bytes, 64 * KIB, TIB)?;
         if let Some(bytes) = self.memtable_bytes {
             within(
@@ -180,6 +182,14 @@ impl Options {
             self.check_cost_target(target)?;
         }
         self.default_cuts().map(drop)
+    }
+
+    /// The policies of the preset, anew. Refuses a name that no preset has.
+    pub(crate) fn policies(&self) -> Result<Preset> {
+        by_name(&self.preset, &self.heat()).ok_or_else(|| {
+            let names: Vec<_> = presets().iter().map(|p| p.name).collect();
+            Error::invalid("option preset").expected(names.join(" or "), &self.preset)
+        })
     }
 
     /// Whether the preset keeps to a cost target, and its moves to their bounds.

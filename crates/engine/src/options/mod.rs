@@ -638,6 +638,13 @@ mod tests {
                 Options::at("/x").cuts(vec![b"b".to_vec(), b"a".to_vec()]),
                 "cuts",
             ),
+            // Not that it keeps to no target, as `leveled` does not.
+            (
+                Options::at("/x")
+                    .preset("mutannt")
+                    .cost_target_usd_per_gb_month(0.1),
+                "leveled or mutant or",
+            ),
         ] {
             let error = options.check().expect_err(word).to_string();
             assert!(error.contains(word), "{error}");

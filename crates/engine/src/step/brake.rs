@@ -471,6 +471,11 @@ impl Emptied {
         }
     }
 
+    /// Bytes of memtables that flushes free in a second, once there was one.
+    pub(super) fn freed_bytes_per_s(&self) -> Option<f64> {
+        Some(self.memory.drain.bytes_per_us()? * 1e6)
+    }
+
     fn of(&mut self, what: What) -> &mut Emptying {
         match what {
             What::Memory => &mut self.memory,

@@ -1,9 +1,9 @@
 //! Which part to flush.
 //!
 //! Memory comes first: of the parts whose sealed memtables hold a flush's
-//! worth, the one with the most bytes. Writers that fill the memory slowly are let
-//! go on to half of it: what is in memory costs reads no device, and larger runs
-//! cost fewer merges. Then the log: a part that writes little
+//! worth, the one with the most bytes. Writers that fill the memory slowly, beside what flushes take to empty it,
+//! are let go on to half of it: what is in memory costs reads no device, and larger runs
+//! cost fewer merges, and are fewer to look into. Then the log: a part that writes little
 //! would keep an old segment, and all after it, for ever, so once the log is
 //! too large the part that needs its oldest segment is flushed, however little
 //! it holds. A part that is being flushed is left alone.
@@ -134,10 +134,17 @@ fn is_read(view: &View<'_>) -> bool {
         })
 }
 
-/// Writers that took longer than this, in microseconds, to fill a flush's worth of
-/// memory may fill as much again before it is flushed: that is still far from the
-/// end of the memory, and takes longer than a flush.
-const SLOW_WRITERS_US: u64 = 200_000;
+/// Writers that took as long to fill a flush's worth of memory as so many flushes of it take may fill as much again
+/// before it is flushed: then a flush may take so many times as long as those before it, and they do not wait.
+const SLOW_WRITERS_FLUSHES: f64 = 8.0;
+
+/// Whether writers that filled a flush's worth of memory in `took_us` are that slow.
+fn are_slow(view: &View<'_>, took_us: u64) -> bool {
+    let flush_s = view
+        .freed_bytes_per_s
+        .map(|freed| view.shape.flush_bytes as f64 / freed);
+    flush_s.is_some_and(|flush_s| took_us as f64 / 1e6 >= SLOW_WRITERS_FLUSHES * flush_s)
+}
 
 impl std::fmt::Debug for FlushSealed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -150,7 +157,7 @@ impl std::fmt::Debug for FlushSealed {
 impl Planner for FlushSealed {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
         let took_us = view.now_us.saturating_sub(self.planned_us);
-        let slow = !view.idle && self.planned_us > 0 && took_us >= SLOW_WRITERS_US;
+        let slow = !view.idle && self.planned_us > 0 && are_slow(view, took_us);
         let sealed = if slow { None } else { sealed(view) };
         let flush = older(view)
             .or_else(|| crowded(view))
