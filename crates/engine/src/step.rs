@@ -262,13 +262,15 @@ impl Engine {
         self.look_at_active(&mut memtables);
         let flushed_bytes = self.counters.flushed_bytes.get();
         let block_reads = self.home.context.cache.stats().misses;
+        // Not held while tiers are asked, one of which may hang.
+        let freed_bytes_per_s = self.emptied.lock().freed_bytes_per_s();
         Scene {
             writes,
             sharers,
             spent: self.spent(),
             waits: scheduler.waits,
             flushed_bytes_per_s: scheduler.flushed.per_second(now_us, flushed_bytes),
-            freed_bytes_per_s: self.emptied.lock().freed_bytes_per_s(),
+            freed_bytes_per_s,
             block_reads_per_s: scheduler.block_reads.per_second(now_us, block_reads),
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,

@@ -155,6 +155,9 @@ fn skewed_writes_of_many_keys_flush_half_as_often_and_a_third_of_what_memtables_
 /// Keys that are durable once, and then overwritten by who waits for no device.
 const DURABLE_KEYS: u64 = 8;
 
+/// How often: memory is folded twice and the log trimmed in between.
+const OVERWRITES: u64 = 100;
+
 fn small_logs() -> Options {
     Options::at("/fast/store")
         .write_buffer_bytes(64 * KIB)
@@ -193,7 +196,7 @@ fn durable_keys_outlive(fault: Fault, n: u64, down: Down) -> bool {
     };
     let first = logs(&disk);
     disk.fault_in(n, fault);
-    for n in 1..=60 {
+    for n in 1..=OVERWRITES {
         // What fails here may be lost, and what is not durable.
         let _ = db.put(&key(n % 4), &stamped(n));
         let _ = db.step();
@@ -214,7 +217,7 @@ fn durable_keys_outlive(fault: Fault, n: u64, down: Down) -> bool {
         let n = u64::from_be_bytes(found[..8].try_into().unwrap());
         assert_eq!(&*found, &*stamped(n), "{context}: key {k}");
         assert!(
-            n == 0 || n <= 60 && n % 4 == k,
+            n == 0 || n <= OVERWRITES && n % 4 == k,
             "{context}: key {k} has {n}"
         );
     }
