@@ -140,10 +140,10 @@ const SLOW_WRITERS_FLUSHES: f64 = 8.0;
 
 /// Whether writers that filled a flush's worth of memory in `took_us` are that slow.
 fn are_slow(view: &View<'_>, took_us: u64) -> bool {
-    let flush_s = view
-        .freed_bytes_per_s
-        .map(|freed| view.shape.flush_bytes as f64 / freed);
-    flush_s.is_some_and(|flush_s| took_us as f64 / 1e6 >= SLOW_WRITERS_FLUSHES * flush_s)
+    view.freed_bytes_per_s.is_some_and(|freed| {
+        let flush_s = view.shape.flush_bytes as f64 / freed;
+        took_us as f64 / 1e6 >= SLOW_WRITERS_FLUSHES * flush_s
+    })
 }
 
 impl std::fmt::Debug for FlushSealed {
