@@ -79,6 +79,10 @@ pub(super) fn make(image: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
+/// How far the system reads ahead on a loop device: what it sets a new one to. One that was used before may have
+/// kept another value.
+const READ_AHEAD_KIB: u64 = 128;
+
 /// A loop device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Loop {
@@ -99,8 +103,11 @@ pub(super) fn attach(image: &Path) -> Result<Loop> {
     };
     let device = PathBuf::from(printed);
     let name = device.file_name().unwrap_or_default();
-    let direct = Path::new("/sys/block").join(name).join("loop/dio");
-    let direct = fs::read_to_string(direct).is_ok_and(|text| text.trim() == "1");
+    let system = Path::new("/sys/block").join(name);
+    let direct = fs::read_to_string(system.join("loop/dio"));
+    let direct = direct.is_ok_and(|text| text.trim() == "1");
+    let read_ahead = system.join("queue/read_ahead_kb");
+    fs::write(&read_ahead, READ_AHEAD_KIB.to_string()).map_err(at(&read_ahead))?;
     Ok(Loop {
         path: device,
         direct,

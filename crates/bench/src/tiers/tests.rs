@@ -118,6 +118,9 @@ fn a_rig_goes_up_as_planned_and_down_without_a_trace() {
         assert!(tier.bytes < IMAGE_BYTES && tier.bytes > IMAGE_BYTES / 5 * 4);
         let caps = cgroup::caps(&ground.controllers, tier.device, &tier.profile);
         assert!(caps.iter().all(|cap| cap.holds().unwrap()));
+        let (major, minor) = tier.device;
+        let read_ahead = format!("/sys/dev/block/{major}:{minor}/queue/read_ahead_kb");
+        assert_eq!(fs::read_to_string(read_ahead).unwrap(), "128\n");
     }
     assert_eq!(rig.memory_group, Some(ground.memory_group()));
 
