@@ -22,6 +22,10 @@ use crate::engine::Result;
 const WAIT: Duration = Duration::from_millis(50);
 const WAITS: u32 = 20;
 
+/// How far the system reads ahead on a loop device: what it sets a new one to. One that was used before may have
+/// kept another value.
+const READ_AHEAD_KIB: u64 = 128;
+
 /// Programs that are needed, each with the Debian package that has it.
 const PROGRAMS: [(&str, &str); 4] = [
     ("losetup", "mount"),
@@ -78,10 +82,6 @@ pub(super) fn make(image: &Path, bytes: u64) -> Result<()> {
         .map_err(|error| at(image)(error.into()))?;
     Ok(())
 }
-
-/// How far the system reads ahead on a loop device: what it sets a new one to. One that was used before may have
-/// kept another value.
-const READ_AHEAD_KIB: u64 = 128;
 
 /// A loop device.
 #[derive(Clone, PartialEq, Eq, Debug)]
