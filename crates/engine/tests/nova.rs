@@ -97,6 +97,24 @@ fn what_readers_see_is_exact_while_cuts_move() {
     readers_see_what_was_written(&small(directory.path()));
 }
 
+/// On two tiers, where tables go to and fro by temperature, within a cost target.
+#[test]
+fn what_readers_see_is_exact_while_cuts_and_tables_move() {
+    let directory = tempfile::tempdir().unwrap();
+    let tier =
+        |(name, price)| Tier::new(name, directory.path().join(name)).price_usd_gb_month(price);
+    let options = small(directory.path())
+        .with_tiers([("fast", 0.5), ("slow", 0.05)].map(tier).into())
+        .cost_target_usd_per_gb_month(0.2)
+        .heat_epoch_ms(10)
+        .migration_cool_down_s(0);
+    readers_see_what_was_written(&options);
+    let db = Db::open(options).unwrap();
+    let moves = db.events(4096);
+    let moves = moves.iter().filter(|e| e.job == "relocate");
+    assert!(moves.count() > 4);
+}
+
 /// With `logstore`, whose parts pass their newest runs on side by side.
 #[test]
 fn what_readers_see_is_exact_while_cuts_move_above_runs_that_are_passed_on() {

@@ -121,9 +121,22 @@ fn keeps(db: &Db, target: f64) {
 
 #[test]
 fn the_price_is_within_two_percent_of_each_target_at_rest() {
+    keeps_to_each_target(&options());
+}
+
+/// With `nova` tables lie by temperature, too.
+#[test]
+fn the_price_is_within_two_percent_of_each_target_with_parts() {
+    let cuts = [1, 2, 3].map(|quarter| key(quarter * KEYS / 4));
+    let db = keeps_to_each_target(&options().preset("nova").cuts(cuts.into()));
+    let parts = db.stats().keyspaces[0].parts;
+    assert!(parts > 1, "{parts}");
+}
+
+fn keeps_to_each_target(options: &Options) -> Db {
     let disk = machine(1);
     let mut dice = Dice(1);
-    let db = filled(&disk, &options().cost_target_usd_per_gb_month(0.4));
+    let db = filled(&disk, &options.clone().cost_target_usd_per_gb_month(0.4));
     read_for(&db, &disk, 10, 500, &mut dice);
     rest(&db, &disk);
     keeps(&db, 0.4);
@@ -169,6 +182,7 @@ fn the_price_is_within_two_percent_of_each_target_at_rest() {
         let saved = predicted.and_then(|p| p.benefit("usd_month_saved"));
         assert!(saved.is_some_and(|usd| usd != 0.0), "{event}");
     }
+    db
 }
 
 #[test]

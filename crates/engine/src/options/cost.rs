@@ -4,7 +4,7 @@ use super::Options;
 
 impl Options {
     /// Most that all tables together may cost, in USD per 10^9 bytes and month
-    /// on average over all bytes, with a preset that keeps to it (`mutant`).
+    /// on average over all bytes, with a preset that keeps to it (`mutant`, `nova`).
     /// Every tier then needs a price. Default: no limit.
     ///
     /// ```

@@ -195,7 +195,7 @@ impl Options {
 
     /// The name of the tier that newest levels begin on: what is flushed goes there, and to
     /// the next ones when it is full. With presets that place by level (`leveled`,
-    /// `ohdb`, `nova`). Default: the first.
+    /// `ohdb`). Default: the first.
     ///
     /// ```
     /// # use thermocline::{Db, Options, Tier};
@@ -220,7 +220,7 @@ impl Options {
     }
 
     /// The name of the tier that all other levels begin on; what does not fit goes to
-    /// the next ones. With presets that place by level (`leveled`, `ohdb`, `nova`).
+    /// the next ones. With presets that place by level (`leveled`, `ohdb`).
     /// Default: the first.
     ///
     /// ```

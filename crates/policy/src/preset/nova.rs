@@ -1,20 +1,20 @@
 //! The preset `nova`: parts that are cut, and cut anew, so that each gets as many
 //! writes (Huang, Ghandeharizadeh, "Nova-LSM: A Distributed, Component-based LSM-tree
-//! Key-value Store", on one machine). What differs from the paper is in
-//! docs/papers/nova.md.
+//! Key-value Store", on one machine). The paper has one kind of disk; where there are several tiers tables lie
+//! on them as with [`super::mutant`]. What differs from the paper is in docs/papers/nova.md.
 
 use std::sync::Arc;
 
-use crate::heat::{Counters, HeatOptions};
-use crate::place::ByBucket;
-use crate::plan::{Balance, Buckets, MakeRoom, MoveCuts, balance};
+use crate::heat::{HeatOptions, Temperature};
+use crate::place::ByHeat;
+use crate::plan::{Buckets, MakeRoom, Migrate, MoveCuts, Overwritten, migrate};
 use crate::preset::{Preset, PresetEntry};
 
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
     name: "nova",
-    about: "parts whose cuts move so that all get as many writes",
-    keeps_cost: false,
-    by_level: true,
+    about: "parts whose cuts move so that all get as many writes; tables lie by temperature",
+    keeps_cost: true,
+    by_level: false,
     makes_cuts: true,
     cuts_if_asked: false,
     adapts_parts: false,
@@ -24,13 +24,13 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     make,
 };
 
-fn make(_heat: &HeatOptions) -> Preset {
+fn make(heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
-        flush: Box::new(MakeRoom::new(balance::gives_way)),
+        flush: Box::new(MakeRoom::new(migrate::gives_way).and_for_merges(migrate::makes_room)),
         recut: Box::new(MoveCuts),
-        planners: vec![Box::new(Buckets), Box::new(Balance)],
-        placer: Arc::new(ByBucket),
-        heat: Arc::new(Counters::default()),
+        planners: vec![Box::new(Buckets), Box::new(Migrate), Box::new(Overwritten)],
+        placer: Arc::new(ByHeat),
+        heat: Arc::new(Temperature::new(*heat)),
     }
 }
