@@ -24,7 +24,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     make,
 };
 
-fn make(heat: &HeatOptions) -> Preset {
+pub(super) fn make(heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(MakeRoom::new(migrate::gives_way).and_for_merges(migrate::makes_room)),

@@ -3,12 +3,9 @@
 //! Key-value Store", on one machine). The paper has one kind of disk; where there are several tiers tables lie
 //! on them as with [`super::mutant`]. What differs from the paper is in docs/papers/nova.md.
 
-use std::sync::Arc;
-
-use crate::heat::{HeatOptions, Temperature};
-use crate::place::ByHeat;
-use crate::plan::{Buckets, MakeRoom, Migrate, MoveCuts, Overwritten, migrate};
-use crate::preset::{Preset, PresetEntry};
+use crate::heat::HeatOptions;
+use crate::plan::{Buckets, Migrate, Overwritten};
+use crate::preset::{Preset, PresetEntry, mutant};
 
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
     name: "nova",
@@ -24,13 +21,11 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     make,
 };
 
+/// As `mutant`, but merges are by part.
 fn make(heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
-        flush: Box::new(MakeRoom::new(migrate::gives_way).and_for_merges(migrate::makes_room)),
-        recut: Box::new(MoveCuts),
         planners: vec![Box::new(Buckets), Box::new(Migrate), Box::new(Overwritten)],
-        placer: Arc::new(ByHeat),
-        heat: Arc::new(Temperature::new(*heat)),
+        ..mutant::make(heat)
     }
 }
