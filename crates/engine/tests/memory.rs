@@ -3,7 +3,7 @@
 //! An allocator that counts stands under the whole test binary, so these tests
 //! run one after the other, and each looks only at what was added since it began.
 //! Memtables do not lie in its memory but in mappings of their own, nor do cached
-//! blocks; the engine counts those by the page and by the chunk. The sum is held to `Options::memory_bytes_max` after
+//! blocks and large buffers; the engine counts those by the page and by the chunk. The sum is held to `Options::memory_bytes_max` after
 //! every few operations, and the allocator's share of it at every allocation.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
@@ -12,6 +12,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use thermocline::store::buffers_mapped_bytes;
 use thermocline::{Compression, Db, Options, Tier};
 use thermocline_model::picture;
 use thermocline_model::view::TableHeat;
@@ -29,7 +30,7 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(live, Ordering::Relaxed);
+        PEAK.fetch_max(live + buffers_mapped_bytes(), Ordering::Relaxed);
         ASKED.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }

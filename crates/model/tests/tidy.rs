@@ -30,6 +30,10 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
         "nodes of a lock-free list",
     ),
     (
+        "crates/engine/src/store/buffer.rs",
+        "mappings of large buffers",
+    ),
+    (
         "crates/engine/src/store/mapped.rs",
         "memory map, SIGBUS handler",
     ),

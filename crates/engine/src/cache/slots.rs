@@ -11,6 +11,11 @@
 //! cache forgets them ([`Slots::most_idle`]), and the chunk goes to the size in need.
 //! A block that somebody still reads keeps its slot until then, and its chunk with it.
 //!
+//! A chunk that is needed no more goes back to the system. Huge pages would undo that: the
+//! system makes a whole one of what is left in it, by itself and within seconds, and then
+//! the cache has memory that nobody counts. So a huge page of which a chunk went back is one
+//! of ordinary pages from then on, until all of its chunks are in use again.
+//!
 //! All books (which slot is whose) stand outside of the mapping, in safe code. Invariant:
 //! a slot is given to one [`Payload`] at a time, and comes back when that is dropped.
 
@@ -262,19 +267,26 @@ impl Map {
             // `skip` is less than a huge page.
             base = unsafe { mapping.add(skip) };
         }
-        let advice = match huge {
-            true => Advice::LinuxHugepage,
-            false => Advice::LinuxNoHugepage,
-        };
-        // SAFETY: the range lies inside the mapping. The advice is only a hint: a system
-        // without huge pages refuses it, and nothing is lost.
-        let _ = unsafe { madvise(base.as_ptr().cast(), bytes, advice) };
-        Some(Map {
+        let map = Map {
             mapping,
             mapping_bytes,
             base,
             bytes,
-        })
+        };
+        map.let_be_huge(0, bytes, huge);
+        Some(map)
+    }
+
+    /// Whether the `bytes` bytes from `at` may be made of huge pages.
+    fn let_be_huge(&self, at: usize, bytes: usize, huge: bool) {
+        debug_assert!(at + bytes <= self.bytes);
+        let advice = match huge {
+            true => Advice::LinuxHugepage,
+            false => Advice::LinuxNoHugepage,
+        };
+        // SAFETY: the range lies inside the mapping. The advice is only a hint, which
+        // changes no byte: a system without huge pages refuses it, and nothing is lost.
+        let _ = unsafe { madvise(self.base.as_ptr().add(at).cast(), bytes, advice) };
     }
 
     fn holds(&self, start: NonNull<u8>) -> bool {
@@ -360,6 +372,17 @@ struct Books {
     idle: Vec<u32>,
     /// Those whose memory the system has.
     released: Vec<u32>,
+    /// The huge pages of the mapping; none of a small one.
+    pages: Vec<Page>,
+}
+
+/// A huge page in the books.
+#[derive(Clone, Copy, Default)]
+struct Page {
+    /// Chunks of it that have memory.
+    resident: u32,
+    /// Is of ordinary pages, as a chunk of it went back to the system.
+    ordinary: bool,
 }
 
 /// The slots of a cache, or of a part of it.
@@ -381,8 +404,13 @@ impl Slots {
         if chunks < 4 {
             return None;
         }
+        let map_bytes = chunks as usize * chunk_bytes;
+        let pages = match map_bytes >= LARGE_FROM_BYTES {
+            true => map_bytes.div_ceil(HUGE_PAGE_BYTES),
+            false => 0,
+        };
         Some(Arc::new(Slots {
-            map: Map::new(chunks as usize * chunk_bytes)?,
+            map: Map::new(map_bytes)?,
             chunk_bytes,
             budget: Arc::clone(budget),
             books: Mutex::new(Books {
@@ -392,6 +420,7 @@ impl Slots {
                 idle: Vec::new(),
                 // The first are taken first, so that huge pages fill.
                 released: (0..chunks).rev().collect(),
+                pages: vec![Page::default(); pages],
             }),
         }))
     }
@@ -494,10 +523,35 @@ impl Slots {
     fn release_one(&self, books: &mut Books) {
         if let Some(chunk) = books.idle.pop() {
             let at = chunk as usize * self.chunk_bytes;
+            if let Some(page) = books.pages.get_mut(at / HUGE_PAGE_BYTES) {
+                page.resident -= 1;
+                if !page.ordinary {
+                    page.ordinary = true;
+                    self.let_page_be_huge(at / HUGE_PAGE_BYTES, false);
+                }
+            }
             self.map.release(at, self.chunk_bytes);
             self.budget.credit(self.chunk_bytes);
             books.released.push(chunk);
         }
+    }
+
+    /// A released chunk has memory again.
+    fn take_released(&self, pages: &mut [Page], chunk: u32) {
+        let number = chunk as usize * self.chunk_bytes / HUGE_PAGE_BYTES;
+        if let Some(page) = pages.get_mut(number) {
+            page.resident += 1;
+            if page.ordinary && page.resident as usize == HUGE_PAGE_BYTES / self.chunk_bytes {
+                page.ordinary = false;
+                self.let_page_be_huge(number, true);
+            }
+        }
+    }
+
+    fn let_page_be_huge(&self, number: usize, huge: bool) {
+        let at = number * HUGE_PAGE_BYTES;
+        let bytes = HUGE_PAGE_BYTES.min(self.map.bytes - at);
+        self.map.let_be_huge(at, bytes, huge);
     }
 
     /// Bytes of the mapping that have memory.
@@ -546,7 +600,11 @@ impl Books {
             }
             None if self.released.is_empty() => return None,
             None if !slots.budget.charge(slots.chunk_bytes + book_bytes) => return None,
-            None => self.released.pop()?,
+            None => {
+                let chunk = self.released.pop()?;
+                slots.take_released(&mut self.pages, chunk);
+                chunk
+            }
         };
         self.chunks[chunk as usize] = Chunk {
             size,
@@ -709,6 +767,71 @@ mod tests {
             }
         }
         panic!("no chunk became free");
+    }
+
+    /// Whether the system may make a huge page of the one at `address`.
+    fn may_be_huge(address: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line.split(' ').next().and_then(|word| word.split_once('-'));
+            let bound = |text| usize::from_str_radix(text, 16).ok();
+            if let Some((Some(start), Some(end))) = range.map(|(a, b)| (bound(a), bound(b))) {
+                inside = (start..end).contains(&address);
+            }
+            if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| inside) {
+                return !flags.split_whitespace().any(|flag| flag == "nh");
+            }
+        }
+        panic!("no mapping at {address:x}");
+    }
+
+    #[test]
+    fn a_huge_page_that_gave_up_a_chunk_is_none_until_it_is_full() {
+        let bytes = LARGE_FROM_BYTES as u64;
+        let (budget, slots) = slots(bytes);
+        let fill = |held: &mut Vec<Payload>| {
+            while let Some(payload) = slots.put(KEY, &[1; 4000]) {
+                held.push(payload);
+            }
+        };
+        let mut held = Vec::new();
+        fill(&mut held);
+        let base = slots.map.base.addr().get();
+        // A system without huge pages has no such flags.
+        let huge = |count: &mut Vec<bool>| {
+            count.clear();
+            let pages = (0..bytes as usize).step_by(HUGE_PAGE_BYTES);
+            count.extend(pages.map(|at| may_be_huge(base + at)));
+        };
+        let mut now = Vec::new();
+        huge(&mut now);
+        assert!(now.iter().all(|page| *page));
+        // Each second page loses what lies at its start.
+        held.retain(|payload| {
+            let at = payload.start.addr().get() - base;
+            (at / HUGE_PAGE_BYTES).is_multiple_of(2) || at % HUGE_PAGE_BYTES >= slots.chunk_bytes
+        });
+        budget.allow(bytes / 2);
+        while slots.resident_bytes() == bytes || !slots.books.lock().idle.is_empty() {
+            assert!(slots.most_idle().is_empty());
+        }
+        huge(&mut now);
+        let used: Vec<bool> = {
+            let books = slots.books.lock();
+            books.pages.iter().map(|page| !page.ordinary).collect()
+        };
+        assert_eq!(now, used);
+        let ordinary = now.iter().filter(|page| !**page).count();
+        assert!(
+            ordinary >= now.len() / 4 && ordinary <= now.len().div_ceil(2),
+            "{now:?}"
+        );
+        budget.allow(2 * bytes);
+        fill(&mut held);
+        assert_eq!(slots.resident_bytes(), bytes);
+        huge(&mut now);
+        assert!(now.iter().all(|page| *page));
     }
 
     #[test]

@@ -18,8 +18,8 @@ use std::sync::{Arc, OnceLock};
 use super::direct::read_direct;
 use super::object::{ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
 use super::{
-    Advice, Environment, File, FileSystem, IoBudget, OpenHow, TIER_FILE_NAME, read_exact_at,
-    write_all_at,
+    Advice, Buffer, Environment, File, FileSystem, IoBudget, OpenHow, TIER_FILE_NAME,
+    read_exact_at, write_all_at,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -107,7 +107,7 @@ impl Store for LocalStore {
             budget: self.budget.clone(),
             path,
             file,
-            buffer: Vec::new(),
+            buffer: Buffer::default(),
             written_bytes: 0,
             leaving_bytes: 0,
             state: WriterState::Unnamed,
@@ -293,7 +293,7 @@ struct LocalWriter {
     budget: Option<Arc<IoBudget>>,
     path: PathBuf,
     file: Arc<dyn File>,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     /// Bytes in the file, all of them counted as used.
     written_bytes: u64,
     /// Of these, bytes that the device is being given.
@@ -320,8 +320,8 @@ impl ObjectWriter for LocalWriter {
         if bytes.len() >= WRITE_BUFFER_BYTES {
             return self.write(bytes);
         }
-        if self.buffer.capacity() == 0 && bytes.len() < WRITE_BUFFER_BYTES {
-            self.buffer.reserve_exact(WRITE_BUFFER_BYTES);
+        if self.buffer.capacity() < WRITE_BUFFER_BYTES {
+            self.buffer = Buffer::with_capacity(WRITE_BUFFER_BYTES);
         }
         self.buffer.extend_from_slice(bytes);
         Ok(())
@@ -334,7 +334,7 @@ impl ObjectWriter for LocalWriter {
     fn begin_persist(&mut self) -> Result<()> {
         self.check()?;
         self.flush()?;
-        self.buffer = Vec::new();
+        self.buffer = Buffer::default();
         self.write_back(self.written_bytes);
         Ok(())
     }

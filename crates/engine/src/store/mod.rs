@@ -26,6 +26,7 @@
 //! ```
 
 mod budget;
+mod buffer;
 mod direct;
 mod environment;
 mod file_system;
@@ -38,6 +39,7 @@ mod readers;
 mod real;
 
 pub use budget::IoBudget;
+pub use buffer::{Buffer, buffers_mapped_bytes};
 pub(crate) use direct::SCRATCH_BYTES_MAX;
 pub use environment::{Clock, Dice, Environment};
 pub use file_system::{
@@ -50,7 +52,6 @@ pub(crate) use local::WRITE_BUFFER_BYTES;
 pub use local::{LocalStore, LocalStoreOptions};
 pub use object::{ObjectKind, ObjectName, ObjectReader, ObjectWriter, Store, StoreState};
 pub(crate) use object::{is_given_id, parse_id};
-pub(crate) use readers::resize;
 pub use readers::{IN_FLIGHT_BYTES_MAX, PendingRead, Readers, WAITING_MAX};
 pub use real::RealFileSystem;
 

@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::ObjectReader;
+use super::{Buffer, ObjectReader};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Reads that may wait for a thread.
@@ -68,9 +68,9 @@ struct Task {
 #[derive(Debug)]
 enum State {
     /// Nobody has begun it.
-    Waiting(Arc<dyn ObjectReader>, Vec<u8>),
+    Waiting(Arc<dyn ObjectReader>, Buffer),
     Running,
-    Done(Result<Vec<u8>>),
+    Done(Result<Buffer>),
     /// Taken, or let go.
     Gone,
 }
@@ -99,7 +99,7 @@ impl Readers {
         reader: &Arc<dyn ObjectReader>,
         offset: u64,
         length: usize,
-        mut buffer: Vec<u8>,
+        mut buffer: Buffer,
     ) -> Option<PendingRead> {
         let mut queue = self.shared.queue.lock();
         let full = queue.waiting.len() >= WAITING_MAX
@@ -109,8 +109,8 @@ impl Readers {
         }
         queue.in_flight_bytes += length;
         drop(queue);
-        // Outside the lock: this may be half a mebibyte of zeros.
-        resize(&mut buffer, length);
+        // Outside the lock: this may be a mebibyte of zeros.
+        buffer.resize(length);
         let task = Arc::new(Task {
             offset,
             length,
@@ -215,7 +215,7 @@ impl Task {
     }
 
     /// Lets go of the object before anybody can hear of the result.
-    fn read(&self, reader: Arc<dyn ObjectReader>, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+    fn read(&self, reader: Arc<dyn ObjectReader>, mut buffer: Buffer) -> Result<Buffer> {
         reader.read_at(self.offset, &mut buffer).map(|()| buffer)
     }
 
@@ -237,7 +237,7 @@ impl PendingRead {
     ///
     /// # Errors
     /// Those of [`ObjectReader::read_at`].
-    pub fn wait(self) -> Result<Vec<u8>> {
+    pub fn wait(self) -> Result<Buffer> {
         let mut state = self.0.state.lock();
         loop {
             match std::mem::replace(&mut *state, State::Gone) {
@@ -265,12 +265,6 @@ impl Drop for PendingRead {
             self.0.leave_queue();
         }
     }
-}
-
-/// Gives `buffer` so many bytes, and no memory for more: it would double.
-pub(crate) fn resize(buffer: &mut Vec<u8>, bytes: usize) {
-    buffer.reserve_exact(bytes.saturating_sub(buffer.len()));
-    buffer.resize(bytes, 0);
 }
 
 #[cfg(test)]
@@ -321,7 +315,7 @@ mod tests {
         let readers = Readers::new(1);
         let gate = Arc::new(Gated::default());
         let object: Arc<dyn ObjectReader> = gate.clone();
-        let first = readers.request(&object, 1, 10, Vec::new()).unwrap();
+        let first = readers.request(&object, 1, 10, Buffer::default()).unwrap();
         while !matches!(*first.0.state.lock(), State::Running) {
             std::thread::yield_now();
         }
@@ -338,13 +332,13 @@ mod tests {
     fn a_read_that_no_thread_has_begun_is_done_by_who_waits() {
         let (readers, gate, first) = held_up();
         let (_, object) = free();
-        let second = readers.request(&object, 7, 3, vec![9; 100]).unwrap();
-        assert_eq!(second.wait().unwrap(), [7; 3]);
-        let third = readers.request(&object, 13, 3, Vec::new()).unwrap();
+        let second = readers.request(&object, 7, 3, vec![9; 100].into()).unwrap();
+        assert_eq!(*second.wait().unwrap(), [7; 3]);
+        let third = readers.request(&object, 13, 3, Buffer::default()).unwrap();
         assert_eq!(third.wait().unwrap_err().kind(), ErrorKind::Corruption);
         gate.open();
-        assert_eq!(first.wait().unwrap(), [1; 10]);
-        let fourth = readers.request(&object, 13, 3, Vec::new()).unwrap();
+        assert_eq!(*first.wait().unwrap(), [1; 10]);
+        let fourth = readers.request(&object, 13, 3, Buffer::default()).unwrap();
         assert_eq!(fourth.wait().unwrap_err().kind(), ErrorKind::Corruption);
     }
 
@@ -353,7 +347,7 @@ mod tests {
         let (readers, gate, first) = held_up();
         let (held, object) = free();
         let waiting: Vec<_> = (0..5)
-            .map(|n| readers.request(&object, n, 10, Vec::new()).unwrap())
+            .map(|n| readers.request(&object, n, 10, Buffer::default()).unwrap())
             .collect();
         assert_eq!(Arc::strong_count(&held), 2 + 5);
         drop(waiting);
@@ -375,7 +369,7 @@ mod tests {
         let readers = Readers::new(1);
         let (_, object) = free();
         for _ in 0..3 {
-            let read = readers.request(&object, 66, 1, Vec::new()).unwrap();
+            let read = readers.request(&object, 66, 1, Buffer::default()).unwrap();
             while matches!(*read.0.state.lock(), State::Waiting(..)) {
                 std::thread::yield_now();
             }
@@ -388,22 +382,22 @@ mod tests {
         let (readers, gate, first) = held_up();
         let (_, object) = free();
         let bytes = IN_FLIGHT_BYTES_MAX - 10;
-        let large = readers.request(&object, 0, bytes, Vec::new());
+        let large = readers.request(&object, 0, bytes, Buffer::default());
         assert!(large.is_some());
-        assert!(readers.request(&object, 0, 1, Vec::new()).is_none());
+        assert!(readers.request(&object, 0, 1, Buffer::default()).is_none());
         drop(large);
         let mut waiting = Vec::new();
-        while let Some(read) = readers.request(&object, 5, 1, Vec::new()) {
+        while let Some(read) = readers.request(&object, 5, 1, Buffer::default()) {
             waiting.push(read);
         }
         assert_eq!(waiting.len(), WAITING_MAX);
         gate.open();
         readers.close();
-        assert!(readers.request(&object, 0, 1, Vec::new()).is_none());
+        assert!(readers.request(&object, 0, 1, Buffer::default()).is_none());
         // What waited or was read is still to be had.
-        assert_eq!(first.wait().unwrap(), [1; 10]);
+        assert_eq!(*first.wait().unwrap(), [1; 10]);
         for read in waiting {
-            assert_eq!(read.wait().unwrap(), [5]);
+            assert_eq!(*read.wait().unwrap(), [5]);
         }
         assert_eq!(readers.shared.queue.lock().in_flight_bytes, 0);
     }

@@ -13,7 +13,7 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 use super::index::{Index, Place};
 use super::{READ_AHEAD_BYTES_MAX, Table};
 use crate::error::Result;
-use crate::store::{ObjectReader, PendingRead, resize};
+use crate::store::{Buffer, ObjectReader, PendingRead};
 
 /// Which way a cursor runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) enum Way {
 /// Stored bytes of consecutive blocks.
 #[derive(Default)]
 pub(super) struct Chunk {
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Buffer,
     extent: u16,
     offset: u64,
 }
@@ -231,7 +231,7 @@ impl Chunk {
     pub(super) fn read_by(&mut self, table: &Table, readers: &EndToEnd, span: &Span) -> Result<()> {
         self.extent = span.extent;
         self.offset = span.offset;
-        resize(&mut self.bytes, span.bytes);
+        self.bytes.resize(span.bytes);
         let read = match readers.of(span.extent) {
             Some(reader) => {
                 let (_, place) = &table.extents()[usize::from(span.extent)];
@@ -249,7 +249,7 @@ impl Chunk {
 
 impl Ahead {
     /// Asks for `span`. None when that is refused.
-    pub(super) fn request(table: &Table, span: Span, buffer: Vec<u8>) -> Option<Ahead> {
+    pub(super) fn request(table: &Table, span: Span, buffer: Buffer) -> Option<Ahead> {
         let read = table.request(span.extent, span.offset, span.bytes, buffer)?;
         Some(Ahead { span, read })
     }

@@ -23,6 +23,7 @@ use super::block::{Block, BlockSlice, kind_of};
 use super::block_cursor::BlockCursor;
 use super::mode::{READ_AHEAD_BYTES_MAX, ReadMode};
 use crate::error::{Error, Result};
+use crate::store::Buffer;
 
 /// Blocks in a row, not in the cache, after which a scan reads ahead, where not most begin with that.
 const MISSES_MAX: u32 = 1;
@@ -60,7 +61,7 @@ pub struct TableCursor {
     /// The span that will be needed next.
     ahead: Option<Ahead>,
     /// A buffer for the next one.
-    spare: Vec<u8>,
+    spare: Buffer,
     /// Whether a merge has asked for the last span, and the next table has not been told.
     ends_soon: bool,
 }
@@ -108,7 +109,7 @@ impl Table {
             readers,
             alone: 0..0,
             ahead: None,
-            spare: Vec::new(),
+            spare: Buffer::default(),
             ends_soon: false,
         }
     }
@@ -664,7 +665,7 @@ impl TableCursor {
     /// Bytes of the buffers that it reads into.
     pub(super) fn held_bytes(&self) -> usize {
         let ahead = self.ahead.as_ref().map_or(0, |ahead| ahead.span().bytes());
-        self.chunk.bytes.capacity() + self.spare.capacity() + ahead
+        self.chunk.bytes.memory_bytes() + self.spare.memory_bytes() + ahead
     }
 }
 

@@ -99,7 +99,7 @@ impl Fetches {
         let length = entry.stored_bytes as usize;
         let buffer = table.cache().buffer(length);
         // Refused, it may be asked for in the next round.
-        if let Some(read) = table.request(entry.extent, entry.offset, length, buffer) {
+        if let Some(read) = table.request(entry.extent, entry.offset, length, buffer.into()) {
             self.asked.insert(place);
             self.pending.push((Arc::clone(table), block, read));
         }
@@ -112,7 +112,7 @@ impl Fetches {
     pub(crate) fn receive(&mut self) -> Result<bool> {
         let any = !self.pending.is_empty();
         for (table, block, read) in std::mem::take(&mut self.pending) {
-            let stored = read.wait()?;
+            let stored = read.wait()?.into_vec();
             table.count_block_read();
             let content = table.decode_read(block, stored, true)?;
             self.received.insert((table.id(), block), content);

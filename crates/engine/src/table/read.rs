@@ -17,7 +17,7 @@ use super::index::Index;
 use super::meta::{Meta, MetaError};
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Advice, ObjectReader, PendingRead};
+use crate::store::{Advice, Buffer, ObjectReader, PendingRead};
 
 /// The number in the entries of a bulk-loaded table, whatever their number.
 pub const LOADED_SEQ: SeqNo = SeqNo(1);
@@ -317,7 +317,7 @@ impl Table {
         extent: u16,
         offset: u64,
         length: usize,
-        buffer: Vec<u8>,
+        buffer: Buffer,
     ) -> Option<PendingRead> {
         let (reader, place) = &self.extents[usize::from(extent)];
         let readers = self.context.readers().filter(|_| reader.is_direct())?;
