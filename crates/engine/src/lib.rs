@@ -45,6 +45,7 @@ pub mod memory;
 mod merge;
 mod open;
 mod options;
+mod pages;
 mod place;
 mod publish;
 mod pulse;

@@ -33,6 +33,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
         "crates/engine/src/store/buffer.rs",
         "mappings of large buffers",
     ),
+    ("crates/engine/src/pages.rs", "anonymous mappings"),
     (
         "crates/engine/src/store/mapped.rs",
         "memory map, SIGBUS handler",
@@ -63,10 +64,10 @@ const CRATE_RANKS: &[(&str, u32)] = &[
 /// Modules of the engine that each of its folders may name, besides itself and
 /// `error` and `sync`.
 const FOLDER_ARROWS: &[(&str, &[&str])] = &[
-    ("memory", &[]),
-    ("store", &[]),
+    ("memory", &["pages"]),
+    ("store", &["pages"]),
     ("log", &["store"]),
-    ("cache", &["table"]),
+    ("cache", &["table", "pages"]),
     ("table", &["store", "cache"]),
     // Of `memory` the filters, which stand before the tables of a flush.
     // Of `log` the note that a clean close leaves there.

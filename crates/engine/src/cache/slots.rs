@@ -28,9 +28,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 // Not the lock of `crate::sync`: it is taken within the shards of the cache, where no
 // model of threads may switch.
 use parking_lot::Mutex;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, madvise};
 
 use super::{Key, OVERHEAD_BYTES, allocation_bytes};
+use crate::pages::Pages;
 use crate::table::Block;
 
 /// The smallest slot, as a power of two.
@@ -226,10 +227,9 @@ impl std::fmt::Debug for Payload {
     }
 }
 
-/// An anonymous mapping, unmapped on drop.
+/// The memory of the slots.
 struct Map {
-    mapping: NonNull<u8>,
-    mapping_bytes: usize,
+    pages: Pages,
     /// The part in use: aligned to a huge page when it may consist of such.
     base: NonNull<u8>,
     bytes: usize,
@@ -244,35 +244,11 @@ impl Map {
     /// None if the system refuses it.
     fn new(bytes: usize) -> Option<Map> {
         let huge = bytes >= LARGE_FROM_BYTES;
-        let mapping_bytes = if huge {
-            bytes.checked_add(HUGE_PAGE_BYTES)?
-        } else {
-            bytes
-        };
-        // SAFETY: a new anonymous mapping at an address of the system's choice
-        // touches no memory that anything else owns.
-        let mapped = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                mapping_bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        };
-        let mapping = NonNull::new(mapped.ok()?.cast::<u8>())?;
-        let mut base = mapping;
-        if huge {
-            let skip = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
-            // SAFETY: the mapping is one huge page longer than `bytes`, and
-            // `skip` is less than a huge page.
-            base = unsafe { mapping.add(skip) };
-        }
-        let map = Map {
-            mapping,
-            mapping_bytes,
-            base,
-            bytes,
-        };
+        let alignment = if huge { HUGE_PAGE_BYTES } else { 1 };
+        // Longer than what is used by as much as aligning it may skip.
+        let pages = Pages::new(bytes.checked_add(alignment - 1)?)?;
+        let base = pages.aligned_start(alignment);
+        let map = Map { pages, base, bytes };
         map.let_be_huge(0, bytes, huge);
         Some(map)
     }
@@ -280,13 +256,9 @@ impl Map {
     /// Whether the `bytes` bytes from `at` may be made of huge pages.
     fn let_be_huge(&self, at: usize, bytes: usize, huge: bool) {
         debug_assert!(at + bytes <= self.bytes);
-        let advice = match huge {
-            true => Advice::LinuxHugepage,
-            false => Advice::LinuxNoHugepage,
-        };
-        // SAFETY: the range lies inside the mapping. The advice is only a hint, which
-        // changes no byte: a system without huge pages refuses it, and nothing is lost.
-        let _ = unsafe { madvise(self.base.as_ptr().add(at).cast(), bytes, advice) };
+        // SAFETY: the place lies inside the mapping.
+        let start = unsafe { self.base.add(at) };
+        self.pages.let_be_huge(start, bytes, huge);
     }
 
     fn holds(&self, start: NonNull<u8>) -> bool {
@@ -303,14 +275,6 @@ impl Map {
             let start = self.base.as_ptr().add(at);
             madvise(start.cast(), bytes, Advice::LinuxDontNeed)
         };
-    }
-}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: the range is exactly what was mapped, and its owner is going.
-        // Failing would leak address space, which a drop cannot report.
-        let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapping_bytes) };
     }
 }
 

@@ -24,8 +24,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-
+use crate::pages::Pages;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -54,11 +53,9 @@ const ENTRY_SHIFT: u32 = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place(pub(super) u32);
 
-/// An anonymous mapping, unmapped on drop.
+/// The memory of an arena, or of a part of it.
 struct Chunk {
-    /// What `mmap` returned, and how much of it.
-    mapping: NonNull<u8>,
-    mapping_bytes: usize,
+    _pages: Pages,
     /// The part in use: aligned to a huge page when it is as large as one.
     base: NonNull<u8>,
     bytes: usize,
@@ -79,41 +76,22 @@ impl Chunk {
     fn map(bytes: usize, huge_bytes: usize) -> Chunk {
         let huge = huge_bytes > 0;
         let mapping_bytes = if huge { bytes + HUGE_PAGE_BYTES } else { bytes };
-        // SAFETY: a new anonymous mapping at an address of the system's choice
-        // touches no memory that anything else owns.
-        let mapped = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                mapping_bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        };
-        let Some(mapping) = mapped.ok().and_then(|p| NonNull::new(p.cast::<u8>())) else {
+        let Some(pages) = Pages::new(mapping_bytes) else {
             let layout = std::alloc::Layout::from_size_align(mapping_bytes, UNIT_BYTES);
             std::alloc::handle_alloc_error(
                 layout.unwrap_or_else(|_| std::alloc::Layout::new::<u8>()),
             );
         };
-        let mut base = mapping;
+        let mut base = pages.start();
         if huge {
-            let skip = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
-            // SAFETY: the mapping is one huge page longer than `bytes`, and
-            // `skip` is less than a huge page.
-            base = unsafe { mapping.add(skip) };
+            base = pages.aligned_start(HUGE_PAGE_BYTES);
+            pages.let_be_huge(base, huge_bytes, true);
         }
-        // SAFETY: both ranges lie inside the mapping, side by side. The advice is
-        // only a hint: a system without huge pages refuses it, and nothing is lost.
-        unsafe {
-            let rest = base.as_ptr().add(huge_bytes);
-            if huge {
-                let _ = madvise(base.as_ptr().cast(), huge_bytes, Advice::LinuxHugepage);
-            }
-            let _ = madvise(rest.cast(), bytes - huge_bytes, Advice::LinuxNoHugepage);
-        }
+        // SAFETY: the rest lies inside the mapping, behind what may be huge.
+        let rest = unsafe { base.add(huge_bytes) };
+        pages.let_be_huge(rest, bytes - huge_bytes, false);
         Chunk {
-            mapping,
-            mapping_bytes,
+            _pages: pages,
             base,
             bytes,
             huge_bytes,
@@ -131,14 +109,6 @@ impl Chunk {
             PAGE_BYTES
         };
         written.next_multiple_of(page).min(self.bytes)
-    }
-}
-
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        // SAFETY: the range is exactly what was mapped, and its owner is going.
-        // Failing would leak address space, which a drop cannot report.
-        let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapping_bytes) };
     }
 }
 

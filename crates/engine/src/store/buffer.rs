@@ -11,11 +11,11 @@
 //! of the system's and are those of an earlier owner afterwards.
 
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::pages::Pages;
 
 /// Buffers of no more bytes are the allocator's.
 const SMALL_BYTES: usize = 64 << 10;
@@ -187,7 +187,7 @@ impl Deref for Buffer {
                 let length = mapped.length.min(mapping.bytes);
                 // SAFETY: the bytes lie inside the mapping, which is this buffer's own, and
                 // are zeros or what somebody wrote.
-                unsafe { std::slice::from_raw_parts(mapping.start.as_ptr(), length) }
+                unsafe { std::slice::from_raw_parts(mapping.pages.start().as_ptr(), length) }
             }),
         }
     }
@@ -200,7 +200,7 @@ impl DerefMut for Buffer {
             Memory::Mapped(mapped) => mapped.mapping.as_mut().map_or(&mut [], |mapping| {
                 let length = mapped.length.min(mapping.bytes);
                 // SAFETY: as for reading, and who has the buffer alone has the mapping alone.
-                unsafe { std::slice::from_raw_parts_mut(mapping.start.as_ptr(), length) }
+                unsafe { std::slice::from_raw_parts_mut(mapping.pages.start().as_ptr(), length) }
             }),
         }
     }
@@ -212,19 +212,14 @@ struct Kept {
     bytes: usize,
 }
 
-/// Whole pages, unmapped on drop.
+/// What buffers have, one after the other.
 #[derive(Debug)]
 struct Mapping {
-    start: NonNull<u8>,
+    pages: Pages,
     bytes: usize,
     /// Of these, from the start, those that owners have had.
     touched_bytes: usize,
 }
-
-// SAFETY: it owns its mapping, which belongs to no thread.
-unsafe impl Send for Mapping {}
-// SAFETY: `&Mapping` gives out only the address; access is the buffer's business.
-unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// One of at least `bytes` bytes. None if the system refuses it.
@@ -257,33 +252,14 @@ impl Mapping {
 
     fn new(bytes: usize) -> Option<Mapping> {
         let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
-        // SAFETY: a new anonymous mapping at an address of the system's choice touches no
-        // memory that anything else owns.
-        let mapped = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        };
-        let start = NonNull::new(mapped.ok()?.cast::<u8>())?;
-        // SAFETY: the range is the mapping. The advice, that what is not written to take no
-        // memory, is a hint: a system without huge pages refuses it, and nothing is lost.
-        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxNoHugepage) };
+        let pages = Pages::new(bytes)?;
+        // What is not written to is to take no memory.
+        pages.let_be_huge(pages.start(), bytes, false);
         Some(Mapping {
-            start,
+            pages,
             bytes,
             touched_bytes: 0,
         })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range is exactly what was mapped, and its owner is going. Failing would
-        // leak address space, which a drop cannot report.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 

@@ -13,9 +13,9 @@ use std::io;
 use std::ptr::NonNull;
 
 use parking_lot::Mutex;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::{File, read_exact_at};
+use crate::pages::Pages;
 
 /// The largest read in one call.
 pub(super) const READ_BYTES_MAX: usize = 1280 << 10;
@@ -109,7 +109,8 @@ fn aligned(scratch: &mut Vec<u8>, alignment: usize, length: usize) -> &mut [u8] 
 
 /// A huge page for one read at a time, at an address that is a multiple of [`BYTES`].
 struct Scratch {
-    mapping: NonNull<u8>,
+    /// Twice as long as what is used of it.
+    _pages: Pages,
     base: NonNull<u8>,
 }
 
@@ -148,41 +149,19 @@ impl Scratch {
     }
 
     fn map() -> Option<Scratch> {
-        // SAFETY: a new anonymous mapping at an address of the system's choice touches no
-        // memory that anything else owns.
-        let mapped = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                2 * BYTES,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        };
-        let mapping = NonNull::new(mapped.ok()?.cast::<u8>())?;
-        let skip = mapping.as_ptr().align_offset(BYTES);
-        // SAFETY: the mapping is twice as long as what is used of it, and `skip` is less
-        // than once that. The advice is a hint: a system without huge pages refuses it, and
-        // nothing is lost.
-        let base = unsafe {
-            let base = mapping.add(skip);
-            let _ = madvise(base.as_ptr().cast(), BYTES, Advice::LinuxHugepage);
-            base
-        };
-        Some(Scratch { mapping, base })
+        let pages = Pages::new(2 * BYTES)?;
+        let base = pages.aligned_start(BYTES);
+        pages.let_be_huge(base, BYTES, true);
+        Some(Scratch {
+            _pages: pages,
+            base,
+        })
     }
 
     fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `BYTES` bytes from `base` on lie inside the mapping, which is this one's own
         // and begins as zeros.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), BYTES) }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // SAFETY: the range is exactly what was mapped, and its owner is going. Failing would
-        // leak address space, which a drop cannot report.
-        let _ = unsafe { munmap(self.mapping.as_ptr().cast(), 2 * BYTES) };
     }
 }
 
