@@ -52,7 +52,7 @@ impl Engine {
             ..(*table.meta).clone()
         });
         let open = OpenTable::new(Arc::clone(&meta), &self.home, Some(&table))?;
-        open.table()?;
+        open.table_moved_from(&table)?;
         let edit = Edit::of(Change::ReplaceTable {
             keyspace: job.keyspace,
             table: meta,

@@ -82,6 +82,13 @@ impl BlockList {
         self.entries.len()
     }
 
+    /// Makes room for so many blocks more.
+    pub(crate) fn reserve(&mut self, blocks: usize) {
+        self.entries.reserve_exact(blocks);
+        self.separator_ends.reserve_exact(blocks);
+        self.filter_ends.reserve_exact(blocks);
+    }
+
     /// Adds a block. Its filter is what was added to `filters` since the block
     /// before.
     ///

@@ -9,19 +9,22 @@
 //! To search fast there is one word of each separator, behind what all of them
 //! begin with, and every sixteenth of these words once more. The samples of
 //! 8,000 blocks take 4 KiB and stay in the nearest cache; below them a search
-//! looks at two lines. Separators are compared only where words tie.
+//! looks at two or three lines. Separators are compared only where words tie.
+//!
+//! A table whose data has moved to another tier has the same index: it is shared, not read again.
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
+use std::sync::Arc;
 
 use thermocline_model::SeqNo;
 use thermocline_model::key::{Prefix, load_be};
 
 use super::block::word_after;
-use super::block_list::{BlockList, CONTINUES};
+use super::block_list::{BlockEntry, BlockList, CONTINUES};
 use super::filter;
 
-/// Blocks a sample stands for: two cache lines of words.
+/// Blocks a sample stands for: as many words as two cache lines hold.
 const SAMPLE_BLOCKS: usize = 16;
 
 /// Where a block lies and what it is.
@@ -54,25 +57,25 @@ struct Packed {
 /// A separator that is longer than a word.
 const LONG: u8 = u8::MAX;
 
-/// See the module.
-#[derive(Debug)]
+/// See the module. A clone shares what this has in memory.
+#[derive(Clone, Debug)]
 pub(crate) struct Index {
-    places: Vec<Packed>,
+    places: Arc<[Packed]>,
     /// By block; empty when all blocks lie in the first extent.
-    extents: Vec<u16>,
+    extents: Arc<[u16]>,
     /// Separators longer than a word, without what all begin with: by block,
     /// ascending, and where in `long_bytes` each ends.
-    long: Vec<(u32, u32)>,
-    long_bytes: Vec<u8>,
+    long: Arc<[(u32, u32)]>,
+    long_bytes: Arc<[u8]>,
     /// Blocks that continue the one before, ascending, and the numbers of their
     /// first entries.
-    continuing: Vec<(u32, SeqNo)>,
-    filters: Vec<u64>,
-    filter_ends: Vec<u32>,
+    continuing: Arc<[(u32, SeqNo)]>,
+    filters: Arc<[u64]>,
+    filter_ends: Arc<[u32]>,
     /// What all separators begin with.
     prefix: Prefix,
-    words: Vec<u64>,
-    samples: Vec<u64>,
+    words: Arc<[u64]>,
+    samples: Arc<[u64]>,
 }
 
 impl Index {
@@ -85,52 +88,45 @@ impl Index {
             _ => Prefix::between(list.separator(0), list.separator(blocks - 1)),
         };
         let shared = prefix.shared().len();
-        let mut index = Index {
-            places: Vec::with_capacity(blocks),
-            extents: Vec::new(),
-            long: Vec::new(),
-            long_bytes: Vec::new(),
-            continuing: Vec::new(),
+        let separator = |block| list.separator(block).get(shared..).unwrap_or(&[]);
+        let packed = |(block, entry): (usize, &BlockEntry)| Packed {
+            offset_low: entry.offset as u32,
+            stored_bytes: entry.stored_bytes,
+            checksum: entry.checksum,
+            offset_high: (entry.offset >> 32) as u16,
+            flags: entry.flags,
+            separator_bytes: match separator(block).len() {
+                short @ 0..=8 => short as u8,
+                _ => LONG,
+            },
+        };
+        let (mut long, mut long_bytes) = (Vec::new(), Vec::new());
+        for block in 0..blocks {
+            let separator = separator(block);
+            if separator.len() > 8 {
+                long_bytes.extend_from_slice(separator);
+                // Below the bound that the block list keeps.
+                long.push((block as u32, long_bytes.len() as u32));
+            }
+        }
+        let entries = || list.entries.iter().enumerate();
+        let continuing = entries().filter(|(_, entry)| entry.continues());
+        let continuing = continuing.map(|(block, entry)| (block as u32, entry.first_seq));
+        let in_others = list.entries.iter().any(|entry| entry.extent != 0);
+        let extents = list.entries.iter().filter(|_| in_others);
+        let words: Arc<[u64]> = (0..blocks).map(|block| load_be(separator(block))).collect();
+        Index {
+            places: entries().map(packed).collect(),
+            extents: extents.map(|entry| entry.extent).collect(),
+            long: long.into(),
+            long_bytes: long_bytes.into(),
+            continuing: continuing.collect(),
             filters: list.filters.as_slice().into(),
             filter_ends: list.filter_ends().into(),
             prefix,
-            words: Vec::with_capacity(blocks),
-            samples: Vec::with_capacity(blocks.div_ceil(SAMPLE_BLOCKS)),
-        };
-        for (block, entry) in list.entries.iter().enumerate() {
-            let separator = list.separator(block).get(shared..).unwrap_or(&[]);
-            let separator_bytes = match separator.len() {
-                short @ 0..=8 => short as u8,
-                _ => {
-                    index.long_bytes.extend_from_slice(separator);
-                    // Below the bound that the block list keeps.
-                    let end = index.long_bytes.len() as u32;
-                    index.long.push((block as u32, end));
-                    LONG
-                }
-            };
-            if entry.continues() {
-                index.continuing.push((block as u32, entry.first_seq));
-            }
-            index.places.push(Packed {
-                offset_low: entry.offset as u32,
-                stored_bytes: entry.stored_bytes,
-                checksum: entry.checksum,
-                offset_high: (entry.offset >> 32) as u16,
-                flags: entry.flags,
-                separator_bytes,
-            });
-            index.words.push(load_be(separator));
+            samples: words.iter().copied().step_by(SAMPLE_BLOCKS).collect(),
+            words,
         }
-        if list.entries.iter().any(|entry| entry.extent != 0) {
-            index.extents = list.entries.iter().map(|entry| entry.extent).collect();
-        }
-        let samples = index.words.iter().copied().step_by(SAMPLE_BLOCKS);
-        index.samples.extend(samples);
-        index.long.shrink_to_fit();
-        index.long_bytes.shrink_to_fit();
-        index.continuing.shrink_to_fit();
-        index
     }
 
     /// The number of blocks.
@@ -167,16 +163,23 @@ impl Index {
         &self.filters[start as usize..self.filter_ends[block] as usize]
     }
 
-    /// Bytes that the index takes in memory.
+    /// Whether it is a clone of `other`, or the other way round.
+    #[cfg(test)]
+    pub(crate) fn shares(&self, other: &Index) -> bool {
+        Arc::ptr_eq(&self.places, &other.places) && Arc::ptr_eq(&self.filters, &other.filters)
+    }
+
+    /// Bytes that the index takes in memory, though others may share them.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.places.capacity() * size_of::<Packed>()
-            + self.extents.capacity() * 2
-            + self.long.capacity() * size_of::<(u32, u32)>()
-            + self.long_bytes.capacity()
-            + self.continuing.capacity() * size_of::<(u32, SeqNo)>()
-            + self.filters.capacity() * 8
-            + self.filter_ends.capacity() * 4
-            + (self.words.capacity() + self.samples.capacity()) * 8
+        size_of_val(&*self.places)
+            + size_of_val(&*self.extents)
+            + size_of_val(&*self.long)
+            + size_of_val(&*self.long_bytes)
+            + size_of_val(&*self.continuing)
+            + size_of_val(&*self.filters)
+            + size_of_val(&*self.filter_ends)
+            + size_of_val(&*self.words)
+            + size_of_val(&*self.samples)
     }
 
     /// How many blocks a search for `(key, seq)` need not look behind: their

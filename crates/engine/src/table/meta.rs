@@ -247,22 +247,18 @@ fn decode_body(body: &[u8], id: TableId, decode_blocks: DecodeBlocks) -> Result<
 }
 
 fn decode_filters(r: &mut Reader<'_>, meta: &mut Meta, words: &[usize]) -> Result<(), String> {
-    let mut filters = Vec::new();
     let mut ends = Vec::with_capacity(words.len());
+    let mut end = 0usize;
     for &count in words {
         if !filter::is_lawful_length(count) {
             return Err(format!("filter of {count} words"));
         }
-        let bytes = r.raw(count.checked_mul(8).ok_or("filter is too long")?)?;
-        filters.extend(
-            bytes
-                .as_chunks::<8>()
-                .0
-                .iter()
-                .map(|w| u64::from_le_bytes(*w)),
-        );
-        ends.push(u32::try_from(filters.len()).map_err(|_| "filters exceed 32 GiB")?);
+        end = end.checked_add(count).ok_or("filters are too long")?;
+        ends.push(u32::try_from(end).map_err(|_| "filters exceed 32 GiB")?);
     }
+    let bytes = r.raw(end.checked_mul(8).ok_or("filters are too long")?)?;
+    let filters = bytes.as_chunks::<8>().0.iter();
+    let filters = filters.map(|w| u64::from_le_bytes(*w)).collect();
     meta.blocks.set_filters(filters, ends);
     Ok(())
 }

@@ -94,6 +94,14 @@ pub struct Table {
     pinned_bytes: u64,
 }
 
+/// What the meta extent of a table says.
+struct Known {
+    loaded_seq: Option<SeqNo>,
+    index: Index,
+    filter_bits_per_key: u32,
+    cover: Cover,
+}
+
 impl Table {
     /// Opens the table that the manifest records as `record`. The readers are
     /// those of the objects that its extents name, in order.
@@ -108,6 +116,42 @@ impl Table {
         context: Arc<TableContext>,
     ) -> Result<Table> {
         let meta = read_meta(record, &*meta_reader)?;
+        let known = Known {
+            loaded_seq: loaded_seq(record, &meta),
+            index: Index::new(&meta.blocks),
+            filter_bits_per_key: meta.filter_bits_per_key,
+            cover: Cover::new(&meta.range_deletes),
+        };
+        Table::of(record, known, meta_reader, data_readers, context)
+    }
+
+    /// The same table, whose data `record` has elsewhere, where `data_readers` read it. It shares the metadata,
+    /// and counts accesses anew. Requires that `record` has the meta extent that this was opened with.
+    ///
+    /// # Errors
+    /// `Corruption` when an object is too short for its extent.
+    pub(crate) fn moved(
+        &self,
+        record: &TableMeta,
+        data_readers: Vec<Arc<dyn ObjectReader>>,
+    ) -> Result<Table> {
+        let known = Known {
+            loaded_seq: self.loaded_seq,
+            index: self.index.clone(),
+            filter_bits_per_key: self.filter_bits_per_key,
+            cover: self.cover.clone(),
+        };
+        let (meta_reader, context) = (Arc::clone(&self.meta_reader), Arc::clone(&self.context));
+        Table::of(record, known, meta_reader, data_readers, context)
+    }
+
+    fn of(
+        record: &TableMeta,
+        known: Known,
+        meta_reader: Arc<dyn ObjectReader>,
+        data_readers: Vec<Arc<dyn ObjectReader>>,
+        context: Arc<TableContext>,
+    ) -> Result<Table> {
         if data_readers.len() != record.data.len() {
             return Err(Error::invalid(format!(
                 "table {}: a reader for each data extent is needed",
@@ -117,9 +161,12 @@ impl Table {
         for (reader, extent) in data_readers.iter().zip(&record.data) {
             check_place(&**reader, extent).map_err(|e| e.at(reader.path()))?;
         }
-        let loaded_seq = loaded_seq(record, &meta);
-        let index = Index::new(&meta.blocks);
-        let cover = Cover::new(&meta.range_deletes);
+        let Known {
+            loaded_seq,
+            index,
+            filter_bits_per_key,
+            cover,
+        } = known;
         let pinned_bytes = (index.memory_bytes() + cover.bytes() + size_of::<Table>()) as u64;
         context
             .pinned_bytes
@@ -133,7 +180,7 @@ impl Table {
             uses_for_one,
             is_dearest: uses_for_one == 1 && any_cheaper,
             index,
-            probes: filter::probes_for(meta.filter_bits_per_key),
+            probes: filter::probes_for(filter_bits_per_key),
             extents: data_readers
                 .into_iter()
                 .zip(record.data.iter().copied())
@@ -141,7 +188,7 @@ impl Table {
             going_on: context.going_on.known(record.tier()),
             context,
             accesses: Counters::default(),
-            filter_bits_per_key: meta.filter_bits_per_key,
+            filter_bits_per_key,
             loaded_seq,
             cover,
             record: record.clone(),

@@ -17,7 +17,7 @@ use thermocline_policy::pressure::base_shares;
 
 use crate::error::Result;
 use crate::memory::Filter;
-use crate::store::{ObjectKind, ObjectName, Store};
+use crate::store::{ObjectKind, ObjectName, ObjectReader, Store};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::table::{Table, TableContext};
@@ -190,23 +190,37 @@ impl OpenTable {
 
     #[cold]
     fn load(&self) -> Result<&Arc<Table>> {
-        let meta = &*self.meta;
-        let open = |extent: &Extent, kind| {
-            self.home.store(extent)?.open(ObjectName {
-                id: extent.object.0,
-                kind,
-            })
-        };
-        let meta_reader = open(&meta.meta, ObjectKind::Meta)?;
-        let data = meta
-            .data
-            .iter()
-            .map(|e| open(e, ObjectKind::Data))
-            .collect::<Result<Vec<_>>>()?;
+        let meta_reader = self.open(&self.meta.meta, ObjectKind::Meta)?;
+        let data = self.open_data()?;
         let context = Arc::clone(&self.home.context);
-        let table = Table::open(meta, meta_reader, data, context)?;
+        let table = Table::open(&self.meta, meta_reader, data, context)?;
         // Two readers may have opened it at once: the first one stays.
         Ok(self.loaded.get_or_init(|| Arc::new(table)))
+    }
+
+    /// As [`OpenTable::table`]; what `previous`, the same table in another place, has of its metadata in memory is shared.
+    pub(crate) fn table_moved_from(&self, previous: &OpenTable) -> Result<&Arc<Table>> {
+        let known = previous.loaded.get();
+        match known.filter(|_| previous.meta.meta == self.meta.meta) {
+            Some(known) => {
+                let table = known.moved(&self.meta, self.open_data()?)?;
+                Ok(self.loaded.get_or_init(|| Arc::new(table)))
+            }
+            None => self.table(),
+        }
+    }
+
+    fn open_data(&self) -> Result<Vec<Arc<dyn ObjectReader>>> {
+        let data = self.meta.data.iter();
+        data.map(|extent| self.open(extent, ObjectKind::Data))
+            .collect()
+    }
+
+    fn open(&self, extent: &Extent, kind: ObjectKind) -> Result<Arc<dyn ObjectReader>> {
+        self.home.store(extent)?.open(ObjectName {
+            id: extent.object.0,
+            kind,
+        })
     }
 
     /// How often it was used since the store was opened.

@@ -89,10 +89,13 @@ pub(super) fn encode(list: &BlockList, w: &mut Writer) {
 
 /// See [`super::DecodeBlocks`].
 pub(super) fn decode(r: &mut Reader<'_>, meta: &mut Meta) -> Result<Vec<usize>, String> {
-    let mut words = Vec::new();
+    // No more than there are bytes left.
+    let blocks = r.length()?;
+    meta.blocks.reserve(blocks);
+    let mut words = Vec::with_capacity(blocks);
     let mut before = Before::default();
     let mut separator = Vec::new();
-    for block in 0..r.length()? {
+    for block in 0..blocks {
         let (entry, filter_words) = decode_block(r, &before, &mut separator)
             .map_err(|what| format!("block {block}: {what}"))?;
         add(meta, entry, &separator)?;

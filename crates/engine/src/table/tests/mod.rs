@@ -433,6 +433,41 @@ fn opening_pins_and_dropping_unpins() {
     assert_eq!(context.pinned_bytes(), 0);
 }
 
+/// The same table with its data elsewhere, as after a relocation: its metadata is not read or kept again, and it goes
+/// on when the first is dropped.
+#[test]
+fn a_moved_table_shares_its_metadata_and_reads_its_own_data() {
+    let entries = random_entries(&mut Dice(6), 300);
+    let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
+    let context = Arc::new(TableContext::new(Arc::new(BlockCache::new(0))));
+    let data: Vec<Arc<dyn ObjectReader>> = vec![Arc::new(stored.data[0].clone())];
+    let meta = Arc::new(stored.meta.clone());
+    let table = Table::open(&stored.record, meta, data, Arc::clone(&context)).unwrap();
+    let (key, seq, kind, value) = &entries[7];
+    let hash = key_hash(key);
+    table.get(key, hash, *seq).unwrap();
+    // The end of another object.
+    let mut record = stored.record.clone();
+    let elsewhere = Memory::of(stored.data[0].bytes().repeat(2));
+    record.data[0].offset += stored.data[0].bytes().len() as u64;
+    let moved = table
+        .moved(&record, vec![Arc::new(elsewhere.clone())])
+        .unwrap();
+    assert!(moved.index().shares(table.index()));
+    assert_eq!(moved.memory_bytes(), table.memory_bytes());
+    assert_eq!(moved.accesses(), TableAccesses::default());
+    assert_eq!(context.pinned_bytes(), 2 * table.memory_bytes());
+    drop(table);
+    assert_eq!(context.pinned_bytes(), moved.memory_bytes());
+    let hit = moved.get(key, hash, *seq).unwrap().unwrap();
+    assert_eq!((hit.seq, hit.kind, &*hit.value), (*seq, *kind, &value[..]));
+    record.data[0].offset += 1;
+    let error = moved.moved(&record, vec![Arc::new(elsewhere)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    let error = moved.moved(&record, Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
 #[test]
 fn counters_tell_filter_cache_and_device_apart() {
     let entries: Vec<Entry> = (0..1000u64)
