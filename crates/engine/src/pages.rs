@@ -1,8 +1,32 @@
 //! Memory by the page: what is too large, or too often given back, for an allocator.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Memory is given by the page.
+pub(crate) const PAGE_BYTES: usize = 4 << 10;
+
+/// What is noted of mappings.
+static MAPPED_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes that large buffers and the indexes of tables have beside what allocators give, over all
+/// stores of this process. For tests that hold a store to what it promises.
+#[must_use]
+pub fn mapped_bytes() -> usize {
+    MAPPED_BYTES.load(Ordering::Relaxed)
+}
+
+/// Counts `bytes` among [`mapped_bytes`].
+pub(crate) fn note_mapped(bytes: usize) {
+    MAPPED_BYTES.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Ends what [`note_mapped`] began.
+pub(crate) fn note_unmapped(bytes: usize) {
+    MAPPED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+}
 
 /// An anonymous mapping, unmapped on drop. Pages take memory once they are written to, and
 /// begin as zeros. Access is its owner's business.

@@ -12,7 +12,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use thermocline::store::buffers_mapped_bytes;
+use thermocline::store::mapped_bytes;
 use thermocline::{Compression, Db, Options, Tier};
 use thermocline_model::picture;
 use thermocline_model::view::TableHeat;
@@ -30,7 +30,7 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(live + buffers_mapped_bytes(), Ordering::Relaxed);
+        PEAK.fetch_max(live + mapped_bytes(), Ordering::Relaxed);
         ASKED.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }

@@ -11,11 +11,10 @@
 //! of the system's and are those of an earlier owner afterwards.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::pages::Pages;
+use crate::pages::{PAGE_BYTES, Pages, note_mapped, note_unmapped};
 
 /// Buffers of no more bytes are the allocator's.
 const SMALL_BYTES: usize = 64 << 10;
@@ -26,24 +25,11 @@ const MAPPING_BYTES: usize = 1280 << 10;
 /// What mappings that nobody uses may take of memory, all together.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
-/// Memory is given by the page.
-const PAGE_BYTES: usize = 4 << 10;
-
-/// Memory of the mappings that buffers have.
-static MAPPED_BYTES: AtomicUsize = AtomicUsize::new(0);
-
 /// Mappings that nobody uses.
 static KEPT: Mutex<Kept> = Mutex::new(Kept {
     mappings: Vec::new(),
     bytes: 0,
 });
-
-/// Bytes that buffers have beside what allocators give, over all stores of this process. For
-/// tests that hold a store to what it promises.
-#[must_use]
-pub fn buffers_mapped_bytes() -> usize {
-    MAPPED_BYTES.load(Ordering::Relaxed)
-}
 
 /// Bytes that come and go, of no meaning until somebody writes them.
 #[derive(Debug)]
@@ -149,7 +135,7 @@ impl Mapped {
         self.length = bytes;
         let touched_bytes = bytes.next_multiple_of(PAGE_BYTES);
         if touched_bytes > self.touched_bytes {
-            MAPPED_BYTES.fetch_add(touched_bytes - self.touched_bytes, Ordering::Relaxed);
+            note_mapped(touched_bytes - self.touched_bytes);
             self.touched_bytes = touched_bytes;
         }
     }
@@ -157,7 +143,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        MAPPED_BYTES.fetch_sub(self.touched_bytes, Ordering::Relaxed);
+        note_unmapped(self.touched_bytes);
         if let Some(mut mapping) = self.mapping.take() {
             mapping.touched_bytes = mapping.touched_bytes.max(self.touched_bytes);
             mapping.leave();
@@ -266,6 +252,7 @@ impl Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pages::mapped_bytes;
 
     const SIZES: [usize; 9] = [
         0,
@@ -292,7 +279,7 @@ mod tests {
                 assert!(buffer.len() == smaller && buffer.capacity() >= bytes);
             }
             if bytes > SMALL_BYTES {
-                assert!(buffers_mapped_bytes() >= bytes);
+                assert!(mapped_bytes() >= bytes);
             }
         }
     }

@@ -38,8 +38,9 @@ mod object;
 mod readers;
 mod real;
 
+pub use crate::pages::mapped_bytes;
 pub use budget::IoBudget;
-pub use buffer::{Buffer, buffers_mapped_bytes};
+pub use buffer::Buffer;
 pub(crate) use direct::SCRATCH_BYTES_MAX;
 pub use environment::{Clock, Dice, Environment};
 pub use file_system::{

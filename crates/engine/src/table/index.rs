@@ -15,7 +15,6 @@
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
-use std::sync::Arc;
 
 use thermocline_model::SeqNo;
 use thermocline_model::key::{Prefix, load_be};
@@ -23,6 +22,7 @@ use thermocline_model::key::{Prefix, load_be};
 use super::block::word_after;
 use super::block_list::{BlockEntry, BlockList, CONTINUES};
 use super::filter;
+use super::lists::{List, Lists};
 
 /// Blocks a sample stands for: as many words as two cache lines hold.
 const SAMPLE_BLOCKS: usize = 16;
@@ -57,26 +57,26 @@ struct Packed {
 /// A separator that is longer than a word.
 const LONG: u8 = u8::MAX;
 
-/// See the module. A clone shares what this has in memory: list by list, so that a search follows no more
-/// pointers than if it had them for itself.
+/// See the module. A clone shares what this has in memory, and a search follows no more pointers there
+/// than if each had it for itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
-    places: Arc<[Packed]>,
+    places: List<Packed>,
     /// By block; empty when all blocks lie in the first extent.
-    extents: Arc<[u16]>,
+    extents: List<u16>,
     /// Separators longer than a word, without what all begin with: by block,
     /// ascending, and where in `long_bytes` each ends.
-    long: Arc<[(u32, u32)]>,
-    long_bytes: Arc<[u8]>,
+    long: List<(u32, u32)>,
+    long_bytes: List<u8>,
     /// Blocks that continue the one before, ascending, and the numbers of their
     /// first entries.
-    continuing: Arc<[(u32, SeqNo)]>,
-    filters: Arc<[u64]>,
-    filter_ends: Arc<[u32]>,
+    continuing: List<(u32, SeqNo)>,
+    filters: List<u64>,
+    filter_ends: List<u32>,
     /// What all separators begin with.
     prefix: Prefix,
-    words: Arc<[u64]>,
-    samples: Arc<[u64]>,
+    words: List<u64>,
+    samples: List<u64>,
 }
 
 impl Index {
@@ -113,19 +113,30 @@ impl Index {
         let entries = || list.entries.iter().enumerate();
         let continuing = entries().filter(|(_, entry)| entry.continues());
         let continuing = continuing.map(|(block, entry)| (block as u32, entry.first_seq));
+        let continuing: Vec<(u32, SeqNo)> = continuing.collect();
         let in_others = list.entries.iter().any(|entry| entry.extent != 0);
-        let extents = list.entries.iter().filter(|_| in_others);
-        let words: Arc<[u64]> = (0..blocks).map(|block| load_be(separator(block))).collect();
+        let extents = &list.entries[..if in_others { blocks } else { 0 }];
+        let bytes = Lists::bytes_of::<Packed>(blocks)
+            + Lists::bytes_of::<u16>(extents.len())
+            + Lists::bytes_of::<(u32, u32)>(long.len())
+            + Lists::bytes_of::<u8>(long_bytes.len())
+            + Lists::bytes_of::<(u32, SeqNo)>(continuing.len())
+            + Lists::bytes_of::<u64>(list.filters.len())
+            + Lists::bytes_of::<u32>(list.filter_ends().len())
+            + Lists::bytes_of::<u64>(blocks)
+            + Lists::bytes_of::<u64>(blocks.div_ceil(SAMPLE_BLOCKS));
+        let mut lists = Lists::with_bytes(bytes);
+        let words = lists.list((0..blocks).map(|block| load_be(separator(block))));
         Index {
-            places: entries().map(packed).collect(),
-            extents: extents.map(|entry| entry.extent).collect(),
-            long: long.into(),
-            long_bytes: long_bytes.into(),
-            continuing: continuing.collect(),
-            filters: list.filters.as_slice().into(),
-            filter_ends: list.filter_ends().into(),
+            places: lists.list(entries().map(packed)),
+            extents: lists.list(extents.iter().map(|entry| entry.extent)),
+            long: lists.list(long.into_iter()),
+            long_bytes: lists.list(long_bytes.into_iter()),
+            continuing: lists.list(continuing.into_iter()),
+            filters: lists.list(list.filters.iter().copied()),
+            filter_ends: lists.list(list.filter_ends().iter().copied()),
             prefix,
-            samples: words.iter().copied().step_by(SAMPLE_BLOCKS).collect(),
+            samples: lists.list(words.iter().copied().step_by(SAMPLE_BLOCKS)),
             words,
         }
     }
@@ -167,20 +178,12 @@ impl Index {
     /// Whether it is a clone of `other`, or the other way round.
     #[cfg(test)]
     pub(crate) fn shares(&self, other: &Index) -> bool {
-        Arc::ptr_eq(&self.places, &other.places) && Arc::ptr_eq(&self.filters, &other.filters)
+        std::ptr::eq(&*self.places, &*other.places) && std::ptr::eq(&*self.filters, &*other.filters)
     }
 
     /// Bytes that the index takes in memory, though others may share them.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.places)
-            + size_of_val(&*self.extents)
-            + size_of_val(&*self.long)
-            + size_of_val(&*self.long_bytes)
-            + size_of_val(&*self.continuing)
-            + size_of_val(&*self.filters)
-            + size_of_val(&*self.filter_ends)
-            + size_of_val(&*self.words)
-            + size_of_val(&*self.samples)
+        self.places.region_bytes()
     }
 
     /// How many blocks a search for `(key, seq)` need not look behind: their

@@ -55,6 +55,7 @@ mod cursor;
 mod fetch;
 mod filter;
 mod index;
+mod lists;
 mod meta;
 mod mode;
 mod read;
