@@ -35,6 +35,10 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ),
     ("crates/engine/src/pages.rs", "anonymous mappings"),
     (
+        "crates/engine/src/table/lists.rs",
+        "lists of several types in one mapping",
+    ),
+    (
         "crates/engine/src/store/mapped.rs",
         "memory map, SIGBUS handler",
     ),
@@ -68,7 +72,7 @@ const FOLDER_ARROWS: &[(&str, &[&str])] = &[
     ("store", &["pages"]),
     ("log", &["store"]),
     ("cache", &["table", "pages"]),
-    ("table", &["store", "cache"]),
+    ("table", &["store", "cache", "pages"]),
     // Of `memory` the filters, which stand before the tables of a flush.
     // Of `log` the note that a clean close leaves there.
     ("version", &["store", "log", "table", "cache", "memory"]),
