@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Memory is given by the page.
+/// The size of an ordinary page: memory is given by it.
 pub(crate) const PAGE_BYTES: usize = 4 << 10;
 
 /// What is noted of mappings.

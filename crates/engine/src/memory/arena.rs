@@ -24,7 +24,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::pages::Pages;
+use crate::pages::{PAGE_BYTES, Pages};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -33,9 +33,6 @@ pub(super) const UNIT_BYTES: usize = 8;
 
 /// The size, and the alignment, that lets a mapping be made of huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-
-/// The size of an ordinary page.
-const PAGE_BYTES: usize = 4 << 10;
 
 /// The smallest mapping.
 const CHUNK_BYTES_MIN: usize = 64 << 10;
