@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::pages::{PAGE_BYTES, Pages, note_mapped, note_unmapped};
 
 /// Lists of no more bytes, all together, are the allocator's.
-const SMALL_BYTES: usize = 64 << 10;
+const SMALL_BYTES: usize = 16 << 10;
 
 /// The mappings of all indexes of this process. A system allows 65,530 by default, for everything.
 const MAPPINGS_MAX: usize = 8 << 10;
@@ -200,7 +200,16 @@ impl Drop for Region {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
+
+    /// For tests that ask how many mappings there are: one at a time.
+    static TURN: Mutex<()> = Mutex::new(());
+
+    fn is_mapped(region: &Region) -> bool {
+        matches!(region.memory, Memory::Mapped(_))
+    }
 
     /// Three lists of each length, in memory for `bytes`.
     fn three(length: usize, bytes: usize) -> (List<u16>, List<(u32, u64)>, List<u64>) {
@@ -228,7 +237,23 @@ mod tests {
     }
 
     #[test]
+    fn past_as_many_mappings_as_there_may_be_lists_are_the_allocators() {
+        let _turn = TURN.lock();
+        let regions: Vec<Region> = (0..=MAPPINGS_MAX)
+            .map(|_| Region::new(SMALL_BYTES + 1))
+            .collect();
+        // Other tests have a few of them too.
+        let mapped = regions.iter().filter(|region| is_mapped(region)).count();
+        assert!(mapped <= MAPPINGS_MAX && mapped > MAPPINGS_MAX / 2);
+        let one_more = three(2_000, bytes_of_three(2_000));
+        assert_three(&one_more, 2_000);
+        drop(regions);
+        assert!(is_mapped(&Region::new(SMALL_BYTES + 1)));
+    }
+
+    #[test]
     fn lists_are_as_written_in_memory_of_either_kind() {
+        let _turn = TURN.lock();
         for length in [0, 1, 2, 3, 5, 100, 3_000, 10_000] {
             let bytes = bytes_of_three(length);
             let lists = three(length, bytes);
@@ -236,8 +261,7 @@ mod tests {
             // No more than is asked for but for what fills up the last page.
             let taken = lists.0.region_bytes();
             assert!(taken >= bytes && taken < bytes + PAGE_BYTES);
-            let is_mapped = matches!(lists.0.region.memory, Memory::Mapped(_));
-            assert_eq!(is_mapped, bytes > SMALL_BYTES);
+            assert_eq!(is_mapped(&lists.0.region), bytes > SMALL_BYTES);
             assert!(Arc::ptr_eq(&lists.0.region, &lists.2.region));
         }
     }
