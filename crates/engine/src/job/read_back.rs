@@ -3,7 +3,7 @@
 use thermocline_model::table::{Extent, TableMeta};
 
 use crate::error::{Error, Result};
-use crate::store::{Advice, ObjectKind, ObjectName, ObjectReader, Store};
+use crate::store::{Advice, Buffer, ObjectKind, ObjectName, ObjectReader, Store};
 
 /// Bytes read at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -35,7 +35,8 @@ pub(super) fn pieces(
     extent: &Extent,
     mut take: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut buffer = vec![0; PIECE_BYTES.min(extent.length as usize)];
+    let mut buffer = Buffer::default();
+    buffer.resize(PIECE_BYTES.min(extent.length as usize));
     let mut checksum = 0;
     let mut done = 0;
     while done < extent.length {

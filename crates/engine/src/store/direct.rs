@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 
 use parking_lot::Mutex;
 
+use super::buffer::Buffer;
 use super::{File, read_exact_at};
 use crate::pages::Pages;
 
@@ -32,9 +33,11 @@ const COUNT_MAX: usize = 4;
 /// Bytes of all of them.
 pub(crate) const SCRATCH_BYTES_MAX: u64 = (COUNT_MAX * BYTES) as u64;
 
+/// What a thread keeps for its reads, at most; what is between lands in a [`Buffer`].
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
 thread_local! {
-    /// Where direct reads land that are small, or find no huge page; grows to the largest of
-    /// the former.
+    /// Where direct reads land that are small; grows to the largest of them.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -55,20 +58,24 @@ pub(super) fn read_direct(
             return read;
         }
     }
+    let around = (buffer.len() + alignment).next_multiple_of(alignment);
+    let most = around.min(READ_BYTES_MAX);
+    // From somewhere within them on so many are aligned.
+    let bytes = most + alignment;
+    let mut read_by = |scratch: &mut [u8]| {
+        let scratch = aligned(scratch, alignment, most);
+        read_pieces(file, alignment, buffer, offset, scratch)
+    };
+    if bytes > KEPT_BYTES_MAX {
+        let mut scratch = Buffer::default();
+        scratch.resize(bytes);
+        return read_by(&mut scratch);
+    }
     SCRATCH.with_borrow_mut(|scratch| {
-        let around = (buffer.len() + alignment).next_multiple_of(alignment);
-        let most = around.min(READ_BYTES_MAX);
-        let read = read_pieces(
-            file,
-            alignment,
-            buffer,
-            offset,
-            aligned(scratch, alignment, most),
-        );
-        if most > SMALL_READ_BYTES_MAX + 2 * alignment {
-            *scratch = Vec::new();
+        if scratch.len() < bytes {
+            *scratch = vec![0; bytes];
         }
-        read
+        read_by(scratch)
     })
 }
 
@@ -98,11 +105,8 @@ fn read_pieces(
     Ok(done)
 }
 
-/// `length` bytes of `scratch` that begin at a multiple of `alignment`.
-fn aligned(scratch: &mut Vec<u8>, alignment: usize, length: usize) -> &mut [u8] {
-    if scratch.len() < length + alignment {
-        scratch.resize(length + alignment, 0);
-    }
+/// `length` bytes of `scratch` that begin at a multiple of `alignment`. Requires: it has `alignment` more.
+fn aligned(scratch: &mut [u8], alignment: usize, length: usize) -> &mut [u8] {
     let start = scratch.as_ptr().addr().next_multiple_of(alignment) - scratch.as_ptr().addr();
     &mut scratch[start..start + length]
 }
