@@ -1,7 +1,8 @@
 //! Memory for what is read or written in one go.
 //!
 //! Merges and long scans read in pieces of up to 1.25 MiB, as many at a time and as large as
-//! what their runs share allows, and tables are written by half a mebibyte. An allocator keeps
+//! what their runs share allows, tables are written by half a mebibyte, and reads past the
+//! system's cache land beside what asked for them. An allocator keeps
 //! what it was given back by size and by thread: of pieces of twenty sizes it kept 20 MiB for
 //! 6 in use. So a large buffer is a mapping, and all mappings have one size, of which only what
 //! is written to takes memory: any serves any piece. A few that nobody uses are kept, since

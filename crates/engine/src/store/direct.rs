@@ -33,7 +33,8 @@ const COUNT_MAX: usize = 4;
 /// Bytes of all of them.
 pub(crate) const SCRATCH_BYTES_MAX: u64 = (COUNT_MAX * BYTES) as u64;
 
-/// What a thread keeps for its reads, at most; what is between lands in a [`Buffer`].
+/// What a thread keeps for its reads, at most. What is larger, and finds no huge page or is too small for one,
+/// lands in a [`Buffer`].
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
