@@ -158,9 +158,12 @@ impl Engine {
     /// block cache lends, once an
     /// epoch what somebody asks for from outside, once a minute the heat file.
     pub(crate) fn tend(&self) {
-        let now_us = self.environment.clock.now_micros();
+        // A time from before another thread's look would seem to be of a clock that has gone back, and two
+        // threads would do the same at once. So it is read under the lock.
+        let clock = &self.environment.clock;
         let (record, lend) = {
             let tended = &mut self.scheduler.lock().tended;
+            let now_us = clock.now_micros();
             (
                 is_due(&mut tended.recorded_us, now_us, RECORD_MICROS),
                 is_due(&mut tended.lent_us, now_us, LOOK_MICROS),
@@ -177,6 +180,7 @@ impl Engine {
         }
         let (epoch, save) = {
             let tended = &mut self.scheduler.lock().tended;
+            let now_us = clock.now_micros();
             let epoch_us = self.options.heat().epoch_us;
             let epoch = is_due(&mut tended.epoch_us, now_us, epoch_us);
             (
@@ -252,7 +256,13 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
     use super::*;
+    use crate::store::Clock;
+    use crate::{Db, Options};
 
     fn file() -> HeatFile {
         HeatFile {
@@ -310,5 +320,43 @@ mod tests {
         assert!(is_due(&mut last_us, 110, 10));
         assert!(is_due(&mut last_us, 5, 10));
         assert!(!is_due(&mut last_us, 6, 10));
+    }
+
+    /// Ten milliseconds later at each look, at which whoever looked is not at once.
+    #[derive(Debug, Default)]
+    struct Slow(AtomicU64);
+
+    impl Clock for Slow {
+        fn now_micros(&self) -> u64 {
+            let now_us = self.0.fetch_add(10_000, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_micros(50));
+            now_us
+        }
+
+        fn sleep(&self, _: Duration) {}
+    }
+
+    #[test]
+    fn threads_that_look_at_once_write_the_file_once_a_minute() {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = Arc::new(Slow(AtomicU64::new(SAVE_MICROS)));
+        let environment = Environment {
+            clock: clock.clone(),
+            ..Environment::real()
+        };
+        let options = Options::at(directory.path())
+            .preset("mutant")
+            .background_threads(0);
+        let db = Db::open_in(options, &environment).unwrap();
+        let tracker = Arc::clone(&db.engine().scheduler.lock().preset.heat);
+        tracker.restore(&file().temperatures);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..200).for_each(|_| db.engine().tend()));
+            }
+        });
+        let unsaved = |event: &Event| event.reason.rule == "heat-unsaved";
+        assert!(directory.path().join(HEAT_FILE).exists());
+        assert_eq!(db.events(4096).iter().filter(|e| unsaved(e)).count(), 0);
     }
 }
