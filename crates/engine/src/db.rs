@@ -18,7 +18,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::keyspace::{Keyspace, KeyspaceOptions};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::step::Role;
 use crate::store::Environment;
 use crate::write::WriteOptions;
 
@@ -123,17 +122,7 @@ impl Db {
         let default = engine.space(KeyspaceId::DEFAULT);
         let space = default.ok_or_else(|| Error::corruption("the default keyspace is missing"))?;
         let mut threads = Vec::new();
-        let count = if engine.options.read_only {
-            0
-        } else {
-            engine.options.threads()
-        };
-        for index in 0..count {
-            let role = match (index, count) {
-                (_, 1) => Role::Any,
-                (0, _) => Role::FlushOnly,
-                _ => Role::NoFlush,
-            };
+        for (index, role) in engine.roles().into_iter().enumerate() {
             let worker = Arc::clone(&engine);
             let builder = std::thread::Builder::new().name(format!("thermocline-{index}"));
             let thread = builder
@@ -588,6 +577,7 @@ fn stop(engine: &Engine, threads: Vec<JoinHandle<()>>) {
         while !thread.is_finished() {
             engine.work.notify_all();
             engine.done.notify_all();
+            engine.handed.notify_all();
             std::thread::sleep(Duration::from_millis(1));
         }
         let _ = thread.join();

@@ -151,6 +151,8 @@ pub(crate) struct Engine {
     /// Signalled when there may be work, and when a job has ended.
     pub(crate) work: Condvar,
     pub(crate) done: Condvar,
+    /// Signalled when a job is handed to the thread that moves beside flushes.
+    pub(crate) handed: Condvar,
     pub(crate) next_id: AtomicU64,
     pub(crate) counters: Counters,
     pub(crate) events: Events,

@@ -18,9 +18,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::stretches_max;
+use crate::job::{PIECE_BYTES, stretches_max};
 use crate::options::{Options, Tier};
-use crate::store::SCRATCH_BYTES_MAX;
+use crate::store::{SCRATCH_BYTES_MAX, WRITE_BUFFER_BYTES};
 use crate::table::{
     MERGE_READ_BYTES, MERGE_READ_SLOW_BYTES, READ_AHEAD_BYTES_FIRST, READ_AHEAD_BYTES_MAX,
     STREAM_BYTES_MAX,
@@ -95,6 +95,9 @@ const METADATA_COPIES: u64 = 5;
 /// need while it is made: 13 bits for an entry, which takes 52 bytes or more there.
 const FLUSH_FILTER_SHARE: u64 = 32;
 
+/// What a table that moves has in memory: a piece of it, and what is gathered before it is written.
+const MOVE_BYTES: u64 = (PIECE_BYTES + WRITE_BUFFER_BYTES) as u64;
+
 /// What a job that moves cuts holds for each key of its sample, beside the key: it sorts, weighs and groups
 /// them.
 const SAMPLE_KEY_BYTES: u64 = 192;
@@ -156,7 +159,7 @@ impl Options {
     ///   [`Options::background_threads`]), a flush and `2n - 3` stretches of merges, twice as many
     ///   with `logstore` on several tiers, whose merges send intervals deeper. And where
     ///   that is more than what a merge reads ahead, a thirty-second of
-    ///   what memtables may have at most, for the filter of a flush.
+    ///   what memtables may have at most, for the filter of a flush, and 1.5 MiB for a table that moves beside it.
     /// - lookup index: a sixteenth of `write_buffer_bytes`, unless it is off.
     /// - everything else: 4 MiB, and 8 MiB of huge pages that large reads land in, where a
     ///   tier has `direct_io`.
@@ -241,7 +244,7 @@ impl Options {
     /// The most memory that one job takes, in bytes, but for
     /// [`Options::flush_filter_bytes`].
     pub(crate) fn job_bytes_max(&self) -> u64 {
-        let buffers = 2 * crate::store::WRITE_BUFFER_BYTES as u64;
+        let buffers = 2 * WRITE_BUFFER_BYTES as u64;
         let block = self.tiers.iter().map(|t| t.block_size() as u64).min();
         let table = self.table_size();
         let blocks = table / block.unwrap_or(4096).max(1);
@@ -291,14 +294,18 @@ impl Options {
         ahead.saturating_mul(copies).saturating_add(blocks)
     }
 
-    /// What the filter of a flush may take beyond that, in bytes: a flush, of which there
-    /// is one at a time, reads no tables.
+    /// What the filter of a flush may take beyond that, and a table that makes room beside it, in bytes: a flush, of which
+    /// there is one at a time, reads no tables.
     fn flush_filter_bytes(&self) -> u64 {
         let memtables = self
             .write_buffer_bytes
             .saturating_add(self.lendable_bytes());
-        let filter = memtables / FLUSH_FILTER_SHARE;
-        filter.saturating_sub(self.merge_read_bytes())
+        let moves = match self.tiers.len() {
+            0 | 1 => 0,
+            _ => MOVE_BYTES,
+        };
+        let beside = (memtables / FLUSH_FILTER_SHARE).saturating_add(moves);
+        beside.saturating_sub(self.merge_read_bytes())
     }
 
     /// What the process has for the jobs of so many threads at most, in bytes, but for [`Options::flush_filter_bytes`].

@@ -135,6 +135,7 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
         scheduler: Mutex::new(Scheduler::new(preset, options.cost())),
         work: Condvar::new(),
         done: Condvar::new(),
+        handed: Condvar::new(),
         next_id: AtomicU64::new(next_id),
         counters: Counters::default(),
         events: Events::default(),

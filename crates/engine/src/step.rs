@@ -4,7 +4,8 @@
 //! threads a test or a stalled writer calls it. Planners see a view and answer
 //! with a job; the tables it names are marked busy while it runs. With two or
 //! more threads one of them only flushes, and moves what gives way to a flush, so that
-//! a long merge never keeps memory from being freed.
+//! a long merge never keeps memory from being freed. What makes room for merges it hands to a thread that mostly waits
+//! for the device that it moves to.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +55,8 @@ pub(crate) enum Role {
     Any,
     FlushOnly,
     NoFlush,
+    /// Plans none: runs those that are handed to it.
+    Handed,
 }
 
 /// What is planned and running.
@@ -69,6 +72,8 @@ pub(crate) struct Scheduler {
     /// What the heat tracker was told of each table so far, by ascending number.
     fed: Vec<(TableId, TableHeat)>,
     pub(crate) running: usize,
+    /// What was planned for the thread that moves beside flushes, and is not begun yet.
+    handed: Option<Planned>,
     /// The options of placement by price; the target changes while the store
     /// is open.
     pub(crate) cost: CostOptions,
@@ -122,6 +127,7 @@ impl Scheduler {
             counted: BTreeMap::new(),
             fed: Vec::new(),
             running: 0,
+            handed: None,
             cost,
             moves: Moves::default(),
             tended: crate::heat::Tended::default(),
@@ -382,17 +388,43 @@ impl Engine {
         } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
         self.emptied.lock().flush_room = preset.flush.room(&view);
+        let (flushes, merges) = (role != Role::NoFlush, role != Role::FlushOnly);
         let recut = preset.recut.plan(&view);
-        let job = recut.or_else(|| match role {
-            Role::FlushOnly => preset.flush.plan(&view),
-            Role::NoFlush => preset.planners.iter_mut().find_map(|p| p.plan(&view)),
-            Role::Any => preset
-                .flush
-                .plan(&view)
-                .or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view))),
+        let first = recut.or_else(|| flushes.then(|| preset.flush.plan(&view))?);
+        let room = match (&first, &mut preset.room) {
+            (None, Some(room)) if flushes => room.plan(&view),
+            _ => None,
+        };
+        let hands_over = room.is_some() && !merges;
+        let job = first.or(room).or_else(|| {
+            let mut planners = preset.planners.iter_mut().filter(|_| merges);
+            planners.find_map(|p| p.plan(&view))
         })?;
         let job = scheduler.price(scene, job);
-        Some(self.begin(&mut scheduler, job))
+        let planned = self.begin(&mut scheduler, job);
+        if !hands_over {
+            return Some(planned);
+        }
+        scheduler.handed = Some(planned);
+        self.handed.notify_one();
+        None
+    }
+
+    /// What the threads of the background do.
+    pub(crate) fn roles(&self) -> Vec<Role> {
+        let count = match self.options.read_only {
+            true => 0,
+            false => self.options.threads(),
+        };
+        if count < 2 {
+            return vec![Role::Any; count];
+        }
+        let mut roles = vec![Role::NoFlush; count];
+        roles[0] = Role::FlushOnly;
+        if self.tiers.len() > 1 && self.scheduler.lock().preset.room.is_some() {
+            roles.push(Role::Handed);
+        }
+        roles
     }
 
     /// Marks what `job` works on as busy. One that was asked for, and not planned, is priced by what
@@ -559,13 +591,33 @@ impl Engine {
     /// What a background thread does. A panic ends it, and with it all writing:
     /// nobody would make room any more, and writers would wait for ever.
     pub(crate) fn work_until_closed(&self, role: Role) {
-        let worked = catch_unwind(AssertUnwindSafe(|| self.loop_until_closed(role)));
+        let worked = catch_unwind(AssertUnwindSafe(|| match role {
+            Role::Handed => self.take_until_closed(),
+            _ => self.loop_until_closed(role),
+        }));
         if let Err(panic) = worked {
             let error = panicked("a background thread", &*panic);
             self.poison(&error);
             self.counters.background_error(&error);
             self.work.notify_all();
             self.done.notify_all();
+        }
+    }
+
+    /// Runs what is handed over, the last of it even if the store is being closed.
+    fn take_until_closed(&self) {
+        loop {
+            let mut scheduler = self.scheduler.lock();
+            let Some(planned) = scheduler.handed.take() else {
+                if self.closing.load(Ordering::Acquire) {
+                    return;
+                }
+                self.handed.wait(&mut scheduler);
+                continue;
+            };
+            drop(scheduler);
+            // It is noted, and waited for.
+            let _ = self.run(planned);
         }
     }
 
@@ -597,3 +649,6 @@ fn panicked(who: &str, panic: &(dyn Any + Send)) -> Error {
     let text = text.unwrap_or("without words");
     Error::new(ErrorKind::Poisoned, format!("{who} panicked: {text}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use thermocline_model::table::TableId;
 use thermocline_model::tier::{DeviceProfile, TIERS_MAX};
 use thermocline_model::version::Slot;
 use thermocline_model::view::{PartLoad, TableHeat};
-use thermocline_policy::cost::Budget;
+use thermocline_policy::cost::{Budget, Devices};
 use thermocline_policy::place::{ByHeat, Fill};
 use thermocline_policy::plan::organisation::Organisation;
 use thermocline_policy::{Placer, Preset, Seen};
@@ -100,6 +100,40 @@ fn before_a_flush_spills_the_coldest_table_of_the_last_level_gives_way() {
     );
     world.tiers[0].capacity_bytes = 40 * M;
     assert_eq!(decide(&world), "memtable-full: flush");
+}
+
+/// Found on an emulated disk: flushes found no room, and writers waited for a third of a second while a table was moved.
+#[test]
+fn room_for_flushes_is_made_before_they_lack_it() {
+    let mut world = four(0.29, [9.0, 8.0, 2.0, 1.0]);
+    world.cost.target_usd_gb_month = None;
+    world.idle = false;
+    world.shape.tier_fill_share = 1.0;
+    let capacity = world.tiers[0].used_bytes + M;
+    world.tiers[0].capacity_bytes = capacity;
+    world.flushed_bytes_per_s = 0.0;
+    assert_eq!(decide(&world), "rest", "nothing is flushed");
+    // As much is left as flushes write in twice the time of a move, but a sixteenth at most.
+    let move_s = Devices::of(&world.view()).move_seconds(0, 1, world.shape.table_bytes);
+    world.flushed_bytes_per_s = 0.9 * M as f64 / move_s / 2.0;
+    assert_eq!(decide(&world), "rest", "there is room for that");
+    world.flushed_bytes_per_s = 1.1 * M as f64 / move_s / 2.0;
+    let moved = "flushes-will-need-room: move 2 to 1";
+    assert_eq!(decide(&world), moved);
+    world.flushed_bytes_per_s = 1e15;
+    assert_eq!(decide(&world), moved);
+    let job = world.plan(&mut mutant()).unwrap();
+    let ahead = ("ahead_bytes".to_string(), (capacity / 16) as f64);
+    assert!(job.reason().numbers.contains(&ahead), "{job:?}");
+    // One at a time, and not at rest.
+    world.moves.begin(TableId(7), 0, u64::MAX, world.now_us);
+    assert_eq!(decide(&world), "rest");
+    world.moves.end();
+    world.idle = true;
+    assert_eq!(decide(&world), "rest");
+    // Who flushes does not move it.
+    world.idle = false;
+    assert_eq!(mutant().flush.plan(&world.view()), None);
 }
 
 #[test]
@@ -624,6 +658,24 @@ fn what_a_merge_makes_takes_the_place_of_what_it_read() {
     assert_eq!(made(&world, &new), 0);
     new.written_bytes[0] += M;
     assert_eq!(made(&world, &new), 1);
+}
+
+#[test]
+fn what_a_merge_makes_beyond_what_it_read_leaves_room_for_flushes() {
+    let mut world = four(0.29, [9.0, 8.0, 2.0, 1.0]);
+    let used = world.tiers[0].used_bytes;
+    world.tiers[0].capacity_bytes = used + 8 * M;
+    world.tiers[0].device_free_bytes = 1 << 40;
+    world.idle = false;
+    world.flushed_bytes_per_s = 0.0;
+    let mut new = made_of_all();
+    new.written_bytes[0] = used + 4 * M;
+    let made = |world: &World, new: &NewTable| ByHeat.place(&world.view(), new).data.0;
+    assert_eq!(made(&world, &new), 0);
+    world.flushed_bytes_per_s = 1e15;
+    assert_eq!(made(&world, &new), 1);
+    new.written_bytes[0] = used - 4 * M;
+    assert_eq!(made(&world, &new), 0);
 }
 
 /// Once: all tables were ranked anew for each table that a merge made, which took five

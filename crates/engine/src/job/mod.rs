@@ -19,6 +19,7 @@ mod stretches;
 pub(crate) mod survive;
 
 pub(crate) use lanes::{SpareThreads, stretches_max};
+pub(crate) use read_back::PIECE_BYTES;
 
 /// How long a job waits for the write path, which somebody may hold who waits for the job.
 pub(crate) const COMMIT_WAIT: Duration = Duration::from_millis(20);

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::store::{Advice, Buffer, ObjectKind, ObjectName, ObjectReader, Store};
 
 /// Bytes read at a time.
-const PIECE_BYTES: usize = 1 << 20;
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// Reads `extent`, of an object of that kind, back from the device of `store`, past the system's
 /// cache, and compares it with its checksum. Requires: it is persisted.

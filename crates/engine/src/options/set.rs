@@ -182,7 +182,8 @@ impl Options {
     /// Threads for flush, merge and relocation. With 0 nothing happens in the
     /// background: [`crate::Db::step`] runs one job at a time, as does a writer for whom memory has no room; if that
     /// job fails the writer has its error, and the next one is not run sooner than 0.2 seconds later. With 2 or more, large merges
-    /// have up to one less for a while, which they share, and what they send to a slower device as many again. At most 64.
+    /// have up to one less for a while, which they share, and what they send to a slower device as many again; and with
+    /// `mutant` or `nova` on several tiers there is one more, for what moves to make room. At most 64.
     ///
     /// Default: as many as the process may use processors, from 2 to 8, but no more than whose jobs need half as much
     /// memory as `write_buffer_bytes`, `block_cache_bytes` and `pinned_meta_bytes` together ([`Options::memory_max`]).

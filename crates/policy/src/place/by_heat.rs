@@ -16,8 +16,8 @@
 //! Whatever has no room where it belongs goes to the next tier with room. Of the capacity,
 //! what a merge reads does not count, as what it writes takes its place, nor what other jobs
 //! are writing; or the hottest tables, merged on a tier that is full, would be served by a
-//! slower one until they were moved back. Before a flush has no room a table gives way
-//! ([`crate::plan::room`]).
+//! slower one until they were moved back. What it writes beyond that leaves the room that flushes are to find, before
+//! which runs out a table gives way ([`crate::plan::room`]).
 
 use std::sync::Arc;
 
@@ -35,6 +35,7 @@ use crate::place::seen::Seen;
 use crate::place::span::{Span, wide};
 use crate::plan::leveled::hull;
 use crate::plan::organisation::target;
+use crate::plan::room::ahead_bytes;
 use crate::why::{Explanation, by_heat};
 
 /// About how much of a table its meta extent is.
@@ -67,9 +68,14 @@ impl Placer for ByHeat {
         let parents = parents(view, new);
         let replaced = replaced(view, &parents);
         let fill = seen.fill(view);
-        let first_with_room = |from: usize, bytes: u64| {
+        let first_with_room = |from: usize, bytes: u64, kept_bytes: u64| {
             let has_room = |t: &usize| match (new.parents.is_empty(), new.slot) {
-                (false, _) => fill.has_room_for_output(view, *t, bytes, new, &replaced),
+                (false, _) => {
+                    let fits = |bytes| fill.has_room_for_output(view, *t, bytes, new, &replaced);
+                    let replaces = new.written_bytes[*t].saturating_add(bytes) <= replaced[*t];
+                    let left = || fits(bytes.saturating_add(kept_bytes));
+                    fits(bytes) && (*t > 0 || replaces || left())
+                }
                 (true, Slot::Newest(_)) => {
                     fill.has_room_for_flush(view, *t, bytes + new.written_bytes[*t])
                 }
@@ -87,14 +93,14 @@ impl Placer for ByHeat {
         } else {
             Wanted::new(loaded(view, &fill, new), "within-budget")
         };
-        let data = first_with_room(wanted.tier, new.size_bytes);
+        let data = first_with_room(wanted.tier, new.size_bytes, ahead_bytes(view));
         let here = data == wanted.tier;
         let meta_from = match view.shape.staging.on.organised {
             true => 0,
             false => data,
         };
         Layout {
-            meta: tier_id(first_with_room(meta_from, new.size_bytes / META_DIVISOR)),
+            meta: tier_id(first_with_room(meta_from, new.size_bytes / META_DIVISOR, 0)),
             data: tier_id(data),
             wanted: tier_id(wanted.tier),
             rule: if here { wanted.rule } else { "tier-full" },

@@ -102,16 +102,20 @@ fn has_room(view: &View<'_>, flush: &Flush) -> bool {
 
 /// The bytes of room that the first of several tiers lacks for `flush`.
 pub(super) fn short_bytes(view: &View<'_>, flush: &Flush) -> u64 {
-    let [first, _, ..] = view.tiers else {
-        return 0;
-    };
     let load = view.memtables.get(&(flush.keyspace, flush.part));
     let bytes = load.map_or(0, |load| match flush.active {
         true => load.sealed_bytes + load.active_bytes,
         false => load.sealed_bytes,
     });
     // More is written by the time it begins.
-    let needed = bytes.max(view.shape.flush_bytes);
+    lacking_bytes(view, bytes.max(view.shape.flush_bytes))
+}
+
+/// The bytes of room that the first of several tiers lacks for what is flushed, where so many are `needed`.
+pub(super) fn lacking_bytes(view: &View<'_>, needed: u64) -> u64 {
+    let [first, _, ..] = view.tiers else {
+        return 0;
+    };
     // What a merge is writing takes the place of what it reads. A tier that is too small for it
     // will never have room.
     if first.capacity_bytes < needed || first.room_bytes() >= needed {

@@ -17,7 +17,7 @@
 //! change places for ever, and the moves take the device from its readers. Not asked
 //! where the resistance is 0.
 //!
-//! While merges are urgent nothing is moved but for what they rewrite ([`makes_room`]), and nothing while a move is under way, sooner than
+//! While merges are urgent nothing is moved but for flushes and what they rewrite ([`MakeRoomAhead`]), and nothing while a move is under way, sooner than
 //! the bound on moved bytes allows, or twice within the cool-down. While the store is
 //! written to, moves to the first tier leave a spare there for what the newest
 //! levels grow by until they are merged, as far as flushes of late tell; or each flush would push a table out that
@@ -31,8 +31,9 @@ use crate::Planner;
 use crate::cost::{Devices, Rewriting, money};
 use crate::place::fill::Fill;
 use crate::plan::balance::SPARE_S;
+use crate::plan::flush::lacking_bytes;
 use crate::plan::organisation::{Organisation, Placed};
-use crate::plan::room::covering;
+use crate::plan::room::{ahead_bytes, covering};
 use crate::pressure::merges_are_urgent;
 
 /// Of what may lie on the first tier, the largest share that is kept spare.
@@ -90,12 +91,34 @@ pub fn gives_way(view: &View<'_>, bytes: u64) -> Option<Relocate> {
     })
 }
 
-/// The coldest table that belongs lower and makes room on the first tier for what merges rewrite, while these are urgent: what
-/// they write goes there as soon as it has room, and they leave nobody time to move anything. See [`super::room`].
-#[must_use]
-pub fn makes_room(view: &View<'_>) -> Option<Relocate> {
-    let may = view.tiers.len() >= 2 && view.moves.may_begin(view.now_us) && merges_are_urgent(view);
-    if !may || !Rewriting::may_count(view) {
+/// Makes room on the first tier before flushes need it, and for what urgent merges rewrite. See [`super::room`].
+#[derive(Debug, Default)]
+pub struct MakeRoomAhead;
+
+impl Planner for MakeRoomAhead {
+    fn plan(&mut self, view: &View<'_>) -> Option<Job> {
+        if view.tiers.len() < 2 || !view.moves.may_begin(view.now_us) {
+            return None;
+        }
+        let moved = for_flushes(view).or_else(|| for_merges(view));
+        moved.map(Job::Relocate)
+    }
+}
+
+/// The table that gives way to what is flushed before the first tier lacks room for it.
+fn for_flushes(view: &View<'_>) -> Option<Relocate> {
+    let ahead_bytes = ahead_bytes(view);
+    let lacking = lacking_bytes(view, ahead_bytes);
+    let moved = (lacking > 0).then(|| gives_way(view, lacking))??;
+    let mut reason = moved.reason.with("ahead_bytes", ahead_bytes as f64);
+    reason.rule = "flushes-will-need-room".into();
+    Some(Relocate { reason, ..moved })
+}
+
+/// The coldest table that belongs lower and makes room for what merges rewrite, while these are urgent:
+/// what they write goes there as soon as it has room, and they leave nobody time to move anything.
+fn for_merges(view: &View<'_>) -> Option<Relocate> {
+    if !merges_are_urgent(view) || !Rewriting::may_count(view) {
         return None;
     }
     let organisation = Organisation::of(view);
@@ -105,7 +128,9 @@ pub fn makes_room(view: &View<'_>) -> Option<Relocate> {
     let rises = |t: &&Placed<'_>| t.from > 0 && t.to == 0 && is_rewritten(t);
     let rising = organisation.tables.iter().filter(rises);
     let bytes: u64 = rising.map(|t| t.table.data_bytes()).sum();
-    if bytes == 0 || migration.fill.fits(0, bytes) {
+    // Merges leave the room for flushes where it is.
+    let needed = bytes.saturating_add(ahead_bytes(view));
+    if bytes == 0 || migration.fill.fits(0, needed) {
         return None;
     }
     let mut demotions = migration.demotions();
@@ -149,6 +174,7 @@ fn spare(view: &View<'_>, fill: &Fill, organisation: &Organisation<'_>) -> u64 {
     // No bound where there is no target, or nothing is dearer.
     let of_target = (limit * SPARE_OF_TARGET / dearer * money::GB) as u64;
     grow.saturating_sub(newest)
+        .max(ahead_bytes(view))
         .min(most)
         .min(coming)
         .min(of_target)

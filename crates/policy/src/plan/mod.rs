@@ -35,7 +35,7 @@ pub use buckets::Buckets;
 pub use coldest::{Coldest, Reclaim};
 pub use flush::FlushSealed;
 pub use leveled::Leveled;
-pub use migrate::Migrate;
+pub use migrate::{MakeRoomAhead, Migrate};
 pub use newest::Newest;
 pub use overwritten::Overwritten;
 pub use ranges::MoveCuts;

@@ -11,8 +11,9 @@
 //! next tier if that was not enough, as it does where none can move. So a table that cannot be read, a slow tier that fails,
 //! or a reader who keeps what was moved, stop no flush.
 //!
-//! While merges are urgent it makes room for what they write in the same way, where the preset says that this belongs on the
-//! first tier ([`super::migrate::makes_room`]).
+//! A flush that waits for a table to move has writers wait behind it. So where tables lie by temperature, which fill the first
+//! tier to its end, room is made ahead ([`ahead_bytes`]), in a thread of its own ([`super::migrate::MakeRoomAhead`]), and
+//! merges leave it where it is ([`crate::place::ByHeat`]). While merges are urgent, it makes room for what they write as well.
 //!
 //! The bound on moved bytes holds for them, but they borrow from it: a flush does not wait, so up to `AHEAD_US` before it
 //! allows one it begins, and other moves wait for as much longer.
@@ -23,13 +24,32 @@ use thermocline_model::tier::TierId;
 use thermocline_model::view::View;
 
 use crate::Planner;
+use crate::cost::Devices;
 use crate::plan::flush::{FlushSealed, short_bytes};
 
 /// Chooses the table that gives way where so many bytes more of room are needed on the first tier.
 pub type GivesWay = fn(&View<'_>, u64) -> Option<Relocate>;
 
-/// Chooses a table that makes room for what merges write, if one is to.
-pub type MakesRoom = fn(&View<'_>) -> Option<Relocate>;
+/// As much is kept room for as flushes write in so many times the time that a table takes to move down, of which other
+/// users of the devices may have as much.
+const AHEAD_MOVES: f64 = 2.0;
+/// Of the capacity of the first tier, one part in so many at most.
+const AHEAD_SHARE: u64 = 16;
+
+/// Bytes of room that flushes should find on the first tier while a table that makes more is moved; none at rest, or where
+/// nothing is flushed.
+#[must_use]
+pub fn ahead_bytes(view: &View<'_>) -> u64 {
+    let [first, _, ..] = view.tiers else {
+        return 0;
+    };
+    if view.idle {
+        return 0;
+    }
+    let move_s = Devices::of(view).move_seconds(0, 1, view.shape.table_bytes);
+    let ahead = view.flushed_bytes_per_s * AHEAD_MOVES * move_s;
+    (ahead as u64).min(first.capacity_bytes / AHEAD_SHARE)
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -38,8 +58,6 @@ pub struct MakeRoom {
     flush: FlushSealed,
     /// The table that makes room on the first tier.
     gives_way: GivesWay,
-    /// The table that makes room there for what merges write, while nothing is to be flushed.
-    makes_room: Option<MakesRoom>,
     /// Since when tables have been giving way to one flush.
     giving: Option<Giving>,
 }
@@ -65,17 +83,7 @@ impl MakeRoom {
         MakeRoom {
             flush: FlushSealed::default(),
             gives_way,
-            makes_room: None,
             giving: None,
-        }
-    }
-
-    /// And room for what merges write, where nothing is to be flushed.
-    #[must_use]
-    pub fn and_for_merges(self, makes_room: MakesRoom) -> MakeRoom {
-        MakeRoom {
-            makes_room: Some(makes_room),
-            ..self
         }
     }
 
@@ -130,8 +138,7 @@ impl Planner for MakeRoom {
         let moved = job.as_ref().and_then(|job| self.giving_way(view, job));
         let Some(moved) = moved else {
             self.giving = None;
-            let for_merges = || self.makes_room?(view).map(Job::Relocate);
-            return job.or_else(for_merges);
+            return job;
         };
         let since_us = self.giving.map_or(view.now_us, |giving| giving.since_us);
         self.giving = Some(Giving {

@@ -58,6 +58,7 @@ fn preset(name: &'static str, heat: &HeatOptions, optimised: bool) -> Preset {
     Preset {
         name,
         flush: Box::new(FlushSealed::on_first_tier(relief, optimised)),
+        room: None,
         recut: Box::new(MoveCuts),
         planners,
         placer: Arc::new(ByShape { optimised }),

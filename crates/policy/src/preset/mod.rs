@@ -18,6 +18,9 @@ pub struct Preset {
     /// What plans flushes, and moves that make room for them: a thread of its own may ask nobody
     /// else.
     pub flush: Box<dyn Planner>,
+    /// What makes room for what merges write, while they run: asked where nothing is to be flushed, and done in a
+    /// thread of its own where one only flushes.
+    pub room: Option<Box<dyn Planner>>,
     /// What moves cuts, or takes back those that writes have made with another preset; asked
     /// before all others, as it can only act while no flush of the parts concerned runs.
     pub recut: Box<dyn Planner>,

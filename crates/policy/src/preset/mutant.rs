@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::heat::{HeatOptions, Temperature};
 use crate::place::ByHeat;
-use crate::plan::{Leveled, MakeRoom, Migrate, MoveCuts, Overwritten, migrate};
+use crate::plan::{Leveled, MakeRoom, MakeRoomAhead, Migrate, MoveCuts, Overwritten, migrate};
 use crate::preset::{Preset, PresetEntry};
 
 pub(crate) const ENTRY: PresetEntry = PresetEntry {
@@ -27,7 +27,8 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
 pub(super) fn make(heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
-        flush: Box::new(MakeRoom::new(migrate::gives_way).and_for_merges(migrate::makes_room)),
+        flush: Box::new(MakeRoom::new(migrate::gives_way)),
+        room: Some(Box::new(MakeRoomAhead)),
         recut: Box::new(MoveCuts),
         planners: vec![Box::new(Leveled), Box::new(Migrate), Box::new(Overwritten)],
         placer: Arc::new(ByHeat),

@@ -27,6 +27,7 @@ fn make(_heat: &HeatOptions) -> Preset {
     Preset {
         name: ENTRY.name,
         flush: Box::new(MakeRoom::new(balance::gives_way)),
+        room: None,
         recut: Box::new(MoveCuts),
         planners: vec![Box::new(Buckets), Box::new(Balance)],
         placer: Arc::new(ByBucket),

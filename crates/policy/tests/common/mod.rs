@@ -189,7 +189,10 @@ impl World {
     pub fn plan(&self, preset: &mut Preset) -> Option<Job> {
         let view = self.view();
         let flush = preset.flush.plan(&view);
-        flush.or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view)))
+        let room = || preset.room.as_mut().and_then(|room| room.plan(&view));
+        flush
+            .or_else(room)
+            .or_else(|| preset.planners.iter_mut().find_map(|p| p.plan(&view)))
     }
 
     /// The placer whose tables are placed here.

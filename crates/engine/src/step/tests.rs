@@ -1,0 +1,97 @@
+//! Of who does which job.
+
+use std::sync::atomic::AtomicBool;
+
+use thermocline_model::job::{Reason, Relocate};
+use thermocline_model::tier::TierId;
+use thermocline_policy::Planner;
+
+use super::*;
+use crate::{Db, Options, Tier};
+
+/// Makes room by moving the first table down, once.
+#[derive(Debug, Default)]
+struct Once(AtomicBool);
+
+impl Planner for Once {
+    fn plan(&mut self, view: &View<'_>) -> Option<Job> {
+        let mut tables = view.version.tables();
+        let table = tables.next().filter(|t| t.tier() == TierId(0))?;
+        let moved = Relocate {
+            keyspace: KeyspaceId::DEFAULT,
+            table: table.id,
+            to: TierId(1),
+            reason: Reason::new("once"),
+        };
+        let is_first = !self.0.swap(true, Ordering::Relaxed);
+        is_first.then_some(Job::Relocate(moved))
+    }
+}
+
+fn store(directory: &std::path::Path, preset: &str, threads: usize) -> Db {
+    let options = Options::new()
+        .tier(Tier::new("fast", directory.join("f")))
+        .tier(Tier::new("slow", directory.join("s")))
+        .preset(preset)
+        .background_threads(threads);
+    Db::open(options).unwrap()
+}
+
+#[test]
+fn who_only_flushes_hands_over_what_makes_room_for_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = store(directory.path(), "mutant", 0);
+    db.put(b"key", b"value").unwrap();
+    db.flush().unwrap();
+    let engine = db.engine();
+    engine.scheduler.lock().preset.room = Some(Box::new(Once::default()));
+    let tier = || db.tables()[0].tier.clone();
+    assert!(!engine.step_as(Role::NoFlush).unwrap());
+    assert!(!engine.step_as(Role::FlushOnly).unwrap());
+    assert_eq!(tier(), "fast", "nobody has taken it yet");
+    {
+        let scheduler = engine.scheduler.lock();
+        assert!(scheduler.handed.is_some());
+        assert_eq!((scheduler.running, scheduler.busy.len()), (1, 1));
+    }
+    // Who takes it does so even if the store is about to be closed.
+    engine.closing.store(true, Ordering::Release);
+    engine.work_until_closed(Role::Handed);
+    engine.closing.store(false, Ordering::Release);
+    assert_eq!(tier(), "slow");
+    let scheduler = engine.scheduler.lock();
+    assert!(scheduler.handed.is_none() && scheduler.busy.is_empty());
+    assert_eq!(scheduler.running, 0);
+}
+
+#[test]
+fn where_one_thread_does_all_it_makes_room_as_well() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = store(directory.path(), "mutant", 0);
+    db.put(b"key", b"value").unwrap();
+    db.flush().unwrap();
+    let engine = db.engine();
+    engine.scheduler.lock().preset.room = Some(Box::new(Once::default()));
+    assert!(db.step().unwrap());
+    assert!(engine.scheduler.lock().handed.is_none());
+    assert_eq!(db.tables()[0].tier, "slow");
+}
+
+#[test]
+fn a_thread_for_what_is_handed_over_is_there_where_somebody_hands_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let roles = |preset: &str, threads: usize| {
+        let place = directory.path().join(format!("{preset}-{threads}"));
+        store(&place, preset, threads).engine().roles()
+    };
+    assert_eq!(roles("mutant", 0), []);
+    assert_eq!(roles("mutant", 1), [Role::Any]);
+    let two = [Role::FlushOnly, Role::NoFlush];
+    assert_eq!(roles("leveled", 2), two);
+    assert_eq!(roles("mutant", 2), [&two[..], &[Role::Handed]].concat());
+    let three = [Role::FlushOnly, Role::NoFlush, Role::NoFlush, Role::Handed];
+    assert_eq!(roles("nova", 3), three);
+    let one_tier = Options::at(directory.path().join("one")).preset("nova");
+    let one_tier = Db::open(one_tier.background_threads(2)).unwrap();
+    assert_eq!(one_tier.engine().roles(), two);
+}
