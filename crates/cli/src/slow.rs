@@ -134,6 +134,10 @@ impl File for SlowFile {
         self.inner.advise(offset, length, advice);
     }
 
+    fn wait_written(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.inner.wait_written(offset, length)
+    }
+
     fn direct_alignment(&self) -> Option<usize> {
         self.inner.direct_alignment()
     }

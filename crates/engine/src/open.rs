@@ -210,6 +210,7 @@ fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierIn
     }
     let mut locks = locks.into_iter();
     let mut tiers = Vec::new();
+    let newest = options.pins().newest.unwrap_or(TierId(0));
     for (tier, id) in options.tiers.iter().zip(0u32..) {
         let path = tier.path();
         let budget = Arc::new(IoBudget::unlimited(Arc::clone(&environment.clock)));
@@ -219,6 +220,7 @@ fn open_tiers(options: &Options, environment: &Environment) -> Result<Vec<TierIn
             path,
             LocalStoreOptions {
                 direct: tier.is_direct(),
+                flushed_to: newest == TierId(id),
             },
         )?;
         tiers.push(TierInUse {

@@ -234,6 +234,7 @@ pub(crate) fn home(options: &Options, environment: &Environment) -> Arc<TableHom
     for tier in &options.tiers {
         let how = LocalStoreOptions {
             direct: tier.is_direct(),
+            ..LocalStoreOptions::default()
         };
         stores.push(Arc::new(LocalStore::unlisted(
             environment,

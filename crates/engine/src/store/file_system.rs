@@ -160,6 +160,11 @@ pub trait File: Send + Sync + Debug {
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()>;
     /// A hint; it may do nothing.
     fn advise(&self, offset: u64, length: u64, advice: Advice);
+    /// Waits until the device has written what it is being given of a range, which does not make it durable; it may do
+    /// nothing. An error is of a write that failed: a sync may not tell of it any more.
+    fn wait_written(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
     /// The same file, opened once more: advice on how all of it is used then holds for this one alone. `None` where
     /// that makes no difference or cannot be had.
     fn reopened(&self) -> Option<Arc<dyn File>> {

@@ -29,6 +29,8 @@ pub(crate) const WRITE_BUFFER_BYTES: usize = 512 << 10;
 /// What is written between two requests that it be given to the device. Less, and the file
 /// system would lay the file out in pieces, of which each is a request to read.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
+/// The same of the background where flushes write as well: with each request it waits for the one before.
+const WRITE_BACK_BYTES_PACED: u64 = 4 << 20;
 
 /// A page of the cache, at least.
 const PAGE_BYTES: u64 = 4 << 10;
@@ -45,6 +47,8 @@ pub struct LocalStore {
 pub struct LocalStoreOptions {
     /// Read past the operating system's cache where the file system can.
     pub direct: bool,
+    /// Flushes, for which writers wait, write here as well: the background gives the device no more than it writes.
+    pub flushed_to: bool,
 }
 
 /// What a store shares with its writers.
@@ -110,6 +114,7 @@ impl Store for LocalStore {
             buffer: Buffer::default(),
             written_bytes: 0,
             leaving_bytes: 0,
+            left_bytes: 0,
             state: WriterState::Unnamed,
         }))
     }
@@ -296,8 +301,10 @@ struct LocalWriter {
     buffer: Buffer,
     /// Bytes in the file, all of them counted as used.
     written_bytes: u64,
-    /// Of these, bytes that the device is being given.
+    /// Of these, bytes that the device has been or is being given.
     leaving_bytes: u64,
+    /// And of these, bytes that it was waited for.
+    left_bytes: u64,
     state: WriterState,
 }
 
@@ -335,8 +342,7 @@ impl ObjectWriter for LocalWriter {
         self.check()?;
         self.flush()?;
         self.buffer = Buffer::default();
-        self.write_back(self.written_bytes);
-        Ok(())
+        self.write_back(self.written_bytes)
     }
 
     fn persist(&mut self) -> Result<()> {
@@ -401,23 +407,42 @@ impl LocalWriter {
         self.shared.used_bytes.fetch_add(grown, Ordering::Relaxed);
         self.written_bytes += grown;
         let whole_pages = self.written_bytes / PAGE_BYTES * PAGE_BYTES;
-        if whole_pages >= self.leaving_bytes + WRITE_BACK_BYTES {
-            self.write_back(whole_pages);
+        written.map_err(|error| self.poison("write object", error))?;
+        let step_bytes = match self.is_paced() {
+            true => WRITE_BACK_BYTES_PACED,
+            false => WRITE_BACK_BYTES,
+        };
+        match whole_pages >= self.leaving_bytes + step_bytes {
+            true => self.write_back(whole_pages),
+            false => Ok(()),
         }
-        written.map_err(|error| self.poison("write object", error))
     }
 
     /// Has the system begin to give the device what was written before `end`: nobody will
     /// read it from the cache, and the device is busy while more is made, not when all is
     /// made and waited for. On a tier that is read by way of the cache the system decides, as
     /// this advice would also empty it.
-    fn write_back(&mut self, end: u64) {
+    ///
+    /// Where flushes write as well the background waits until the device has what it was given before that: a flush, for
+    /// which writers wait, would be behind whatever a merge has made faster than it is written.
+    fn write_back(&mut self, end: u64) -> Result<()> {
         let bytes = end.saturating_sub(self.leaving_bytes);
-        if self.shared.options.direct && bytes > 0 {
-            self.file
-                .advise(self.leaving_bytes, bytes, Advice::DontNeed);
-            self.leaving_bytes = end;
+        if !self.shared.options.direct || bytes == 0 {
+            return Ok(());
         }
+        let (left, leaving) = (self.left_bytes, self.leaving_bytes);
+        self.file.advise(leaving, bytes, Advice::DontNeed);
+        self.leaving_bytes = end;
+        if self.is_paced() {
+            let written = self.file.wait_written(left, leaving - left);
+            written.map_err(|error| self.poison("write object", error))?;
+            self.left_bytes = leaving;
+        }
+        Ok(())
+    }
+
+    fn is_paced(&self) -> bool {
+        self.shared.options.flushed_to && self.budget.is_some()
     }
 
     fn poison(&mut self, doing: &str, error: io::Error) -> Error {
@@ -517,8 +542,10 @@ impl LocalReader {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ObjectKind;
+    use parking_lot::Mutex;
+
     use super::super::direct::READ_BYTES_MAX;
+    use super::super::{Mapped, ObjectKind};
     use super::*;
 
     fn data(id: u64) -> ObjectName {
@@ -529,7 +556,10 @@ mod tests {
     }
 
     fn store(directory: &Path, direct: bool) -> LocalStore {
-        let options = LocalStoreOptions { direct };
+        let options = LocalStoreOptions {
+            direct,
+            flushed_to: true,
+        };
         LocalStore::open(&Environment::real(), directory, options).unwrap()
     }
 
@@ -749,5 +779,125 @@ mod tests {
             .unwrap();
         assert_eq!(budget.taken_bytes(), 160);
         assert_eq!(plain.state().unwrap().used_bytes, 100);
+    }
+
+    /// A file of which the device is waited for, and may fail to write what it was given.
+    #[derive(Debug)]
+    struct Given {
+        file: Arc<dyn File>,
+        waited: Mutex<Vec<(u64, u64)>>,
+        fails: bool,
+    }
+
+    impl File for Given {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.file.read_at(buffer, offset)
+        }
+        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+            self.file.write_at(bytes, offset)
+        }
+        fn sync(&self) -> io::Result<()> {
+            self.file.sync()
+        }
+        fn size_bytes(&self) -> io::Result<u64> {
+            self.file.size_bytes()
+        }
+        fn set_size(&self, size_bytes: u64) -> io::Result<()> {
+            self.file.set_size(size_bytes)
+        }
+        fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+            self.file.allocate(offset, length)
+        }
+        fn advise(&self, offset: u64, length: u64, advice: Advice) {
+            self.file.advise(offset, length, advice);
+        }
+        fn wait_written(&self, offset: u64, length: u64) -> io::Result<()> {
+            self.waited.lock().push((offset, length));
+            match self.fails && length > 0 {
+                true => Err(io::Error::from_raw_os_error(libc::EIO)),
+                false => self.file.wait_written(offset, length),
+            }
+        }
+        fn direct_alignment(&self) -> Option<usize> {
+            self.file.direct_alignment()
+        }
+        fn map(&self, length: u64) -> Option<Box<dyn Mapped>> {
+            self.file.map(length)
+        }
+    }
+
+    /// A writer of such a file in `directory`, in the background or not.
+    fn writer_of_given(
+        directory: &Path,
+        background: bool,
+        flushed_to: bool,
+        fails: bool,
+    ) -> (LocalWriter, Arc<Given>) {
+        let mut shared = store(directory, false).shared;
+        // Memory has no way past the cache, but is written back as it is.
+        Arc::get_mut(&mut shared).unwrap().options = LocalStoreOptions {
+            direct: true,
+            flushed_to,
+        };
+        let path = shared.path(data(1));
+        let file = Arc::new(Given {
+            file: shared.file_system.open(&path, OpenHow::NEW).unwrap(),
+            waited: Mutex::default(),
+            fails,
+        });
+        let unlimited = || Arc::new(IoBudget::unlimited(Environment::real().clock));
+        let writer = LocalWriter {
+            shared,
+            budget: background.then(unlimited),
+            path,
+            file: file.clone(),
+            buffer: Buffer::default(),
+            written_bytes: 0,
+            leaving_bytes: 0,
+            left_bytes: 0,
+            state: WriterState::Unnamed,
+        };
+        (writer, file)
+    }
+
+    #[test]
+    fn the_background_waits_until_what_the_device_was_given_before_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let step = WRITE_BACK_BYTES_PACED;
+        let waits = vec![(0, 0), (0, step), (step, step), (2 * step, step)];
+        for (background, flushed_to, expected) in [
+            (true, true, waits),
+            (true, false, vec![]),
+            (false, true, vec![]),
+        ] {
+            let (mut writer, file) =
+                writer_of_given(directory.path(), background, flushed_to, false);
+            for _ in 0..3 {
+                writer.append(&pattern(step as usize)).unwrap();
+            }
+            writer.append(b"the end").unwrap();
+            writer.begin_persist().unwrap();
+            writer.persist().unwrap();
+            assert_eq!(*file.waited.lock(), expected);
+            let mut last = [0; 7];
+            file.read_at(&mut last, 3 * step).unwrap();
+            assert_eq!(&last, b"the end");
+            writer.delete();
+        }
+    }
+
+    /// A sync may not tell of what was waited for.
+    #[test]
+    fn a_write_that_failed_behind_the_writer_is_told_and_nothing_is_persisted() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut writer, _) = writer_of_given(directory.path(), true, true, true);
+        let step = pattern(WRITE_BACK_BYTES_PACED as usize);
+        writer.append(&step).unwrap();
+        let error = writer.append(&step).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert_eq!(writer.persist().unwrap_err().kind(), ErrorKind::Poisoned);
+        assert_eq!(writer.append(b"x").unwrap_err().kind(), ErrorKind::Poisoned);
+        drop(writer);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

@@ -37,6 +37,7 @@ mod mapped;
 mod object;
 mod readers;
 mod real;
+mod written;
 
 pub use crate::pages::mapped_bytes;
 pub use budget::IoBudget;

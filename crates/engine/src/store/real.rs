@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
+use super::written::wait_written;
 use super::{
     Access, Advice, Create, DirectoryEntry, File, FileSystem, Lock, Mapped, Metadata, OpenHow,
     Space,
@@ -300,6 +301,10 @@ impl File for RealFile {
             std::num::NonZeroU64::new(length),
             advice,
         );
+    }
+
+    fn wait_written(&self, offset: u64, length: u64) -> io::Result<()> {
+        wait_written(&self.file, offset, length)
     }
 
     #[cfg(target_os = "linux")]

@@ -293,7 +293,15 @@ fn blocks_are_announced_where_there_are_threads_that_read_ahead() {
 fn a_merge_asks_for_the_next_table_while_the_last_blocks_of_one_are_on_their_way() {
     // Not in memory: where the cache is the device there is no way past it.
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    let home = home_of(directory.path(), 2, 0, LocalStoreOptions { direct: true });
+    let home = home_of(
+        directory.path(),
+        2,
+        0,
+        LocalStoreOptions {
+            direct: true,
+            ..LocalStoreOptions::default()
+        },
+    );
     let tables = (0..3u64).map(|id| {
         let keys: Vec<_> = (0..3000).map(|n| format!("{id}{n:06}")).collect();
         let keys: Vec<_> = keys.iter().map(String::as_str).collect();
