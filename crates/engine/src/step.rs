@@ -406,7 +406,7 @@ impl Engine {
             return Some(planned);
         }
         scheduler.handed = Some(planned);
-        self.handed.notify_one();
+        self.handed.notify_all();
         None
     }
 
