@@ -37,14 +37,20 @@ fn store(directory: &std::path::Path, preset: &str, threads: usize) -> Db {
     Db::open(options).unwrap()
 }
 
+/// A store without threads that has one table, for which room is made [`Once`].
+fn store_of_one(directory: &std::path::Path) -> Db {
+    let db = store(directory, "mutant", 0);
+    db.put(b"key", b"value").unwrap();
+    db.flush().unwrap();
+    db.engine().scheduler.lock().preset.room = Some(Box::new(Once::default()));
+    db
+}
+
 #[test]
 fn who_only_flushes_hands_over_what_makes_room_for_others() {
     let directory = tempfile::tempdir().unwrap();
-    let db = store(directory.path(), "mutant", 0);
-    db.put(b"key", b"value").unwrap();
-    db.flush().unwrap();
+    let db = store_of_one(directory.path());
     let engine = db.engine();
-    engine.scheduler.lock().preset.room = Some(Box::new(Once::default()));
     let tier = || db.tables()[0].tier.clone();
     assert!(!engine.step_as(Role::NoFlush).unwrap());
     assert!(!engine.step_as(Role::FlushOnly).unwrap());
@@ -67,13 +73,9 @@ fn who_only_flushes_hands_over_what_makes_room_for_others() {
 #[test]
 fn where_one_thread_does_all_it_makes_room_as_well() {
     let directory = tempfile::tempdir().unwrap();
-    let db = store(directory.path(), "mutant", 0);
-    db.put(b"key", b"value").unwrap();
-    db.flush().unwrap();
-    let engine = db.engine();
-    engine.scheduler.lock().preset.room = Some(Box::new(Once::default()));
+    let db = store_of_one(directory.path());
     assert!(db.step().unwrap());
-    assert!(engine.scheduler.lock().handed.is_none());
+    assert!(db.engine().scheduler.lock().handed.is_none());
     assert_eq!(db.tables()[0].tier, "slow");
 }
 
