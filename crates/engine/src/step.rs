@@ -384,6 +384,7 @@ impl Engine {
             preset,
             busy,
             busy_outputs,
+            handed,
             ..
         } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
@@ -392,7 +393,8 @@ impl Engine {
         let recut = preset.recut.plan(&view);
         let first = recut.or_else(|| flushes.then(|| preset.flush.plan(&view))?);
         let room = match (&first, &mut preset.room) {
-            (None, Some(room)) if flushes => room.plan(&view),
+            // One at a time: what waits to be taken would never end if another took its place.
+            (None, Some(room)) if flushes && handed.is_none() => room.plan(&view),
             _ => None,
         };
         let hands_over = room.is_some() && !merges;
