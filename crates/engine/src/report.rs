@@ -8,6 +8,7 @@ use thermocline_model::tier::TierId;
 use crate::engine::{Engine, Space};
 use crate::error::{Error, Result};
 use crate::log;
+use crate::seal::sealed_of;
 use crate::stats::{
     CostStats, KeyspaceStats, LevelStats, MemoryStats, PartStats, Stats, TableInfo, TierStats,
 };
@@ -122,12 +123,13 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
     }
 
     let (mut memtables, mut memtable_bytes, mut takers) = (0, 0, 0);
-    for space in engine.spaces.load().values() {
-        for memtable in space.view.load().parts.iter().flat_map(|p| p.memtables()) {
+    let views = engine.views_at_once();
+    for view in &views {
+        for memtable in view.parts.iter().flat_map(|p| p.memtables()) {
             memtables += 1;
             memtable_bytes += memtable.size_share() as u64;
         }
-        takers += space.view.load().takers() as u64;
+        takers += view.takers() as u64;
     }
     let log = {
         let commit = engine.commit.lock();
@@ -154,7 +156,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         memtable_bytes,
         memtables,
         active_memtables: takers,
-        sealed_memtables: engine.sealed_memtables() as u64,
+        sealed_memtables: sealed_of(&views) as u64,
         cache_bytes: cache.used_bytes,
         cache_mapped_bytes: cache.mapped_bytes,
         cache_hits: cache.hits,

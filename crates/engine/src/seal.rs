@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use thermocline_model::version::KeyspaceId;
 
-use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space};
+use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space, Spaces};
 use crate::error::Result;
 use crate::stats::Stall;
 use crate::write::likely_prefix;
@@ -86,9 +86,9 @@ fn memory_max_of(part: &PartView) -> u64 {
 /// How often views are looked at again that changed meanwhile.
 const LOOKS_MAX: usize = 100;
 
-/// How many sealed memtables are in these views.
-fn sealed_of<'a>(views: impl Iterator<Item = &'a ReadView>) -> usize {
-    let parts = views.flat_map(|view| &view.parts);
+/// How many sealed memtables are in these views; one that several parts have counts once.
+pub(crate) fn sealed_of(views: &[Arc<ReadView>]) -> usize {
+    let parts = views.iter().flat_map(|view| &view.parts);
     let sealed = parts.flat_map(|part| &part.sealed).map(Arc::as_ptr);
     sealed.collect::<HashSet<_>>().len()
 }
@@ -99,22 +99,37 @@ fn written(part: &PartView) -> impl Iterator<Item = &Arc<LiveMemtable>> {
 }
 
 impl Engine {
-    /// Sealed memtables of all parts; one that several have counts once. What it says was true at
-    /// one moment, of all keyspaces, unless their views change faster than they can be looked at.
+    /// Sealed memtables of all parts at one moment, as [`Engine::views_at_once`].
     pub(crate) fn sealed_memtables(&self) -> usize {
-        let spaces = self.spaces.load();
-        let mut views: Vec<Arc<ReadView>> = Vec::new();
-        for _ in 0..LOOKS_MAX {
-            views = spaces
-                .values()
-                .map(|space| space.view.load_full())
-                .collect();
-            let mut still = spaces.values().zip(&views);
-            if still.all(|(space, view)| Arc::ptr_eq(&space.view.load(), view)) {
+        sealed_of(&self.views_at_once())
+    }
+
+    /// The views of all keyspaces at one moment, unless these or their views change faster than they can be
+    /// looked at.
+    pub(crate) fn views_at_once(&self) -> Vec<Arc<ReadView>> {
+        let mut looked = self.look_at_views();
+        for _ in 1..LOOKS_MAX {
+            if self.are_still(&looked) {
                 break;
             }
+            looked = self.look_at_views();
         }
-        sealed_of(views.iter().map(|view| &**view))
+        looked.1
+    }
+
+    /// All keyspaces, and the view of each, one after the other.
+    fn look_at_views(&self) -> (Arc<Spaces>, Vec<Arc<ReadView>>) {
+        let spaces = self.spaces.load_full();
+        let views = spaces.values().map(|space| space.view.load_full());
+        let views = views.collect();
+        (spaces, views)
+    }
+
+    /// Whether these are all keyspaces and their views, so that all were when the last of them was looked at.
+    fn are_still(&self, (spaces, views): &(Arc<Spaces>, Vec<Arc<ReadView>>)) -> bool {
+        let mut looked = spaces.values().zip(views);
+        Arc::ptr_eq(&self.spaces.load(), spaces)
+            && looked.all(|(space, view)| Arc::ptr_eq(&space.view.load(), view))
     }
 
     /// The same without those of a keyspace. Requires: the commit mutex, so that there is at most what it says.
@@ -122,7 +137,7 @@ impl Engine {
         let spaces = self.spaces.load();
         let others = spaces.values().filter(|space| space.id != without);
         let views: Vec<_> = others.map(|space| space.view.load_full()).collect();
-        sealed_of(views.iter().map(|view| &**view))
+        sealed_of(&views)
     }
 
     /// The room there is.
@@ -259,7 +274,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Db, Options};
+    use crate::{Db, KeyspaceOptions, Options};
 
     use super::*;
 
@@ -286,5 +301,31 @@ mod tests {
         assert!(Arc::ptr_eq(&view, &space.view.load()));
         db.put(b"a", &[7; 100]).unwrap();
         assert!(!is_full() && db.stats().sealed_memtables == 1);
+    }
+
+    /// A keyspace that was dropped was counted with what others had sealed since, by who had begun to look before.
+    #[test]
+    fn what_was_looked_at_is_not_all_there_is_once_a_keyspace_comes_or_goes_or_a_memtable_is_sealed()
+     {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::at(directory.path())
+            .background_threads(0)
+            .sealed_memtables_total_max(1);
+        let db = Db::open(options).unwrap();
+        let engine = db.engine();
+        let at_first = engine.look_at_views();
+        assert!(engine.are_still(&at_first));
+        let goes = db.create_keyspace("goes", KeyspaceOptions::default());
+        assert!(!engine.are_still(&at_first));
+        goes.unwrap().put(b"a", b"v").unwrap();
+        assert!(engine.seal_all(None));
+        let before = engine.look_at_views();
+        assert!(engine.are_still(&before));
+        db.drop_keyspace("goes").unwrap();
+        assert!(!engine.are_still(&before));
+        db.put(b"a", b"v").unwrap();
+        let before = engine.look_at_views();
+        assert!(engine.seal_all(None) && !engine.are_still(&before));
+        assert_eq!(engine.sealed_memtables(), 1);
     }
 }
