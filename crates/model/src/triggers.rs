@@ -15,8 +15,9 @@ pub struct RecutTriggers {
     /// Even shares from which on a key gets a part of its own, duplicated as often as it has
     /// more. From 1 to 1000; 1.5 by default.
     pub duplicate_shares: f64,
-    /// By what share of it the largest share of a memtable must become smaller for all cuts to be made anew. From 0
-    /// (it need only not grow) to 1 (never); 0.2 by default.
+    /// By what share of it the largest share of a memtable must become smaller for all cuts to be made anew, and by
+    /// what share of what it has too much for some to move. From 0 (it need only not grow) to 1 (never, and not unless
+    /// nothing is too hot afterwards); 0.2 by default.
     pub gain_share_min: f64,
     /// Of the memtables that there may be, the share down to which a keyspace counts as having few, so that
     /// all its cuts are made anew though none of its parts is too hot. From 0 (never) to 1; 0.5 by default.

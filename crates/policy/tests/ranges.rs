@@ -518,6 +518,25 @@ fn a_hot_part_gives_tiny_ranges_to_its_neighbours() {
     assert_eq!(planned(&with(&even, 100_000)), "nothing");
 }
 
+/// After skewed writes, uniform ones found tiny ranges so coarse that cuts went to and fro, twenty times in a
+/// minute, for a thousandth of the writes, and each time what was handed down was merged with L6.
+#[test]
+fn cuts_move_only_for_a_share_of_what_is_too_much() {
+    // 100 of 139, of which 83.4 are not too hot, and 99 afterwards.
+    let coarse = |first| {
+        let parts = [(0, &[("", first), ("b", 60)][..]), (0, &[("g", 39)])];
+        let mut store = with(&parts, 100_000);
+        store.world.shape.ranges.major_excess = 10.0;
+        store
+    };
+    assert_eq!(planned(&coarse(40)), "nothing");
+    let mut store = coarse(40);
+    store.world.shape.ranges.triggers.gain_share_min = 0.0;
+    assert_eq!(planned(&store), "minor: =40 | b=60 g=39");
+    // 105 of 144, of which 86.4 are not: a third of what is too much goes.
+    assert_eq!(planned(&coarse(45)), "minor: =45 | b=60 g=39");
+}
+
 /// What is handed down makes runs of L1: where these are the shape, cuts move while there are few.
 #[test]
 fn cuts_stay_while_l1_has_more_runs_than_it_may() {

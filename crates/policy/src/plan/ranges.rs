@@ -7,7 +7,9 @@
 //! - a *minor* reorganisation (4.3) gives tiny ranges of the hot part to its neighbours,
 //!   from its ends, as long as the neighbour has less afterwards than the hot part had
 //!   before. What that makes too hot goes on giving, in the same reorganisation, and where it ends with
-//!   a part that is still too hot, all tiny ranges are shared out anew;
+//!   a part that is still too hot, all tiny ranges are shared out anew. It must take a share of what
+//!   the hottest has too much, or it would be done again and again for next to nothing, where
+//!   tiny ranges are too coarse;
 //! - a *major* one (4.4) makes all parts anew, from keys sampled of the memtables
 //!   ([`super::major`]), where that does not balance the load: a single tiny range is too hot, or one
 //!   key is.
@@ -127,7 +129,8 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
             .with("even_share", 1.0 / slots as f64)
             .with("excess", options.excess)
     };
-    if hottest <= even * (1.0 + options.excess) {
+    let limit = even * (1.0 + options.excess);
+    if hottest <= limit {
         let few = triggers.few_parts_share * options.slots as f64;
         let few = slots as f64 <= few && writes.since >= wait;
         return few.then(|| major(numbers("few-parts"))).flatten();
@@ -136,6 +139,10 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
     let after = max(&given.iter().map(|p| load_of(&p.writes)).collect::<Vec<_>>());
     if after > even * (1.0 + options.major_excess) && writes.since >= wait {
         return major(numbers("major"));
+    }
+    // What it hands down is merged before its time, and the next look would hand down as much again.
+    if hottest - after < triggers.gain_share_min * (hottest - limit) {
+        return None;
     }
     let mut first = 0;
     let mut changed = Vec::new();
