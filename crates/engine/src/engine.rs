@@ -56,6 +56,9 @@ pub(crate) struct Space {
     pub(crate) name: String,
     pub(crate) view: ArcSwap<ReadView>,
     pub(crate) dropped: AtomicBool,
+    /// Whether a memtable that takes writes may be full: so that not every write looks at those of all parts, which others
+    /// write to.
+    pub(crate) may_be_full: AtomicBool,
     /// Bulk loads under way, which keep its cuts as they are.
     pub(crate) loads: AtomicUsize,
     change: Mutex<()>,
@@ -325,6 +328,7 @@ impl Engine {
                 tree,
             )),
             dropped: AtomicBool::new(false),
+            may_be_full: AtomicBool::new(true),
             loads: AtomicUsize::new(0),
             change: Mutex::new(()),
         })

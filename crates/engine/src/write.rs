@@ -140,9 +140,15 @@ impl Engine {
         drop(commit);
 
         insert(&self.lookup, &routes, payload, first);
+        let mut is_full = false;
         for_each_memtable(&routes, payload, &mut |memtable| {
+            is_full |= memtable.is_full();
             memtable.pending.fetch_sub(1, Ordering::AcqRel);
         });
+        if is_full {
+            let spaces = routes.iter().map(|route| &route.space);
+            spaces.for_each(|space| space.may_be_full.store(true, Ordering::Release));
+        }
         let is_visible = self.published.publish(first, last);
         owed.settle();
         if !is_visible {
@@ -213,7 +219,12 @@ impl Engine {
                 Error::new(ErrorKind::Closed, format!("keyspace {id} was dropped"))
             })?;
             space.check_open()?;
-            if space.view.load().parts.iter().any(PartView::is_full) {
+            let has_full = || space.view.load().parts.iter().any(PartView::is_full);
+            let may_be_full = &space.may_be_full;
+            if may_be_full.load(Ordering::Relaxed)
+                && may_be_full.swap(false, Ordering::AcqRel)
+                && has_full()
+            {
                 self.recut_if_due(commit, space);
                 let view = space.view.load_full();
                 // Where room is short, it is for those who need it.
@@ -227,6 +238,9 @@ impl Engine {
                 if parts.any(|(at, part)| is_due(at, part)) {
                     is_stuck |= !self.seal(commit, space, is_due);
                     sealed = true;
+                }
+                if has_full() {
+                    may_be_full.store(true, Ordering::Release);
                 }
             }
             routes.push(Route {
