@@ -98,6 +98,7 @@ pub(crate) mod atomic {
         AtomicBool, bool,
         load(order: Ordering) -> bool;
         store(value: bool, order: Ordering) -> ();
+        swap(value: bool, order: Ordering) -> bool;
     }
 
     atomic! {
