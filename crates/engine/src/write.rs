@@ -146,8 +146,9 @@ impl Engine {
             memtable.pending.fetch_sub(1, Ordering::AcqRel);
         });
         if is_full {
-            let spaces = routes.iter().map(|route| &route.space);
-            spaces.for_each(|space| space.may_be_full.store(true, Ordering::Release));
+            for route in &routes {
+                route.space.may_be_full.store(true, Ordering::Release);
+            }
         }
         let is_visible = self.published.publish(first, last);
         owed.settle();
@@ -221,6 +222,7 @@ impl Engine {
             space.check_open()?;
             let has_full = || space.view.load().parts.iter().any(PartView::is_full);
             let may_be_full = &space.may_be_full;
+            // Taken back before the memtables are looked at: who fills one meanwhile says so again.
             if may_be_full.load(Ordering::Relaxed)
                 && may_be_full.swap(false, Ordering::AcqRel)
                 && has_full()

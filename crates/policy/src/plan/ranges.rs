@@ -135,7 +135,7 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
         let few = slots as f64 <= few && writes.since >= wait;
         return few.then(|| major(numbers("few-parts"))).flatten();
     }
-    let given = give(parts, options);
+    let given = give(parts, options, limit);
     let after = max(&given.iter().map(|p| load_of(&p.writes)).collect::<Vec<_>>());
     if after > even * (1.0 + options.major_excess) && writes.since >= wait {
         return major(numbers("major"));
@@ -249,8 +249,8 @@ pub(super) fn joined(mut tiny: Vec<Tiny>, most: usize) -> Vec<Tiny> {
 
 /// Tiny ranges of hot parts given to their neighbours, as far as that helps. Where some stay hot all the same,
 /// as no neighbour of theirs takes any more, all are shared out anew. Parts that
-/// are duplicated keep what they have and get nothing.
-fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
+/// are duplicated keep what they have and get nothing. More than `limit` writes of a memtable are too hot.
+fn give(parts: &[PartWrites], options: &RangeOptions, limit: f64) -> Vec<Given> {
     let starts: Vec<Box<[u8]>> = parts
         .iter()
         .flat_map(|p| p.starts.iter().cloned())
@@ -259,8 +259,6 @@ fn give(parts: &[PartWrites], options: &RangeOptions) -> Vec<Given> {
         .iter()
         .flat_map(|p| p.writes.iter().copied())
         .collect();
-    let slots: usize = parts.iter().map(slots_of).sum();
-    let limit = counts.iter().sum::<u64>() as f64 / slots as f64 * (1.0 + options.excess);
     let hottest = |bounds: &[usize]| {
         let loads = bounds.windows(2).zip(parts).map(|(bounds, part)| {
             let writes: u64 = counts[bounds[0]..bounds[1]].iter().sum();
