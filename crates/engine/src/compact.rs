@@ -96,6 +96,7 @@ impl Engine {
                 let job = Job::Flush(Flush {
                     keyspace: space.id,
                     part,
+                    beside: Vec::new(),
                     active: false,
                     reason: Reason::new("on-demand").with("sealed memtables", sealed as f64),
                 });

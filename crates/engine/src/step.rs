@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use thermocline_model::job::{Flush, Fold, Job};
+use thermocline_model::job::{Fold, Job};
 use thermocline_model::key::SeqNo;
 use thermocline_model::moves::Moves;
 use thermocline_model::range::KeyRange;
@@ -442,7 +442,11 @@ impl Engine {
         scheduler.running += 1;
         let mut outputs = Vec::new();
         match &job {
-            Job::Flush(Flush { keyspace, part, .. }) | Job::Fold(Fold { keyspace, part, .. }) => {
+            Job::Flush(flush) => {
+                let parts = flush.parts().map(|part| (flush.keyspace, part));
+                scheduler.flushing.extend(parts);
+            }
+            Job::Fold(Fold { keyspace, part, .. }) => {
                 scheduler.flushing.insert((*keyspace, *part));
             }
             Job::Merge(merge) => {
@@ -510,8 +514,12 @@ impl Engine {
             let mut scheduler = self.scheduler.lock();
             scheduler.running -= 1;
             match job {
-                Job::Flush(Flush { keyspace, part, .. })
-                | Job::Fold(Fold { keyspace, part, .. }) => {
+                Job::Flush(flush) => {
+                    for part in flush.parts() {
+                        scheduler.flushing.remove(&(flush.keyspace, part));
+                    }
+                }
+                Job::Fold(Fold { keyspace, part, .. }) => {
                     scheduler.flushing.remove(&(*keyspace, *part));
                 }
                 Job::Merge(merge) => {

@@ -133,11 +133,22 @@ pub struct Flush {
     pub keyspace: KeyspaceId,
     /// The part.
     pub part: u32,
-    /// Whether the memtable that takes writes is sealed and flushed too. If none is
-    /// sealed it is in any case.
+    /// Parts that are flushed with it, in one commit.
+    pub beside: Vec<u32>,
+    /// Whether the memtables that take writes are sealed and flushed too. Those of a part of which
+    /// none is sealed are in any case.
     pub active: bool,
     /// Why.
     pub reason: Reason,
+}
+
+impl Flush {
+    /// All parts that are flushed, in the order of their keys if `beside` is.
+    pub fn parts(&self) -> impl Iterator<Item = u32> + '_ {
+        let before = self.beside.iter().copied().filter(|&at| at < self.part);
+        let behind = self.beside.iter().copied().filter(|&at| at > self.part);
+        before.chain([self.part]).chain(behind)
+    }
 }
 
 /// See [`Job::Fold`].

@@ -193,6 +193,9 @@ pub struct ShapeOptions {
     pub level_ratio: u64,
     /// Bytes of sealed memtables at which they are flushed.
     pub flush_bytes: u64,
+    /// Bytes that parts have on the average at least where those that are about as full are flushed together; 0 for
+    /// never.
+    pub flush_together_bytes_min: u64,
     /// The same where memtables have no more memory than the options give them: what
     /// levels are measured by, so that these do not change with what memory is lent.
     pub usual_flush_bytes: u64,

@@ -12,7 +12,7 @@ use thermocline_model::job::{Job, Merge, NewTable};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{TIERS_MAX, TierId};
-use thermocline_model::version::{Slot, Tiny};
+use thermocline_model::version::{KeyspaceId, Slot, Tiny};
 use thermocline_model::view::{PartLoad, TierPins};
 use thermocline_policy::place::{ByBucket, ByLevel, Fill};
 use thermocline_policy::plan::first_cuts::first_cuts;
@@ -40,6 +40,56 @@ const BUCKETS: &str = "cuts h p | \
      L0.1: #44[h..o]{size=4M} / #43[h..o]{size=4M} / #42[h..o]{size=4M} / #41[h..o]{size=4M} | \
      L0.2: #53[p..z]{size=4M} / #52[p..z]{size=4M} / #51[p..z]{size=4M} | \
      L7: #1[a..g]{size=8M} #2[h..k]{size=8M} #3[l..o]{size=8M} #4[p..z]{size=8M}";
+
+/// Flushed one by one, each flush has the log of what is older in the other parts made durable first: with ten parts
+/// all of it was written to the device, with one hardly any.
+#[test]
+fn parts_that_are_about_as_full_are_flushed_together() {
+    let load = |bytes| PartLoad {
+        active_bytes: bytes,
+        oldest_segment: (bytes > 0).then_some(1),
+        ..PartLoad::default()
+    };
+    let planned_from = |least: u64, loads: &[PartLoad]| {
+        let mut world = World::of("cuts c h p t |", &[LARGE]);
+        world.shape.flush_together_bytes_min = least;
+        for (&load, part) in loads.iter().zip(0..) {
+            world.memtables.insert((KEYSPACE, part), load);
+        }
+        // What another keyspace has stays where it is.
+        world.memtables.insert((KeyspaceId(1), 0), load(1));
+        match world.plan(&mut ohdb()) {
+            Some(Job::Flush(flush)) => (flush.part, flush.beside, flush.active),
+            other => panic!("{other:?}"),
+        }
+    };
+    let planned = |loads: &[PartLoad]| planned_from(1, loads);
+    let even = [2 * M, 2 * M, 3 * M, 2 * M, 0].map(load);
+    assert_eq!(planned_from(0, &even), (2, vec![], true));
+    assert_eq!(planned_from(9 * M / 4 + 1, &even), (2, vec![], true));
+    assert_eq!(planned_from(9 * M / 4, &even).1, [0, 1, 3]);
+    assert_eq!(planned(&even), (2, vec![0, 1, 3], true));
+    // A part alone is full before half of the memory is.
+    let mut sealed = even;
+    (sealed[1].sealed, sealed[1].sealed_bytes) = (1, 4 * M);
+    sealed[2] = load(M);
+    assert_eq!(planned(&sealed), (1, vec![0, 2, 3], true));
+    // Three times the share of each is the most.
+    assert_eq!(planned(&[9 * M, M, M, M, 3 * M].map(load)).1, [1, 2, 3, 4]);
+    assert_eq!(
+        planned(&[9 * M + 6, M, M, M, 3 * M].map(load)),
+        (0, vec![], true)
+    );
+    // One that is being flushed would be waited for, and what is older than the cuts is in several parts.
+    let with = |change: fn(&mut PartLoad)| {
+        let mut loads = [2 * M, 2 * M, 3 * M, 2 * M, 2 * M].map(load);
+        change(&mut loads[3]);
+        planned(&loads).1
+    };
+    assert_eq!(with(|_| {}), [0, 1, 3, 4]);
+    assert!(with(|load| load.flushing = true).is_empty());
+    assert!(with(|load| (load.sealed, load.older) = (1, true)).is_empty());
+}
 
 #[test]
 fn a_bucket_is_merged_as_a_whole_when_it_is_full_and_the_others_are_left() {

@@ -46,6 +46,7 @@ fn after(job: Option<&Job>) -> Option<Job> {
         None => Job::Flush(Flush {
             keyspace,
             part,
+            beside: Vec::new(),
             active,
             reason: reason(),
         }),

@@ -142,6 +142,9 @@ pub fn options(dice: &mut Dice, place: &Place, keys: &Keys) -> Options {
         .cuts(keys.cuts(dice, parts));
     let lookup = [LookupIndex::Off, LookupIndex::On, LookupIndex::Auto];
     options = options.lookup_index(dice.one_of(&lookup));
+    if dice.percent(50) {
+        options = options.flush_together_bytes_min(dice.one_of(&[0, 1, 1, 4 * KIB]));
+    }
     if dice.percent(40) {
         options = options.fold_keys_max(dice.one_of(&[0, 2, 10, 100, 100_000]));
     }

@@ -269,6 +269,16 @@ impl PartView {
         }
     }
 
+    /// A flush has put `memtables` into tables.
+    pub(crate) fn let_go(&mut self, memtables: &[Arc<LiveMemtable>]) {
+        let bytes: usize = memtables.iter().map(|m| m.size_share()).sum();
+        self.flushed_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+        self.sealed
+            .retain(|m| !memtables.iter().any(|s| Arc::ptr_eq(s, m)));
+        self.by_number &= !self.twins.is_empty() || !self.sealed.is_empty();
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.takers().any(|m| m.is_full())
     }

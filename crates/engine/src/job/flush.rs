@@ -17,9 +17,9 @@ use thermocline_policy::plan::parts::have_moved;
 use super::output::{Host, Outputs, Target, Written, spilling};
 use super::survive::Survivors;
 use super::{COMMIT_WAIT, Done};
-use crate::engine::{Engine, LiveMemtable, Space, lowest_stamp, recorded};
+use crate::engine::{Engine, LiveMemtable, ReadView, Space, lowest_stamp, recorded};
 use crate::error::Result;
-use crate::memory::FilterBuilder;
+use crate::memory::{Filter, FilterBuilder};
 use crate::merge::MergeCursor;
 use crate::table::key_hash;
 
@@ -53,6 +53,14 @@ impl Drop for Leaving<'_> {
     }
 }
 
+/// What a flush takes of a part: memtables, newest first, all entries of which are inserted and visible.
+pub(crate) struct Sealed {
+    pub(crate) part: u32,
+    pub(crate) memtables: Vec<Arc<LiveMemtable>>,
+    /// The number of the newest entry.
+    pub(crate) last: SeqNo,
+}
+
 impl Engine {
     pub(crate) fn run_flush(&self, job: &Flush) -> Result<Done> {
         let Some(space) = self.space(job.keyspace) else {
@@ -60,11 +68,13 @@ impl Engine {
         };
         // Dropped after the memtables.
         let mut leaving = Leaving::new(self);
-        let (sealed, last) = self.sealed_of(&space, job.part, job.active)?;
+        let parts: Vec<u32> = job.parts().collect();
+        let sealed = self.sealed_of(&space, &parts, job.active)?;
         if sealed.is_empty() {
             return Ok(Done::nothing());
         }
-        let bytes_in = sealed.iter().map(|m| m.table.size_bytes() as u64).sum();
+        let memtables = sealed.iter().flat_map(|sealed| &sealed.memtables);
+        let bytes_in = memtables.map(|m| m.table.size_bytes() as u64).sum();
         let done = spilling(self, |first_tier| {
             let target = Target {
                 keyspace: job.keyspace,
@@ -76,91 +86,70 @@ impl Engine {
                 background: true,
                 written: Written::default(),
             };
-            self.flush_into(job, &space, &sealed, last, target, &mut leaving)
+            self.flush_into(&space, &sealed, target, &mut leaving)
         })?;
         self.counters.flushes.add(1);
         self.counters.flushed_bytes.add(done.bytes_out);
         Ok(Done { bytes_in, ..done })
     }
 
-    /// The sealed memtables of a part, all entries of which are inserted and visible,
-    /// and the number of the newest; the active one is sealed first if there are none
-    /// or if it is asked for. Requires: the part counts as being flushed.
+    /// The sealed memtables of `parts`, of those that have some. What takes the writes of a part is sealed
+    /// first if it has none, or if that is asked for, of all parts at one moment. Requires: the parts count as being flushed.
     pub(super) fn sealed_of(
         &self,
         space: &Space,
-        part: u32,
+        parts: &[u32],
         active: bool,
-    ) -> Result<(Vec<Arc<LiveMemtable>>, SeqNo)> {
-        let part = part as usize;
-        let sealed = || {
-            space
-                .view
-                .load()
-                .parts
-                .get(part)
-                .map_or_else(Vec::new, |p| p.sealed.clone())
+    ) -> Result<Vec<Sealed>> {
+        let listed = |view: &ReadView, part: u32| {
+            let part = view.parts.get(part as usize);
+            part.map_or_else(Vec::new, |part| part.sealed.clone())
         };
-        let mut memtables: Vec<Arc<LiveMemtable>> = sealed();
-        if memtables.is_empty() || active {
-            // Called for to free the log or memory: the active one it is. Who
+        let mut view = space.view.load_full();
+        let is_due = |part: &&u32| active || listed(&view, **part).is_empty();
+        let to_seal: Vec<u32> = parts.iter().filter(is_due).copied().collect();
+        if !to_seal.is_empty() {
+            // Called for to free the log or memory: those that take writes it is. Who
             // holds the mutex for long may be waiting for this very job.
             if let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) {
-                let active = space
-                    .view
-                    .load()
-                    .parts
-                    .get(part)
-                    .map(|p| Arc::clone(&p.active));
-                self.seal(&mut commit, space, |_, p| {
-                    active.as_ref().is_some_and(|a| Arc::ptr_eq(a, &p.active))
-                });
-                drop(commit);
-                memtables = sealed();
+                self.seal(&mut commit, space, |at, _| to_seal.contains(&(at as u32)));
+                view = space.view.load_full();
             }
         }
-        let last = memtables
-            .iter()
-            .map(|m| m.last_seq.load(Ordering::Acquire))
-            .max()
-            .unwrap_or(0);
+        let sealed = parts.iter().map(|&part| {
+            let memtables = listed(&view, part);
+            let last = memtables.iter().map(|m| m.last_seq.load(Ordering::Acquire));
+            let last = SeqNo(last.max().unwrap_or(0));
+            Sealed {
+                part,
+                memtables,
+                last,
+            }
+        });
+        let sealed: Vec<Sealed> = sealed.filter(|s| !s.memtables.is_empty()).collect();
         // Writers that were assigned entries are about to insert and publish
         // them; the snapshots must be read after that (see `Survivors`).
-        while memtables
-            .iter()
-            .any(|m| m.pending.load(Ordering::Acquire) > 0)
-            || self.visible().0 < last
-        {
+        let last = sealed.iter().map(|s| s.last.0).max().unwrap_or(0);
+        let is_pending = |m: &Arc<LiveMemtable>| m.pending.load(Ordering::Acquire) > 0;
+        while sealed.iter().any(|s| s.memtables.iter().any(is_pending)) || self.visible().0 < last {
             self.check_poisoned()?;
             crate::sync::yield_now();
         }
-        Ok((memtables, SeqNo(last)))
+        Ok(sealed)
     }
 
-    fn flush_into(
+    /// Writes what survives of `sealed` to the slot that `outputs` is at; the filter of what was written.
+    fn write_sealed(
         &self,
-        job: &Flush,
-        space: &Space,
-        sealed: &[Arc<LiveMemtable>],
-        last: SeqNo,
-        target: Target,
-        leaving: &mut Leaving<'_>,
-    ) -> Result<Done> {
-        let covers: Vec<_> = sealed.iter().map(|m| m.table.range_deletes()).collect();
-        let cover = Cover::merge(covers.iter().map(|c| &**c));
-        // Of memtables that are older than the cuts, what is in this part.
-        let view = space.view.load_full();
-        let (low, high) = view.cuts.interval(job.part as usize);
-        let cover = match sealed.iter().any(|m| m.older.load(Ordering::Acquire)) {
-            true => cover.clip(low, high),
-            false => cover,
-        };
-        let snapshots = self.held_snapshots();
-        let mut survivors = Survivors::new(snapshots, &cover, None);
-        let kept_cover = survivors.cover_to_write(&cover);
-        let mut outputs = Outputs::new(Host::Job(self), target, kept_cover);
-        let sources = sealed.iter().map(|m| m.source(low, high)).collect();
-        let entries: u64 = sealed.iter().map(|m| m.table.entries()).sum();
+        view: &ReadView,
+        sealed: &Sealed,
+        mut survivors: Survivors<'_>,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<Filter> {
+        let (low, high) = view.cuts.interval(sealed.part as usize);
+        let memtables = &sealed.memtables;
+        let sources = memtables.iter().map(|m| m.source(low, high)).collect();
+        let entries: u64 = memtables.iter().map(|m| m.table.entries()).sum();
         let mut filter = FilterBuilder::new(entries as usize);
         let mut merged = MergeCursor::new(sources);
         merged.seek_first()?;
@@ -180,58 +169,92 @@ impl Engine {
             }
             merged.next()?;
         }
-        let tables = outputs.finish(&|| false)?;
-        let run = RunId(self.new_id());
-        let mut edit = Edit::default();
-        for table in &tables {
-            edit.changes.push(Change::AddTable {
-                keyspace: job.keyspace,
-                slot: Slot::Newest(job.part),
-                run,
-                behind: None,
-                table: Arc::clone(table),
-            });
+        Ok(filter.finish())
+    }
+
+    fn flush_into(
+        &self,
+        space: &Space,
+        sealed: &[Sealed],
+        target: Target,
+        leaving: &mut Leaving<'_>,
+    ) -> Result<Done> {
+        let keyspace = target.keyspace;
+        let view = space.view.load_full();
+        let snapshots = self.held_snapshots();
+        let mut outputs = Outputs::new(Host::Job(self), target, Cover::default());
+        // Of each part, where its tables begin among all, and the filter of its keys.
+        let mut written = Vec::with_capacity(sealed.len());
+        for of_part in sealed {
+            let memtables = &of_part.memtables;
+            let covers: Vec<_> = memtables.iter().map(|m| m.table.range_deletes()).collect();
+            let cover = Cover::merge(covers.iter().map(|c| &**c));
+            // Of memtables that are older than the cuts, what is in this part.
+            let (low, high) = view.cuts.interval(of_part.part as usize);
+            let cover = match memtables.iter().any(|m| m.older.load(Ordering::Acquire)) {
+                true => cover.clip(low, high),
+                false => cover,
+            };
+            let survivors = Survivors::new(snapshots.clone(), &cover, None);
+            let kept_cover = survivors.cover_to_write(&cover);
+            let begins = outputs.turn_to(Slot::Newest(of_part.part), kept_cover)?;
+            let filter = self.write_sealed(&view, of_part, survivors, &mut outputs)?;
+            written.push((begins, Arc::new(filter)));
         }
-        edit.changes.push(Change::SetFlushed {
-            keyspace: job.keyspace,
-            part: job.part,
-            flushed: last,
-        });
-        let need = self.log_need((job.keyspace, job.part), sealed);
+        let tables = outputs.finish(&|| false)?;
+        let ends = written.iter().skip(1).map(|(begins, _)| *begins);
+        let ends = ends.chain([tables.len()]);
+        let (mut edit, mut opened) = (Edit::default(), Vec::new());
+        for ((of_part, (begins, filter)), ends) in sealed.iter().zip(&written).zip(ends) {
+            let run = RunId(self.new_id());
+            let tables = &tables[*begins..ends];
+            for table in tables {
+                edit.changes.push(Change::AddTable {
+                    keyspace,
+                    slot: Slot::Newest(of_part.part),
+                    run,
+                    behind: None,
+                    table: Arc::clone(table),
+                });
+            }
+            edit.changes.push(Change::SetFlushed {
+                keyspace,
+                part: of_part.part,
+                flushed: of_part.last,
+            });
+            let stamp = lowest_stamp(&of_part.memtables);
+            opened.extend(self.open_flushed(tables, Some(Arc::clone(filter)), stamp)?);
+        }
+        let need = self.log_need(keyspace, sealed);
         edit.changes.extend(need.changes());
         // Tiny ranges in the version say that writes have made the cuts, so they are only written
         // where some are there.
         let version = Arc::clone(&self.versions.lock().current);
         let moved = version
             .keyspaces
-            .get(&job.keyspace)
+            .get(&keyspace)
             .is_some_and(|k| have_moved(k));
         if moved && view.parts.iter().all(|part| part.tiny.is_some()) {
-            let of_part = recorded(job.keyspace, &view.parts).nth(job.part as usize);
-            edit.changes.extend(of_part);
+            let is_flushed = |at: u32| sealed.iter().any(|s| s.part == at);
+            let of_parts = recorded(keyspace, &view.parts).zip(0..);
+            let of_parts = of_parts.filter(|(_, at)| is_flushed(*at));
+            edit.changes.extend(of_parts.map(|(change, _)| change));
         }
-        let filter = Arc::new(filter.finish());
-        let opened = self.open_flushed(&tables, Some(filter), lowest_stamp(sealed))?;
         // Entries of other memtables may be older than those that are about to
         // become durable here; a power failure must not leave a gap (I9). Where none are,
         // nobody needs what the log has of these, and it is deleted before the device ever
         // sees most of it. What folds have logged anew is needed in any case.
         let reach = self.log_reach(&version, &edit).unwrap_or(SeqNo::ZERO);
         self.persist_log(reach.max(need.restated_upto))?;
-        let committed = self.commit_edit(edit, opened, &mut |keyspace, parts| {
-            if keyspace == job.keyspace
-                && let Some(part) = parts.get_mut(job.part as usize)
-            {
-                let bytes: usize = sealed.iter().map(|m| m.size_share()).sum();
-                part.flushed_bytes
-                    .fetch_add(bytes as u64, Ordering::Relaxed);
-                part.sealed
-                    .retain(|m| !sealed.iter().any(|s| Arc::ptr_eq(s, m)));
-                part.by_number &= !part.twins.is_empty() || !part.sealed.is_empty();
-                // Those that no other part has.
-                let left = sealed.iter();
-                let left = left.filter(|m| m.holders.fetch_sub(1, Ordering::AcqRel) == 1);
-                leaving.count(left);
+        let committed = self.commit_edit(edit, opened, &mut |id, parts| {
+            for of_part in sealed.iter().filter(|_| id == keyspace) {
+                if let Some(part) = parts.get_mut(of_part.part as usize) {
+                    part.let_go(&of_part.memtables);
+                    // Those that no other part has.
+                    let left = of_part.memtables.iter();
+                    let left = left.filter(|m| m.holders.fetch_sub(1, Ordering::AcqRel) == 1);
+                    leaving.count(left);
+                }
             }
         });
         if committed.is_err() && space.dropped.load(Ordering::Acquire) {
@@ -240,11 +263,11 @@ impl Engine {
         committed?;
         let tables_out = outputs.keep();
         let bytes_out = tables.iter().map(|t| t.size_bytes()).sum();
+        let memtables: usize = sealed.iter().map(|s| s.memtables.len()).sum();
         let what = format!(
-            "{} memtables into {} tables of L0.{}",
-            sealed.len(),
+            "{memtables} memtables into {} tables of {}",
             tables.len(),
-            job.part
+            slots(sealed)
         );
         Ok(Done {
             what,
@@ -252,5 +275,18 @@ impl Engine {
             bytes_out,
             ..Done::default()
         })
+    }
+}
+
+/// The newest levels that these go to, in words.
+fn slots(sealed: &[Sealed]) -> String {
+    match sealed {
+        [first, .., last] => format!(
+            "{} parts, L0.{} to L0.{}",
+            sealed.len(),
+            first.part,
+            last.part
+        ),
+        parts => parts.iter().map(|s| format!("L0.{}", s.part)).collect(),
     }
 }

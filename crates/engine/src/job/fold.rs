@@ -49,11 +49,11 @@ impl Engine {
         let folded = {
             // Dropped after the memtables.
             let mut leaving = Leaving::new(self);
-            let (sealed, _) = self.sealed_of(&space, job.part, job.active)?;
-            if sealed.is_empty() {
+            let sealed = self.sealed_of(&space, &[job.part], job.active)?;
+            let [sealed] = &sealed[..] else {
                 return Ok(Done::nothing());
-            }
-            self.fold(job, &space, &sealed, &mut leaving)?
+            };
+            self.fold(job, &space, &sealed.memtables, &mut leaving)?
         };
         let why = match folded {
             Ok(done) => {
@@ -65,6 +65,7 @@ impl Engine {
         let flush = Flush {
             keyspace: job.keyspace,
             part: job.part,
+            beside: Vec::new(),
             active: false,
             reason: job.reason.clone(),
         };
@@ -261,7 +262,7 @@ impl Engine {
 
     /// Lets go of the log segments that no memtable needs any more, if there are any.
     fn raise_log_floor(&self) -> Result<()> {
-        let need = self.log_need((KeyspaceId::DEFAULT, 0), &[]);
+        let need = self.log_need(KeyspaceId::DEFAULT, &[]);
         if need.floor <= self.versions.lock().current.log_floor {
             return Ok(());
         }

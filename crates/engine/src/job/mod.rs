@@ -18,6 +18,7 @@ mod relocate;
 mod stretches;
 pub(crate) mod survive;
 
+pub(crate) use flush::Sealed;
 pub(crate) use lanes::{SpareThreads, stretches_max};
 pub(crate) use read_back::PIECE_BYTES;
 

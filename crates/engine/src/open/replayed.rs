@@ -331,6 +331,7 @@ impl Engine {
             let job = Job::Flush(Flush {
                 keyspace,
                 part,
+                beside: Vec::new(),
                 active: true,
                 reason: Reason::new("recovered")
                     .with("memtable_bytes", used as f64)

@@ -171,6 +171,7 @@ pub struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) merges_end_at_cuts: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) flush_together_bytes_min: Option<u64>,
     pub(crate) fold_keys_max: Option<usize>,
     pub(crate) flush_drops_versions: bool,
     pub(crate) lookup_index: LookupIndex,
@@ -248,6 +249,7 @@ impl Default for Options {
             sealed_memtables_total_max: None,
             part_memory_bytes_max: None,
             merges_end_at_cuts: None,
+            flush_together_bytes_min: None,
             fold_keys_max: None,
             flush_drops_versions: true,
             lookup_index: LookupIndex::Auto,
@@ -496,6 +498,7 @@ impl Options {
             level_ratio: self.level_ratio,
             flush_bytes: flush_bytes_of(self.write_buffer_bytes),
             usual_flush_bytes: flush_bytes_of(self.write_buffer_bytes),
+            flush_together_bytes_min: self.flushes_together_from(),
             log_bytes_max: self.log_bytes_max,
             fold_keys_max: self.folds_below(),
             sealed_max: self.sealed_memtables_max.unwrap_or(usize::MAX),

@@ -22,6 +22,9 @@ const FOLD_KEYS_MAX: usize = 100_000;
 /// Longest prefix that cuts are made of, in bytes.
 const PREFIX_BYTES_MAX: usize = 1024;
 
+/// Most bytes from which parts are flushed together.
+const TOGETHER_BYTES_MAX: u64 = 1 << 40;
+
 impl Options {
     /// Most parts that keyspaces made without cuts are divided into: each with the presets `ohdb`
     /// and `nova`, those that are written to together with `leveled` and `mutant` (and `logstore`, if
@@ -106,6 +109,35 @@ impl Options {
     #[must_use]
     pub fn fold_keys_max(mut self, keys: usize) -> Options {
         self.fold_keys_max = Some(keys);
+        self
+    }
+
+    /// Parts are flushed together, in one commit, if they have so many bytes on the average once half of the memory is taken;
+    /// else the one that holds most is. What is flushed while something older stays in memory has its log made
+    /// durable first; where all goes, the log goes too, before its device has seen most of it. That pays where log
+    /// and tables share a device that writers wait for. Where the log has one of its own, flushed one by one they make larger
+    /// runs, which cost fewer merges. A part that holds more than three times the average is flushed alone in any case. From 0 (never) to
+    /// 2^40; default 64 KiB with the preset `ohdb`, else 0.
+    ///
+    /// ```
+    /// # use thermocline::{Db, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let options = Options::at(directory.path()).write_buffer_bytes(1 << 20).background_threads(0);
+    /// let options = options.cuts(vec![b"5".to_vec()]);
+    /// let db = Db::open(options.clone().flush_together_bytes_min(64 << 10))?;
+    /// for n in 0..10_000u64 {
+    ///     db.put(format!("{}", n * 7919 % 10_000).as_bytes(), &[0; 100])?;
+    /// }
+    /// let flush = db.events(100).into_iter().find(|event| event.job == "flush").unwrap();
+    /// assert!(flush.what.ends_with("of 2 parts, L0.0 to L0.1"), "{}", flush.what);
+    /// # drop(db);
+    /// let error = Db::open(options.flush_together_bytes_min(u64::MAX)).unwrap_err();
+    /// assert!(error.to_string().contains("flush_together_bytes_min: expected 0 to 1099511627776"));
+    /// # Ok::<(), thermocline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn flush_together_bytes_min(mut self, bytes: u64) -> Options {
+        self.flush_together_bytes_min = Some(bytes);
         self
     }
 
@@ -317,6 +349,12 @@ impl Options {
         self.tiers[self.tier_or_first(self.event_tier.as_ref())].path()
     }
 
+    /// Average bytes from which parts are flushed together, as given or as the preset has it.
+    pub(crate) fn flushes_together_from(&self) -> u64 {
+        let of_preset = || self.entry().map_or(0, |p| p.flush_together_bytes_min);
+        self.flush_together_bytes_min.unwrap_or_else(of_preset)
+    }
+
     /// Keys below which memtables are folded, as given or as the preset has it.
     pub(crate) fn folds_below(&self) -> usize {
         let of_preset = || self.entry().map_or(0, |p| p.fold_keys_max);
@@ -428,6 +466,8 @@ impl Options {
     /// Refuses what cannot work of these options.
     pub(super) fn check_parts(&self) -> Result<()> {
         super::check::within("partitions", self.partitions.unwrap_or(1), 1, 1024)?;
+        let together = self.flushes_together_from();
+        super::check::within("flush_together_bytes_min", together, 0, TOGETHER_BYTES_MAX)?;
         super::check::within("fold_keys_max", self.folds_below(), 0, FOLD_KEYS_MAX)?;
         let prefix_bytes = self.partition_prefix_bytes;
         super::check::within("partition_prefix_bytes", prefix_bytes, 0, PREFIX_BYTES_MAX)?;

@@ -67,6 +67,7 @@ fn flush(db: &Db, part: u32) {
         Job::Flush(Flush {
             keyspace: KeyspaceId::DEFAULT,
             part,
+            beside: Vec::new(),
             active: true,
             reason: Reason::new("test"),
         }),

@@ -135,7 +135,9 @@ impl Engine {
         let of_memory = |bytes| (What::Memory, bytes);
         let (what, bytes) = match job {
             Job::Flush(flush) => {
-                of_memory(self.sealed_bytes(flush.keyspace, flush.part, flush.active))
+                let parts = flush.parts();
+                let bytes = parts.map(|part| self.sealed_bytes(flush.keyspace, part, flush.active));
+                of_memory(bytes.sum())
             }
             Job::Fold(fold) => of_memory(self.sealed_bytes(fold.keyspace, fold.part, fold.active)),
             Job::Merge(merge) => match self.newest_bytes(merge) {

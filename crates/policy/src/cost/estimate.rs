@@ -89,9 +89,10 @@ pub fn of_cuts(view: &View<'_>, reason: &Reason) -> Predicted {
 
 /// Log segments that nobody needs any more if a part does without what is in its memtables: the
 /// most, as what takes writes there stays and may need some.
-fn log_segments_freed_max(view: &View<'_>, of: (KeyspaceId, u32)) -> f64 {
+fn log_segments_freed_max(view: &View<'_>, keyspace: KeyspaceId, parts: &[u32]) -> f64 {
     let (floor, current) = view.log_segments;
-    let others = view.memtables.iter().filter(|(part, _)| **part != of);
+    let is_of = |(id, part): &(KeyspaceId, u32)| *id == keyspace && parts.contains(part);
+    let others = view.memtables.iter().filter(|(part, _)| !is_of(part));
     let needed = others.filter_map(|(_, load)| load.oldest_segment).min();
     let needed = needed.map_or(current, |oldest| oldest.min(current));
     needed.saturating_sub(floor) as f64
@@ -107,27 +108,35 @@ fn taken(view: &View<'_>, of: (KeyspaceId, u32), active: bool) -> (PartLoad, boo
 }
 
 fn of_flush(view: &View<'_>, places: Places<'_>, devices: &Devices, flush: &Flush) -> Predicted {
-    let of = (flush.keyspace, flush.part);
-    let (_, _, bytes) = taken(view, of, flush.active);
-    let new = NewTable {
-        keyspace: flush.keyspace,
-        slot: Slot::Newest(flush.part),
-        range: None,
-        start: None,
-        size_bytes: bytes,
-        parents: Vec::new(),
-        written_bytes: [0; TIERS_MAX],
-    };
-    let layout = places.placer.place_as_seen(view, places.seen, &new);
+    let parts: Vec<u32> = flush.parts().collect();
     let mut transfers = Transfers::default();
-    transfers.write(layout.data.0 as usize, bytes);
+    let mut written_bytes = [0; TIERS_MAX];
+    for &part in &parts {
+        let (_, _, bytes) = taken(view, (flush.keyspace, part), flush.active);
+        let new = NewTable {
+            keyspace: flush.keyspace,
+            slot: Slot::Newest(part),
+            range: None,
+            start: None,
+            size_bytes: bytes,
+            parents: Vec::new(),
+            written_bytes,
+        };
+        let layout = places.placer.place_as_seen(view, places.seen, &new);
+        transfers.write(layout.data.0 as usize, bytes);
+        written_bytes[(layout.data.0 as usize).min(TIERS_MAX - 1)] += bytes;
+    }
+    let bytes = written_bytes.iter().sum::<u64>();
     if view.shape.reads_back {
         transfers.read_back();
     }
     transfers
         .predicted(devices)
         .gaining("memory_freed_bytes", bytes as f64)
-        .gaining("log_segments_freed_max", log_segments_freed_max(view, of))
+        .gaining(
+            "log_segments_freed_max",
+            log_segments_freed_max(view, flush.keyspace, &parts),
+        )
 }
 
 /// What survives is logged anew; the rest of the memory is free.
@@ -150,7 +159,10 @@ fn of_fold(view: &View<'_>, devices: &Devices, fold: &Fold) -> Predicted {
         }
         None => predicted.gaining_unknown("memory_freed_bytes"),
     };
-    predicted.gaining("log_segments_freed_max", log_segments_freed_max(view, of))
+    predicted.gaining(
+        "log_segments_freed_max",
+        log_segments_freed_max(view, fold.keyspace, &[fold.part]),
+    )
 }
 
 fn of_relocation(view: &View<'_>, devices: &Devices, relocate: &Relocate) -> Predicted {

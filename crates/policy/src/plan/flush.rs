@@ -102,11 +102,14 @@ fn has_room(view: &View<'_>, flush: &Flush) -> bool {
 
 /// The bytes of room that the first of several tiers lacks for `flush`.
 pub(super) fn short_bytes(view: &View<'_>, flush: &Flush) -> u64 {
-    let load = view.memtables.get(&(flush.keyspace, flush.part));
-    let bytes = load.map_or(0, |load| match flush.active {
+    let loads = flush
+        .parts()
+        .filter_map(|part| view.memtables.get(&(flush.keyspace, part)));
+    let bytes = loads.map(|load| match flush.active {
         true => load.sealed_bytes + load.active_bytes,
         false => load.sealed_bytes,
     });
+    let bytes = bytes.sum::<u64>();
     // More is written by the time it begins.
     lacking_bytes(view, bytes.max(view.shape.flush_bytes))
 }
@@ -197,6 +200,7 @@ fn older(view: &View<'_>) -> Option<Flush> {
     Some(Flush {
         keyspace,
         part,
+        beside: Vec::new(),
         active: false,
         reason: Reason::new("older-generation").with("sealed_bytes", load.sealed_bytes as f64),
     })
@@ -253,6 +257,7 @@ fn crowded(view: &View<'_>) -> Option<Flush> {
     Some(Flush {
         keyspace,
         part,
+        beside: Vec::new(),
         active: false,
         reason,
     })
@@ -271,10 +276,12 @@ fn sealed(view: &View<'_>) -> Option<Flush> {
         .filter(|(_, load)| !load.flushing && load.sealed > 0 && load.sealed_bytes >= flush_bytes);
     // Of equals the first, so that the answer does not depend on anything else.
     let (&(keyspace, part), load) = full.rev().max_by_key(|(_, load)| load.sealed_bytes)?;
+    let beside = together(view, keyspace, part);
     Some(Flush {
         keyspace,
         part,
-        active: false,
+        active: !beside.is_empty(),
+        beside,
         reason: Reason::new("memtable-full")
             .with("sealed_bytes", load.sealed_bytes as f64)
             .with("flush_bytes", flush_bytes as f64),
@@ -300,6 +307,39 @@ pub fn memory_bytes_max(flush_bytes: u64) -> u64 {
     MEMORY_FLUSHES * flush_bytes
 }
 
+/// How many times the even share of all memory a part may hold where all are flushed together.
+const TOGETHER_SHARES_MAX: u64 = 3;
+
+/// The parts that are flushed with `part`, which holds most, so that nothing that is older stays in memory: all
+/// others that hold something, or none.
+///
+/// What is flushed while something older is in memory has its log made durable first, and all of it is
+/// written to the device. Where all goes, the log goes before the device has seen most of it. Where all would be small,
+/// or all but a part that has far more than its share, that goes alone: small runs have to be merged more often.
+fn together(view: &View<'_>, keyspace: KeyspaceId, part: u32) -> Vec<u32> {
+    let held = |load: &PartLoad| load.active_bytes + load.sealed_bytes;
+    let of_keyspace = view.memtables.range((keyspace, 0)..=(keyspace, u32::MAX));
+    let filled = of_keyspace.filter(|(_, load)| load.oldest_segment.is_some());
+    let (mut parts, mut bytes, mut most) = (Vec::new(), 0, 0);
+    for (&(_, at), load) in filled {
+        if load.flushing || load.older {
+            return Vec::new();
+        }
+        bytes += held(load);
+        most = most.max(held(load));
+        if at != part {
+            parts.push(at);
+        }
+    }
+    let even = bytes / (parts.len() as u64 + 1);
+    let least = view.shape.flush_together_bytes_min;
+    let are_even = most <= even.saturating_mul(TOGETHER_SHARES_MAX);
+    match least > 0 && even >= least && are_even {
+        true => parts,
+        false => Vec::new(),
+    }
+}
+
 fn largest(view: &View<'_>) -> Option<Flush> {
     let memory_bytes = memory_bytes(view.memtables);
     if memory_bytes < memory_bytes_max(view.shape.flush_bytes) {
@@ -312,10 +352,12 @@ fn largest(view: &View<'_>) -> Option<Flush> {
         .filter(|(_, load)| !load.flushing && load.oldest_segment.is_some())
         .filter(|(_, load)| has_some(view, load));
     let (&(keyspace, part), load) = filled.rev().max_by_key(|(_, load)| held(load))?;
+    let beside = together(view, keyspace, part);
     Some(Flush {
         keyspace,
         part,
-        active: load.active_bytes >= load.sealed_bytes / 2,
+        active: !beside.is_empty() || load.active_bytes >= load.sealed_bytes / 2,
+        beside,
         reason: Reason::new("memory-full")
             .with("memory_bytes", memory_bytes as f64)
             .with("part_bytes", held(load) as f64),
@@ -340,6 +382,7 @@ fn oldest_segment(view: &View<'_>) -> Option<Flush> {
     Some(Flush {
         keyspace,
         part,
+        beside: Vec::new(),
         active: false,
         reason: Reason::new("log-full")
             .with("log_bytes", view.log_bytes as f64)

@@ -22,6 +22,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     adapts_parts: false,
     moves_cuts: false,
     goes_deeper: true,
+    flush_together_bytes_min: 0,
     fold_keys_max: 0,
     make: |heat| preset(ENTRY.name, heat, true),
 };
@@ -36,6 +37,7 @@ pub(crate) const UNOPTIMISED: PresetEntry = PresetEntry {
     adapts_parts: false,
     moves_cuts: false,
     goes_deeper: false,
+    flush_together_bytes_min: 0,
     fold_keys_max: 0,
     make: |heat| preset(UNOPTIMISED.name, heat, false),
 };

@@ -64,6 +64,7 @@ pub fn shape() -> ShapeOptions {
         flush_bytes: 4 * M,
         usual_flush_bytes: 4 * M,
         log_bytes_max: 64 * M,
+        flush_together_bytes_min: 0,
         fold_keys_max: 100,
         sealed_max: usize::MAX,
         sealed_total_max: usize::MAX,

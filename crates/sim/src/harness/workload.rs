@@ -449,6 +449,7 @@ fn options(room: Room, setting: Setting) -> Options {
             .preset("ohdb")
             .cuts(Vec::new())
             .partitions(4)
+            .flush_together_bytes_min(1)
             .log_tier("slow")
             .event_tier("slow")
             .newest_tier("slow")

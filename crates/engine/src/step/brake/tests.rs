@@ -396,6 +396,7 @@ fn a_flush_that_fails_says_nothing_of_what_is_overwritten() {
     let job = Job::Flush(Flush {
         keyspace: KeyspaceId(0),
         part: 0,
+        beside: Vec::new(),
         active: false,
         reason: Reason::new("test"),
     });
