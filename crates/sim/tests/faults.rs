@@ -22,6 +22,10 @@ fn the_workloads_reach_every_kind_of_job_and_a_rewritten_manifest() {
             let manifests = history.done.iter().filter(|d| d.starts_with("MANIFEST"));
             assert!(manifests.count() > 2, "two openings and a rewriting");
         }
+        if workload.name == "parts" {
+            let mut done = history.done.iter();
+            assert!(done.any(|d| d.starts_with("flush") && d.ends_with("together")));
+        }
         if workload.name == "hot" {
             for job in ["fold", "recut", "flush older-generation"] {
                 let mut done = history.done.iter();

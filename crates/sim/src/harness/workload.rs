@@ -327,6 +327,13 @@ impl Workload {
         writes(&mut dice, 26, &mut acts);
         acts.push(Act::Flush);
         writes(&mut dice, 6, &mut acts);
+        // So much in each part that all are flushed together, in the middle of what is written.
+        for n in 0..10 {
+            let effects = vec![put(key(n * 4), vec![n as u8; 3600])];
+            acts.push(Act::Write(effects, Durability::OperatingSystem));
+        }
+        acts.push(Act::Step);
+        writes(&mut dice, 2, &mut acts);
         acts.extend([Act::Flush, Act::Settle, Act::Close]);
         // Once: the history takes what was durable before a second opening that follows
         // a failed sync for durable after it.
@@ -674,7 +681,11 @@ fn act(history: &mut History, db: &Db, act: &Act, disk: &Disk) {
             true => "no ",
             false => "",
         };
-        let done = format!("{kept}{} {}", event.job, event.reason.rule);
+        let together = match event.job == "flush" && event.what.contains(" parts, ") {
+            true => " together",
+            false => "",
+        };
+        let done = format!("{kept}{} {}{together}", event.job, event.reason.rule);
         history.done.insert(done);
     }
     let names = ["/fast/store", "/slow/store"].map(|tier| disk.names(Path::new(tier)));
