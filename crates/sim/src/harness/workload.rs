@@ -314,35 +314,6 @@ impl Workload {
         }
     }
 
-    /// A store that is cut into parts by its first keys, whose log and newest levels lie
-    /// on the slow tier, and its manifest until it is opened again.
-    #[must_use]
-    pub fn parts(seed: u64, mapped: bool) -> Workload {
-        let mut dice = Dice(seed ^ 5);
-        let setting = Setting {
-            mapped,
-            shape: Shape::Parted,
-        };
-        let mut acts = vec![Act::Open(Room::Plenty)];
-        writes(&mut dice, 26, &mut acts);
-        acts.push(Act::Flush);
-        writes(&mut dice, 6, &mut acts);
-        // So much in each part that all are flushed together, in the middle of what is written.
-        for n in 0..10 {
-            let effects = vec![put(key(n * 4), vec![n as u8; 3600])];
-            acts.push(Act::Write(effects, Durability::OperatingSystem));
-        }
-        acts.push(Act::Step);
-        writes(&mut dice, 2, &mut acts);
-        acts.extend([Act::Flush, Act::Settle, Act::Close]);
-        // Once: the history takes what was durable before a second opening that follows
-        // a failed sync for durable after it.
-        acts.push(Act::Open(Room::Little));
-        writes(&mut dice, 2, &mut acts);
-        acts.push(Act::Settle);
-        Workload::of_a_new_store("parts", seed, setting, acts)
-    }
-
     /// What a power failure left in the middle of everything, opened.
     #[must_use]
     pub fn recovery(seed: u64, mapped: bool) -> Workload {
