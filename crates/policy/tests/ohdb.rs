@@ -50,25 +50,27 @@ fn parts_that_are_about_as_full_are_flushed_together() {
         oldest_segment: (bytes > 0).then_some(1),
         ..PartLoad::default()
     };
-    let planned_from = |least: u64, loads: &[PartLoad]| {
+    let planned_beside = |least: u64, loads: &[PartLoad], of_another: u64| {
         let mut world = World::of("cuts c h p t |", &[LARGE]);
         world.shape.flush_together_bytes_min = least;
         for (&load, part) in loads.iter().zip(0..) {
             world.memtables.insert((KEYSPACE, part), load);
         }
-        // What another keyspace has stays where it is.
-        world.memtables.insert((KeyspaceId(1), 0), load(1));
+        world.memtables.insert((KeyspaceId(1), 0), load(of_another));
         match world.plan(&mut ohdb()) {
             Some(Job::Flush(flush)) => (flush.part, flush.beside, flush.active),
             other => panic!("{other:?}"),
         }
     };
+    let planned_from = |least, loads: &[PartLoad]| planned_beside(least, loads, 0);
     let planned = |loads: &[PartLoad]| planned_from(1, loads);
     let even = [2 * M, 2 * M, 3 * M, 2 * M, 0].map(load);
     assert_eq!(planned_from(0, &even), (2, vec![], true));
     assert_eq!(planned_from(9 * M / 4 + 1, &even), (2, vec![], true));
     assert_eq!(planned_from(9 * M / 4, &even).1, [0, 1, 3]);
     assert_eq!(planned(&even), (2, vec![0, 1, 3], true));
+    // What another keyspace has may be older, and needs the log in any case.
+    assert_eq!(planned_beside(1, &even, 1), (2, vec![], true));
     // A part alone is full before half of the memory is.
     let mut sealed = even;
     (sealed[1].sealed, sealed[1].sealed_bytes) = (1, 4 * M);

@@ -1,4 +1,4 @@
-//! Flush: the sealed memtables of a part become one run of its newest level.
+//! Flush: the sealed memtables of a part become one run of its newest level; those of several parts one of each, in one edit.
 //!
 //! `Ensures:` after the commit every entry of the part up to the newest flushed
 //! one is in durable tables, and the manifest says so, so that the log segments

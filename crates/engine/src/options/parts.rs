@@ -116,7 +116,8 @@ impl Options {
     /// else the one that holds most is. What is flushed while something older stays in memory has its log made
     /// durable first; where all goes, the log goes too, before its device has seen most of it. That pays where log
     /// and tables share a device that writers wait for. Where the log has one of its own, flushed one by one they make larger
-    /// runs, which cost fewer merges. A part that holds more than three times the average is flushed alone in any case. From 0 (never) to
+    /// runs, which cost fewer merges. A part that holds more than three times
+    /// the average is flushed alone in any case, and so is one while another keyspace has something in memory, which may be older. From 0 (never) to
     /// 2^40; default 64 KiB with the preset `ohdb`, else 0.
     ///
     /// ```

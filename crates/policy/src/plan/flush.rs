@@ -13,6 +13,9 @@
 //! memory the part that holds most is flushed, sealed or not; the memtable that takes
 //! writes along with the sealed ones, if it has much of what the part holds.
 //!
+//! In both cases all parts are flushed together, with the memtables that take writes, where they are about as full and options
+//! or preset say so: then the log of what they hold need not be made durable (`together`).
+//!
 //! Where options bound the number of sealed memtables, of a part or of all, or the memory of a part's memtables, a part is
 //! flushed once the next ones would find no room: then writers are about to wait for it.
 //!
@@ -311,18 +314,17 @@ pub fn memory_bytes_max(flush_bytes: u64) -> u64 {
 const TOGETHER_SHARES_MAX: u64 = 3;
 
 /// The parts that are flushed with `part`, which holds most, so that nothing that is older stays in memory: all
-/// others that hold something, or none.
+/// others that hold something, or none. What another keyspace holds is older, too.
 ///
 /// What is flushed while something older is in memory has its log made durable first, and all of it is
 /// written to the device. Where all goes, the log goes before the device has seen most of it. Where all would be small,
 /// or all but a part that has far more than its share, that goes alone: small runs have to be merged more often.
 fn together(view: &View<'_>, keyspace: KeyspaceId, part: u32) -> Vec<u32> {
     let held = |load: &PartLoad| load.active_bytes + load.sealed_bytes;
-    let of_keyspace = view.memtables.range((keyspace, 0)..=(keyspace, u32::MAX));
-    let filled = of_keyspace.filter(|(_, load)| load.oldest_segment.is_some());
+    let filled = (view.memtables.iter()).filter(|(_, load)| load.oldest_segment.is_some());
     let (mut parts, mut bytes, mut most) = (Vec::new(), 0, 0);
-    for (&(_, at), load) in filled {
-        if load.flushing || load.older {
+    for (&(id, at), load) in filled {
+        if id != keyspace || load.flushing || load.older {
             return Vec::new();
         }
         bytes += held(load);
