@@ -138,16 +138,26 @@ impl Engine {
         Ok(sealed)
     }
 
-    /// Writes what survives of `sealed` to the slot that `outputs` is at; the filter of what was written.
+    /// Writes what survives of `sealed`: where its tables begin among those of `outputs`, and the filter of its keys.
     fn write_sealed(
         &self,
         view: &ReadView,
         sealed: &Sealed,
-        mut survivors: Survivors<'_>,
+        snapshots: Vec<SeqNo>,
         outputs: &mut Outputs<'_>,
-    ) -> Result<Filter> {
+    ) -> Result<(usize, Arc<Filter>)> {
         let (low, high) = view.cuts.interval(sealed.part as usize);
         let memtables = &sealed.memtables;
+        let covers: Vec<_> = memtables.iter().map(|m| m.table.range_deletes()).collect();
+        let cover = Cover::merge(covers.iter().map(|c| &**c));
+        // Of memtables that are older than the cuts, what is in this part.
+        let cover = match memtables.iter().any(|m| m.older.load(Ordering::Acquire)) {
+            true => cover.clip(low, high),
+            false => cover,
+        };
+        let mut survivors = Survivors::new(snapshots, &cover, None);
+        let kept_cover = survivors.cover_to_write(&cover);
+        let begins = outputs.turn_to(Slot::Newest(sealed.part), kept_cover)?;
         let sources = memtables.iter().map(|m| m.source(low, high)).collect();
         let entries: u64 = memtables.iter().map(|m| m.table.entries()).sum();
         let mut filter = FilterBuilder::new(entries as usize);
@@ -169,7 +179,7 @@ impl Engine {
             }
             merged.next()?;
         }
-        Ok(filter.finish())
+        Ok((begins, Arc::new(filter.finish())))
     }
 
     fn flush_into(
@@ -183,23 +193,9 @@ impl Engine {
         let view = space.view.load_full();
         let snapshots = self.held_snapshots();
         let mut outputs = Outputs::new(Host::Job(self), target, Cover::default());
-        // Of each part, where its tables begin among all, and the filter of its keys.
         let mut written = Vec::with_capacity(sealed.len());
         for of_part in sealed {
-            let memtables = &of_part.memtables;
-            let covers: Vec<_> = memtables.iter().map(|m| m.table.range_deletes()).collect();
-            let cover = Cover::merge(covers.iter().map(|c| &**c));
-            // Of memtables that are older than the cuts, what is in this part.
-            let (low, high) = view.cuts.interval(of_part.part as usize);
-            let cover = match memtables.iter().any(|m| m.older.load(Ordering::Acquire)) {
-                true => cover.clip(low, high),
-                false => cover,
-            };
-            let survivors = Survivors::new(snapshots.clone(), &cover, None);
-            let kept_cover = survivors.cover_to_write(&cover);
-            let begins = outputs.turn_to(Slot::Newest(of_part.part), kept_cover)?;
-            let filter = self.write_sealed(&view, of_part, survivors, &mut outputs)?;
-            written.push((begins, Arc::new(filter)));
+            written.push(self.write_sealed(&view, of_part, snapshots.clone(), &mut outputs)?);
         }
         let tables = outputs.finish(&|| false)?;
         let ends = written.iter().skip(1).map(|(begins, _)| *begins);

@@ -109,7 +109,7 @@ pub(super) fn short_bytes(view: &View<'_>, flush: &Flush) -> u64 {
         .parts()
         .filter_map(|part| view.memtables.get(&(flush.keyspace, part)));
     let bytes = loads.map(|load| match flush.active {
-        true => load.sealed_bytes + load.active_bytes,
+        true => held(load),
         false => load.sealed_bytes,
     });
     let bytes = bytes.sum::<u64>();
@@ -310,6 +310,11 @@ pub fn memory_bytes_max(flush_bytes: u64) -> u64 {
     MEMORY_FLUSHES * flush_bytes
 }
 
+/// Bytes of a part's memtables.
+fn held(load: &PartLoad) -> u64 {
+    load.active_bytes + load.sealed_bytes
+}
+
 /// How many times the even share of all memory a part may hold where all are flushed together.
 const TOGETHER_SHARES_MAX: u64 = 3;
 
@@ -320,7 +325,6 @@ const TOGETHER_SHARES_MAX: u64 = 3;
 /// written to the device. Where all goes, the log goes before the device has seen most of it. Where all would be small,
 /// or all but a part that has far more than its share, that goes alone: small runs have to be merged more often.
 fn together(view: &View<'_>, keyspace: KeyspaceId, part: u32) -> Vec<u32> {
-    let held = |load: &PartLoad| load.active_bytes + load.sealed_bytes;
     let filled = (view.memtables.iter()).filter(|(_, load)| load.oldest_segment.is_some());
     let (mut parts, mut bytes, mut most) = (Vec::new(), 0, 0);
     for (&(id, at), load) in filled {
@@ -347,7 +351,6 @@ fn largest(view: &View<'_>) -> Option<Flush> {
     if memory_bytes < memory_bytes_max(view.shape.flush_bytes) {
         return None;
     }
-    let held = |load: &PartLoad| load.active_bytes + load.sealed_bytes;
     let filled = view
         .memtables
         .iter()
