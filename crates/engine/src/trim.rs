@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(reach().0, 0);
     }
 
-    /// Found by measuring: with ten parts on one disk a third of what it wrote was the log.
+    /// Found by measuring: with ten parts on one disk a quarter of what was written there was the log.
     #[test]
     fn parts_that_are_flushed_together_need_no_log_and_become_durable_in_one_commit() {
         let directory = tempfile::tempdir().unwrap();
