@@ -36,6 +36,7 @@ use crate::place::Placing;
 mod brake;
 mod flushed;
 mod heat;
+mod log_waits;
 mod memory;
 mod recalled;
 pub(crate) use brake::{Emptied, Pace};
@@ -85,6 +86,7 @@ pub(crate) struct Scheduler {
     pub(crate) waits: Waits,
     flushed: flushed::Rate,
     block_reads: flushed::Rate,
+    stalled: flushed::Rate,
     /// No job before this moment: one has just failed.
     not_before_us: u64,
 }
@@ -135,6 +137,7 @@ impl Scheduler {
             waits: Waits::default(),
             flushed: flushed::Rate::default(),
             block_reads: flushed::Rate::default(),
+            stalled: flushed::Rate::default(),
             not_before_us: 0,
         }
     }
@@ -180,6 +183,8 @@ pub(crate) struct Scene {
     pub(crate) waits: Waits,
     flushed_bytes_per_s: f64,
     freed_bytes_per_s: Option<f64>,
+    log_wait_share: Option<f64>,
+    stalled_share: f64,
     block_reads_per_s: f64,
     log_bytes: u64,
     log_segments: (u64, u64),
@@ -215,6 +220,8 @@ impl Scene {
             busy_outputs,
             flushed_bytes_per_s: self.flushed_bytes_per_s,
             freed_bytes_per_s: self.freed_bytes_per_s,
+            log_wait_share: self.log_wait_share,
+            stalled_share: self.stalled_share,
             block_reads_per_s: self.block_reads_per_s,
             log_bytes: self.log_bytes,
             log_segments: self.log_segments,
@@ -268,8 +275,12 @@ impl Engine {
         self.look_at_active(&mut memtables);
         let flushed_bytes = self.counters.flushed_bytes.get();
         let block_reads = self.home.context.cache.stats().misses;
+        let stalled_us = self.counters.stalled.micros(&*self.environment.clock);
         // Not held while tiers are asked, one of which may hang.
-        let freed_bytes_per_s = self.emptied.lock().freed_bytes_per_s();
+        let (freed_bytes_per_s, log_wait_share) = {
+            let emptied = self.emptied.lock();
+            (emptied.freed_bytes_per_s(), emptied.log_waits.share(now_us))
+        };
         Scene {
             writes,
             sharers,
@@ -277,6 +288,8 @@ impl Engine {
             waits: scheduler.waits,
             flushed_bytes_per_s: scheduler.flushed.per_second(now_us, flushed_bytes),
             freed_bytes_per_s,
+            log_wait_share,
+            stalled_share: scheduler.stalled.per_second(now_us, stalled_us) / 1e6,
             block_reads_per_s: scheduler.block_reads.per_second(now_us, block_reads),
             log_segments: (version.log_floor, self.log_segment.load(Ordering::Acquire)),
             version,

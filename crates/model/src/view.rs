@@ -194,8 +194,8 @@ pub struct ShapeOptions {
     /// Bytes of sealed memtables at which they are flushed.
     pub flush_bytes: u64,
     /// Bytes that parts have on the average at least where those that are about as full are flushed together; 0 for
-    /// never.
-    pub flush_together_bytes_min: u64,
+    /// never, `None` for where it pays.
+    pub flush_together_bytes_min: Option<u64>,
     /// The same where memtables have no more memory than the options give them: what
     /// levels are measured by, so that these do not change with what memory is lent.
     pub usual_flush_bytes: u64,
@@ -383,6 +383,11 @@ pub struct View<'a> {
     /// Bytes of memtables that flushes free in a second while one of them runs, or writers wait for it; `None` before
     /// there was one.
     pub freed_bytes_per_s: Option<f64>,
+    /// Of the time that flushes take while something older than they flush stays in memory, the share in which they wait
+    /// for the log of that to be durable, smoothed over a minute or so; `None` where too few of them were.
+    pub log_wait_share: Option<f64>,
+    /// Of the time, the share in which some writer waited, or was slowed, smoothed over ten seconds or so.
+    pub stalled_share: f64,
     /// Blocks that readers read from devices in a second, smoothed in the same way; infinite where nobody measures it.
     pub block_reads_per_s: f64,
     /// Bytes of log segments not yet deleted.

@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Dice, KEYS, KEYSPACE, M, World, empty, key, leveled, ohdb};
-use thermocline_model::job::{Job, Merge, NewTable};
+use thermocline_model::job::{Job, Merge, NewTable, Reason};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{TIERS_MAX, TierId};
@@ -52,7 +52,7 @@ fn parts_that_are_about_as_full_are_flushed_together() {
     };
     let planned_beside = |least: u64, loads: &[PartLoad], of_another: u64| {
         let mut world = World::of("cuts c h p t |", &[LARGE]);
-        world.shape.flush_together_bytes_min = least;
+        world.shape.flush_together_bytes_min = Some(least);
         for (&load, part) in loads.iter().zip(0..) {
             world.memtables.insert((KEYSPACE, part), load);
         }
@@ -91,6 +91,58 @@ fn parts_that_are_about_as_full_are_flushed_together() {
     assert_eq!(with(|_| {}), [0, 1, 3, 4]);
     assert!(with(|load| load.flushing = true).is_empty());
     assert!(with(|load| (load.sealed, load.older) = (1, true)).is_empty());
+}
+
+/// Where nobody says, they are where flushes of single parts wait for the log, and writers for flushes.
+#[test]
+fn parts_are_flushed_together_where_flushes_wait_for_the_log() {
+    let mut world = World::of("cuts c h p t |", &[LARGE]);
+    for part in 0..5 {
+        let load = PartLoad {
+            active_bytes: 2 * M,
+            oldest_segment: Some(1),
+            ..PartLoad::default()
+        };
+        world.memtables.insert((KEYSPACE, part), load);
+    }
+    let mut planned = |least, share, stalled| {
+        world.shape.flush_together_bytes_min = least;
+        (world.log_wait_share, world.stalled_share) = (share, stalled);
+        match world.plan(&mut ohdb()) {
+            Some(Job::Flush(flush)) => (flush.beside.len(), flush.reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    let says = |reason: &Reason| {
+        reason
+            .numbers
+            .iter()
+            .any(|(name, _)| name == "log_wait_share")
+    };
+    assert_eq!(planned(None, None, 1.0).0, 0);
+    for (share, stalled, others) in [(0.19, 0.5, 0), (0.2, 0.49, 0), (0.2, 0.5, 4)] {
+        let (beside, reason) = planned(None, Some(share), stalled);
+        assert_eq!(beside, others);
+        assert!(says(&reason), "{reason:?}");
+    }
+    for (least, others) in [(0, 0), (1, 4)] {
+        let (beside, reason) = planned(Some(least), Some(1.0), 1.0);
+        assert_eq!(beside, others);
+        assert!(!says(&reason), "{reason:?}");
+    }
+    // With a second tier the log has less of what merges write beside it, unless it lies there, too.
+    let mut world = World {
+        tiers: World::of("|", &[LARGE, LARGE]).tiers,
+        ..world
+    };
+    for (log, others) in [(None, 0), (Some(TierId(0)), 0), (Some(TierId(1)), 4)] {
+        world.shape.flush_together_bytes_min = None;
+        world.shape.pins.log = log;
+        match world.plan(&mut ohdb()) {
+            Some(Job::Flush(flush)) => assert_eq!(flush.beside.len(), others, "{log:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -190,6 +190,8 @@ impl Engine {
         leaving: &mut Leaving<'_>,
     ) -> Result<Done> {
         let keyspace = target.keyspace;
+        let clock = &self.environment.clock;
+        let begun_us = clock.now_micros();
         let view = space.view.load_full();
         let snapshots = self.held_snapshots();
         let mut outputs = Outputs::new(Host::Job(self), target, Cover::default());
@@ -241,7 +243,9 @@ impl Engine {
         // nobody needs what the log has of these, and it is deleted before the device ever
         // sees most of it. What folds have logged anew is needed in any case.
         let reach = self.log_reach(&version, &edit).unwrap_or(SeqNo::ZERO);
+        let waiting_us = clock.now_micros();
         self.persist_log(reach.max(need.restated_upto))?;
+        let waited_us = clock.now_micros().saturating_sub(waiting_us);
         let committed = self.commit_edit(edit, opened, &mut |id, parts| {
             for of_part in sealed.iter().filter(|_| id == keyspace) {
                 if let Some(part) = parts.get_mut(of_part.part as usize) {
@@ -257,6 +261,12 @@ impl Engine {
             return Ok(Done::nothing());
         }
         committed?;
+        if reach > SeqNo::ZERO {
+            let now_us = clock.now_micros();
+            let took_us = now_us.saturating_sub(begun_us);
+            let mut emptied = self.emptied.lock();
+            emptied.log_waits.note(now_us, took_us, waited_us);
+        }
         let tables_out = outputs.keep();
         let bytes_out = tables.iter().map(|t| t.size_bytes()).sum();
         let memtables: usize = sealed.iter().map(|s| s.memtables.len()).sum();

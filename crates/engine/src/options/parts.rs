@@ -114,11 +114,13 @@ impl Options {
 
     /// Parts are flushed together, in one commit, if they have so many bytes on the average once half of the memory is taken;
     /// else the one that holds most is. What is flushed while something older stays in memory has its log made
-    /// durable first; where all goes, the log goes too, before its device has seen most of it. That pays where log
-    /// and tables share a device that writers wait for. Where the log has one of its own, flushed one by one they make larger
-    /// runs, which cost fewer merges. A part that holds more than three times
+    /// durable first; where all goes, the log goes too, before its device has seen most of it. That pays where the log
+    /// keeps a device busy that writers wait for. Elsewhere flushes one by one make larger
+    /// runs, which cost fewer merges, and free memory piece by piece. A part that holds more than three times
     /// the average is flushed alone in any case, and so is one while another keyspace has something in memory, which may be older. From 0 (never) to
-    /// 2^40; default 64 KiB with the preset `ohdb`, else 0.
+    /// 2^40. Unset it is 64 KiB, always with the preset `ohdb`, with others where the log lies on the last tier, and flushes of single
+    /// parts have waited for it for a fifth of their time (over a minute or so) while some writer waited for half of its (over ten
+    /// seconds).
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -350,10 +352,10 @@ impl Options {
         self.tiers[self.tier_or_first(self.event_tier.as_ref())].path()
     }
 
-    /// Average bytes from which parts are flushed together, as given or as the preset has it.
-    pub(crate) fn flushes_together_from(&self) -> u64 {
-        let of_preset = || self.entry().map_or(0, |p| p.flush_together_bytes_min);
-        self.flush_together_bytes_min.unwrap_or_else(of_preset)
+    /// Average bytes from which parts are flushed together, as given or as the preset has it, if either does.
+    pub(crate) fn flushes_together_from(&self) -> Option<u64> {
+        let of_preset = || self.entry()?.flush_together_bytes_min;
+        self.flush_together_bytes_min.or_else(of_preset)
     }
 
     /// Keys below which memtables are folded, as given or as the preset has it.
@@ -467,7 +469,7 @@ impl Options {
     /// Refuses what cannot work of these options.
     pub(super) fn check_parts(&self) -> Result<()> {
         super::check::within("partitions", self.partitions.unwrap_or(1), 1, 1024)?;
-        let together = self.flushes_together_from();
+        let together = self.flushes_together_from().unwrap_or(0);
         super::check::within("flush_together_bytes_min", together, 0, TOGETHER_BYTES_MAX)?;
         super::check::within("fold_keys_max", self.folds_below(), 0, FOLD_KEYS_MAX)?;
         let prefix_bytes = self.partition_prefix_bytes;

@@ -18,6 +18,7 @@ use crate::engine::{Engine, PartView, ReadView};
 use crate::error::Result;
 use crate::job::{Done, Progress};
 use crate::step::flushed::FlushedShare;
+use crate::step::log_waits::LogWaits;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::{RunTables, Tree};
 
@@ -420,6 +421,8 @@ pub(crate) struct Emptied {
     pub(super) flush_room: Option<Room>,
     /// Of what writers write, the share that flushes do.
     flushed: FlushedShare,
+    /// What flushes of single parts wait for the log of the others.
+    pub(crate) log_waits: LogWaits,
     /// What memtables held of keyspaces when these were dropped.
     dropped_bytes: u64,
     /// Of what merges within the fast levels read, the share that they leave out.
@@ -437,6 +440,7 @@ impl Default for Emptied {
             },
             flush_room: None,
             flushed: FlushedShare::default(),
+            log_waits: LogWaits::default(),
             dropped_bytes: 0,
             left_out_share: 0.0,
         }

@@ -14,7 +14,8 @@
 //! writes along with the sealed ones, if it has much of what the part holds.
 //!
 //! In both cases all parts are flushed together, with the memtables that take writes, where they are about as full and options
-//! or preset say so: then the log of what they hold need not be made durable (`together`).
+//! or preset say so, or where the log shares the device of all tables, and both flushes and writers have waited for much of
+//! their time, flushes for the log: that of what they hold need not be made durable then (`together`).
 //!
 //! Where options bound the number of sealed memtables, of a part or of all, or the memory of a part's memtables, a part is
 //! flushed once the next ones would find no room: then writers are about to wait for it.
@@ -280,14 +281,15 @@ fn sealed(view: &View<'_>) -> Option<Flush> {
     // Of equals the first, so that the answer does not depend on anything else.
     let (&(keyspace, part), load) = full.rev().max_by_key(|(_, load)| load.sealed_bytes)?;
     let beside = together(view, keyspace, part);
+    let reason = Reason::new("memtable-full")
+        .with("sealed_bytes", load.sealed_bytes as f64)
+        .with("flush_bytes", flush_bytes as f64);
     Some(Flush {
         keyspace,
         part,
         active: !beside.is_empty(),
+        reason: with_log(view, reason),
         beside,
-        reason: Reason::new("memtable-full")
-            .with("sealed_bytes", load.sealed_bytes as f64)
-            .with("flush_bytes", flush_bytes as f64),
     })
 }
 
@@ -318,6 +320,31 @@ fn held(load: &PartLoad) -> u64 {
 /// How many times the even share of all memory a part may hold where all are flushed together.
 const TOGETHER_SHARES_MAX: u64 = 3;
 
+/// Where nobody says from how many bytes on all parts are flushed together, it is from so many on the average
+const TOGETHER_BYTES_MIN: u64 = 64 << 10;
+
+/// if the log lies on the last tier, beside what is merged last, and flushes of single parts wait for the log of the others for such a share of their time
+const LOG_WAIT_SHARE: f64 = 0.2;
+
+/// while writers wait for such a share of theirs. What is flushed together is freed all at once, and so writers that kept up
+/// with flushes one by one would have to wait.
+const STALLED_SHARE: f64 = 0.5;
+
+/// Bytes that parts have on the average from which those that are about as full are flushed together; 0 for never.
+fn together_bytes_min(view: &View<'_>) -> u64 {
+    let given = view.shape.flush_together_bytes_min;
+    given.unwrap_or_else(|| {
+        let of_log = view.shape.pins.log.unwrap_or(TierId(0));
+        let shares_device = view.tiers.last().is_some_and(|last| last.id == of_log);
+        let flushes_wait = view.log_wait_share >= Some(LOG_WAIT_SHARE);
+        let writers_wait = view.stalled_share >= STALLED_SHARE;
+        match shares_device && flushes_wait && writers_wait {
+            true => TOGETHER_BYTES_MIN,
+            false => 0,
+        }
+    })
+}
+
 /// The parts that are flushed with `part`, which holds most, so that nothing that is older stays in memory: all
 /// others that hold something, or none. What another keyspace holds is older, too.
 ///
@@ -338,11 +365,21 @@ fn together(view: &View<'_>, keyspace: KeyspaceId, part: u32) -> Vec<u32> {
         }
     }
     let even = bytes / (parts.len() as u64 + 1);
-    let least = view.shape.flush_together_bytes_min;
+    let least = together_bytes_min(view);
     let are_even = most <= even.saturating_mul(TOGETHER_SHARES_MAX);
     match least > 0 && even >= least && are_even {
         true => parts,
         false => Vec::new(),
+    }
+}
+
+/// `reason`, and what says whether other parts are flushed too, if that is up to the log.
+fn with_log(view: &View<'_>, reason: Reason) -> Reason {
+    match (view.shape.flush_together_bytes_min, view.log_wait_share) {
+        (None, Some(share)) => reason
+            .with("log_wait_share", share)
+            .with("stalled_share", view.stalled_share),
+        _ => reason,
     }
 }
 
@@ -358,14 +395,15 @@ fn largest(view: &View<'_>) -> Option<Flush> {
         .filter(|(_, load)| has_some(view, load));
     let (&(keyspace, part), load) = filled.rev().max_by_key(|(_, load)| held(load))?;
     let beside = together(view, keyspace, part);
+    let reason = Reason::new("memory-full")
+        .with("memory_bytes", memory_bytes as f64)
+        .with("part_bytes", held(load) as f64);
     Some(Flush {
         keyspace,
         part,
         active: !beside.is_empty() || load.active_bytes >= load.sealed_bytes / 2,
+        reason: with_log(view, reason),
         beside,
-        reason: Reason::new("memory-full")
-            .with("memory_bytes", memory_bytes as f64)
-            .with("part_bytes", held(load) as f64),
     })
 }
 

@@ -18,7 +18,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     adapts_parts: true,
     moves_cuts: true,
     goes_deeper: false,
-    flush_together_bytes_min: 0,
+    flush_together_bytes_min: None,
     fold_keys_max: 0,
     make,
 };

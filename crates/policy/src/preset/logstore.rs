@@ -22,7 +22,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     adapts_parts: false,
     moves_cuts: false,
     goes_deeper: true,
-    flush_together_bytes_min: 0,
+    flush_together_bytes_min: None,
     fold_keys_max: 0,
     make: |heat| preset(ENTRY.name, heat, true),
 };
@@ -37,7 +37,7 @@ pub(crate) const UNOPTIMISED: PresetEntry = PresetEntry {
     adapts_parts: false,
     moves_cuts: false,
     goes_deeper: false,
-    flush_together_bytes_min: 0,
+    flush_together_bytes_min: None,
     fold_keys_max: 0,
     make: |heat| preset(UNOPTIMISED.name, heat, false),
 };

@@ -64,8 +64,8 @@ pub struct PresetEntry {
     /// Whether its merges may send intervals on to a deeper level.
     pub goes_deeper: bool,
     /// Parts that are about as full are flushed together if an even share has so many bytes, unless the options say
-    /// otherwise; 0 for never.
-    pub flush_together_bytes_min: u64,
+    /// otherwise; 0 for never, `None` for where it pays.
+    pub flush_together_bytes_min: Option<u64>,
     /// Memtables with fewer keys than this are folded, unless the options say
     /// otherwise; 0 for never.
     pub fold_keys_max: usize,

@@ -19,7 +19,7 @@ pub(crate) const ENTRY: PresetEntry = PresetEntry {
     adapts_parts: false,
     moves_cuts: false,
     goes_deeper: false,
-    flush_together_bytes_min: 64 << 10,
+    flush_together_bytes_min: Some(64 << 10),
     fold_keys_max: 0,
     make,
 };
