@@ -384,7 +384,7 @@ pub struct View<'a> {
     /// there was one.
     pub freed_bytes_per_s: Option<f64>,
     /// Of the time that flushes take while something older than they flush stays in memory, the share in which they wait
-    /// for the log of that to be durable, smoothed over a minute or so; `None` where too few of them were.
+    /// for the log of that to be durable, smoothed over half a minute or so; `None` where too few of them were.
     pub log_wait_share: Option<f64>,
     /// Of the time, the share in which some writer waited, or was slowed, smoothed over ten seconds or so.
     pub stalled_share: f64,

@@ -120,7 +120,7 @@ fn parts_are_flushed_together_where_flushes_wait_for_the_log() {
             .any(|(name, _)| name == "log_wait_share")
     };
     assert_eq!(planned(None, None, 1.0).0, 0);
-    for (share, stalled, others) in [(0.19, 0.5, 0), (0.2, 0.49, 0), (0.2, 0.5, 4)] {
+    for (share, stalled, others) in [(0.19, 0.1, 0), (0.2, 0.09, 0), (0.2, 0.1, 4)] {
         let (beside, reason) = planned(None, Some(share), stalled);
         assert_eq!(beside, others);
         assert!(says(&reason), "{reason:?}");

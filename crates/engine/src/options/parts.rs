@@ -119,7 +119,7 @@ impl Options {
     /// runs, which cost fewer merges, and free memory piece by piece. A part that holds more than three times
     /// the average is flushed alone in any case, and so is one while another keyspace has something in memory, which may be older. From 0 (never) to
     /// 2^40. Unset it is 64 KiB, always with the preset `ohdb`, with others where the log lies on the last tier, and flushes of single
-    /// parts have waited for it for a fifth of their time (over a minute or so) while some writer waited for half of its (over ten
+    /// parts have waited for it for a fifth of their time (over half a minute or so) while some writer waited for a tenth of its (over ten
     /// seconds).
     ///
     /// ```

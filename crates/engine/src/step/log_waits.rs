@@ -1,8 +1,8 @@
 //! What flushes wait for the log: how much of the time that they take is spent on making it durable for what stays in memory.
 
-/// In so long half of it is forgotten, in seconds. Where parts are flushed together nothing is noted, so that after some
-/// minutes they are flushed one by one again, a few times, to see whether they still wait.
-const HALF_S: f64 = 60.0;
+/// In so long half of it is forgotten, in seconds. Where parts are flushed together nothing is noted, so that after a
+/// minute or two they are flushed one by one again, a few times, to see whether they still wait.
+const HALF_S: f64 = 30.0;
 /// Flushes that took less say nothing, in microseconds: it is what some five of them take a disk.
 const TOOK_US_MIN: f64 = 250_000.0;
 
@@ -49,12 +49,12 @@ mod tests {
         assert_eq!(waits.share(1_000_000), None);
         waits.note(1_000_000, 200_000, 100_000);
         assert_eq!(waits.share(1_000_000), Some(0.5));
-        // Half of 400 ms is less than is believed.
-        assert_eq!(waits.share(31_000_000), Some(0.5));
-        assert_eq!(waits.share(61_000_000), None);
+        // Of 400 ms half is less than is believed.
+        assert_eq!(waits.share(16_000_000), Some(0.5));
+        assert_eq!(waits.share(31_000_000), None);
         // What comes then weighs more than what was.
-        waits.note(61_000_000, 200_000, 0);
-        assert_eq!(waits.share(61_000_000), Some(0.25));
+        waits.note(31_000_000, 200_000, 0);
+        assert_eq!(waits.share(31_000_000), Some(0.25));
         // The clock was set back, and a wait is never longer than the flush.
         waits.note(0, 400_000, 1 << 40);
         assert_eq!(waits.share(0), Some(0.625));

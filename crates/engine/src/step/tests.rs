@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use thermocline_model::job::{Reason, Relocate};
 use thermocline_model::tier::TierId;
+use thermocline_model::view::View;
 use thermocline_policy::Planner;
 
 use super::*;

@@ -320,15 +320,16 @@ fn held(load: &PartLoad) -> u64 {
 /// How many times the even share of all memory a part may hold where all are flushed together.
 const TOGETHER_SHARES_MAX: u64 = 3;
 
-/// Where nobody says from how many bytes on all parts are flushed together, it is from so many on the average
+/// Where nobody says from how many bytes on parts are flushed together, and the log shares the last tier with tables: from so many
+/// on the average
 const TOGETHER_BYTES_MIN: u64 = 64 << 10;
 
-/// if the log lies on the last tier, beside what is merged last, and flushes of single parts wait for the log of the others for such a share of their time
+/// while flushes of single parts wait for the log of the others for such a share of their time,
 const LOG_WAIT_SHARE: f64 = 0.2;
 
-/// while writers wait for such a share of theirs. What is flushed together is freed all at once, and so writers that kept up
+/// and writers for such a share of theirs. What is flushed together is freed all at once, so that writers that kept up
 /// with flushes one by one would have to wait.
-const STALLED_SHARE: f64 = 0.5;
+const STALLED_SHARE: f64 = 0.1;
 
 /// Bytes that parts have on the average from which those that are about as full are flushed together; 0 for never.
 fn together_bytes_min(view: &View<'_>) -> u64 {
