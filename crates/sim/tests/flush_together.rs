@@ -13,7 +13,7 @@ const KIB: u64 = 1 << 10;
 /// A store of four parts whose users say nothing of that, and whose log lies on a slow last tier.
 fn open(disk: &Disk, durability: Durability) -> Db {
     let tier = |name: &str, sync_ms| {
-        let device = disk.mount(&format!("/{name}"));
+        let device = disk.mount(format!("/{name}"));
         device.set_latency(Latency {
             sync: Duration::from_millis(sync_ms),
             ..Latency::default()
