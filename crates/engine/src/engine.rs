@@ -593,12 +593,26 @@ impl Engine {
     /// Deletes objects that no version and no reader names any more (I4).
     pub(crate) fn bury(&self) {
         for (store, name) in self.home.graveyard.take() {
-            if let Err(e) = store.delete(name)
-                && e.kind() != ErrorKind::NotFound
-            {
+            self.delete(store, name);
+        }
+    }
+
+    /// Deletes one of them, if there is any. Says whether it did: one that cannot be deleted is tried again after
+    /// the others.
+    pub(crate) fn bury_one(&self) -> bool {
+        let one = self.home.graveyard.take_one();
+        one.is_some_and(|(store, name)| self.delete(store, name))
+    }
+
+    /// Whether the object is gone.
+    fn delete(&self, store: Arc<dyn Store>, name: ObjectName) -> bool {
+        match store.delete(name) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
                 self.counters.background_error(&e);
                 self.home.graveyard.put(store, name);
+                false
             }
+            _ => true,
         }
     }
 

@@ -4,7 +4,8 @@
 //! threads a test or a stalled writer calls it. Planners see a view and answer
 //! with a job; the tables it names are marked busy while it runs. With two or
 //! more threads one of them only flushes, and moves what gives way to a flush, so that
-//! a long merge never keeps memory from being freed. What makes room for merges it hands to a thread that mostly waits
+//! a long merge never keeps memory from being freed; it deletes what nobody names any more only when there is nothing to
+//! flush, one object at a time. What makes room for merges it hands to a thread that mostly waits
 //! for the device that it moves to.
 
 use std::any::Any;
@@ -169,13 +170,17 @@ impl Engine {
         self.step_as(Role::Any)
     }
 
+    /// As [`Engine::step`], of those that `role` takes, or deletes something if there is none.
     pub(crate) fn step_as(&self, role: Role) -> Result<bool> {
-        self.bury();
+        // A flush does not wait until the inputs of merges are deleted.
+        if role != Role::FlushOnly {
+            self.bury();
+        }
         self.tend();
         let Some(planned) = self.plan(role) else {
             self.update_brake();
             self.unload_cold_tables();
-            return Ok(false);
+            return Ok(role == Role::FlushOnly && self.bury_one());
         };
         self.run(planned).map(|()| true)
     }
@@ -440,6 +445,7 @@ impl Engine {
             drop(scheduler);
             // It is noted, and waited for.
             let _ = self.run(planned);
+            self.bury();
         }
     }
 

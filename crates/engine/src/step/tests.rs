@@ -8,6 +8,7 @@ use thermocline_model::view::View;
 use thermocline_policy::Planner;
 
 use super::*;
+use crate::store::{ObjectKind, ObjectName};
 use crate::{Db, Options, Tier};
 
 /// Makes room by moving the first table down, once.
@@ -97,4 +98,45 @@ fn a_thread_for_what_is_handed_over_is_there_where_somebody_hands_over() {
     let one_tier = Options::at(directory.path().join("one")).preset("nova");
     let one_tier = Db::open(one_tier.background_threads(2)).unwrap();
     assert_eq!(one_tier.engine().roles(), two);
+}
+
+/// The inputs of a merge took up to 65 milliseconds to delete, and a flush waited for it.
+#[test]
+fn who_only_flushes_deletes_when_there_is_nothing_to_flush_and_one_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::at(directory.path())
+        .background_threads(0)
+        .write_buffer_bytes(1 << 20);
+    let db = Db::open(options).unwrap();
+    let engine = db.engine();
+    let (graveyard, store) = (&engine.home.graveyard, &engine.home.stores[0]);
+    let name = |id| ObjectName {
+        id,
+        kind: ObjectKind::Data,
+    };
+    // The first cannot be deleted, as it is a directory.
+    let stays = store.directory().join(name(1000).to_string());
+    std::fs::create_dir(&stays).unwrap();
+    for id in 1000..1003 {
+        graveyard.put(Arc::clone(store), name(id));
+    }
+    let waiting = || graveyard.len();
+    for n in 0..600u32 {
+        db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    assert!(engine.step_as(Role::FlushOnly).unwrap());
+    assert_eq!((engine.counters.flushes.get(), waiting()), (1, 3));
+    assert!(!engine.step_as(Role::FlushOnly).unwrap());
+    assert_eq!(waiting(), 3, "it comes after the others");
+    assert!(engine.step_as(Role::FlushOnly).unwrap());
+    assert!(engine.step_as(Role::FlushOnly).unwrap());
+    assert_eq!(waiting(), 1);
+    std::fs::remove_dir(&stays).unwrap();
+    assert!(engine.step_as(Role::FlushOnly).unwrap());
+    assert!(!engine.step_as(Role::FlushOnly).unwrap());
+    // The others delete all of it first.
+    graveyard.put(Arc::clone(store), name(1003));
+    graveyard.put(Arc::clone(store), name(1004));
+    engine.step_as(Role::NoFlush).unwrap();
+    assert_eq!(waiting(), 0);
 }

@@ -6,7 +6,7 @@
 //! when the last holder is gone and a commit has said that they are obsolete
 //! (I4).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use thermocline_model::key::Prefix;
@@ -25,22 +25,32 @@ use crate::table::{Table, TableContext};
 /// Objects that nobody names any more, waiting to be deleted.
 #[derive(Debug, Default)]
 pub(crate) struct Graveyard {
-    dead: Mutex<Vec<(Arc<dyn Store>, ObjectName)>>,
+    dead: Mutex<VecDeque<(Arc<dyn Store>, ObjectName)>>,
 }
 
 impl Graveyard {
     /// Takes everything that waits.
-    pub(crate) fn take(&self) -> Vec<(Arc<dyn Store>, ObjectName)> {
+    pub(crate) fn take(&self) -> VecDeque<(Arc<dyn Store>, ObjectName)> {
         std::mem::take(&mut *self.dead.lock())
     }
 
-    /// Puts back what could not be deleted.
+    /// Takes what has waited longest.
+    pub(crate) fn take_one(&self) -> Option<(Arc<dyn Store>, ObjectName)> {
+        self.dead.lock().pop_front()
+    }
+
+    /// Adds what nobody names any more, or what could not be deleted.
     pub(crate) fn put(&self, store: Arc<dyn Store>, name: ObjectName) {
-        self.dead.lock().push((store, name));
+        self.dead.lock().push_back((store, name));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.dead.lock().is_empty()
+        self.len() == 0
+    }
+
+    /// How many objects wait.
+    pub(crate) fn len(&self) -> usize {
+        self.dead.lock().len()
     }
 }
 
