@@ -450,6 +450,10 @@ impl Engine {
     }
 
     fn loop_until_closed(&self, role: Role) {
+        // Where there are more clients than processors a flush of a millisecond else waits its turn for twenty.
+        if role == Role::FlushOnly {
+            self.environment.clock.take_short_turns();
+        }
         while !self.closing.load(Ordering::Acquire) {
             let worked = self.step_as(role).unwrap_or(false);
             if !worked {
