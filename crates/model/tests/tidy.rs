@@ -42,6 +42,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
         "crates/engine/src/store/mapped.rs",
         "memory map, SIGBUS handler",
     ),
+    ("crates/engine/src/store/turns.rs", "slices of a thread"),
     (
         "crates/engine/src/store/written.rs",
         "a system call that no crate in use has",

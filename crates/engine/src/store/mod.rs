@@ -37,6 +37,8 @@ mod mapped;
 mod object;
 mod readers;
 mod real;
+#[cfg(target_os = "linux")]
+mod turns;
 mod written;
 
 pub use crate::pages::mapped_bytes;
