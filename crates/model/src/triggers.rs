@@ -67,7 +67,7 @@ impl Default for RecutTriggers {
 pub struct PartTriggers {
     /// How long writers must have waited of late for merges that wait for processors before cuts are made, in
     /// milliseconds: with less, merges keep up, and one part takes puts with fewer instructions. From 1
-    /// to an hour; 250 by default.
+    /// to an hour; 100 by default.
     pub processor_waits_ms: u64,
     /// The same for merges that wait for devices, before parts are taken back. From 1 to an hour;
     /// 1000 by default.
@@ -95,7 +95,7 @@ pub struct PartTriggers {
 impl Default for PartTriggers {
     fn default() -> PartTriggers {
         PartTriggers {
-            processor_waits_ms: 250,
+            processor_waits_ms: 100,
             device_waits_ms: 1000,
             waits_fade_ms: 10_000,
             merges_ms_min: 100,

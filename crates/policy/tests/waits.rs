@@ -55,8 +55,8 @@ fn parts_pay_while_writers_wait_for_merges_that_wait_for_processors() {
     assert!(!looks.look(0, 1000, 100));
     assert!(!looks.look(250, 1000, 900), "most was for devices");
     looks = Looks::default();
-    assert!(!looks.look(200, 1000, 900));
-    assert!(looks.look(100, 1000, 500));
+    assert!(!looks.look(80, 1000, 900));
+    assert!(looks.look(40, 1000, 500));
     assert!(looks.look(900, 1000, 400));
     assert!(!looks.look(500, 1000, 400));
     assert!(!looks.look(1000, 50, 50), "too little to say");
@@ -66,7 +66,7 @@ fn parts_pay_while_writers_wait_for_merges_that_wait_for_processors() {
 fn what_was_waited_for_fades() {
     let mut looks = Looks::default();
     for _ in 0..1000 {
-        assert!(!looks.look(10, 1000, 1000));
+        assert!(!looks.look(5, 1000, 1000));
     }
     let mut busy = Looks::default();
     assert!((0..30).any(|_| busy.look(30, 1000, 1000)));
@@ -77,7 +77,7 @@ fn what_was_waited_for_fades() {
     }
     assert!(!looks.look(0, 1000, 1000));
     looks.0.now_us = 0;
-    assert!(!looks.look(10, 1000, 1000), "a clock that goes back");
+    assert!(!looks.look(5, 1000, 1000), "a clock that goes back");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn how_long_writers_wait_until_parts_come_and_go_is_a_trigger() {
             waits_fade_ms,
             ..usual
         });
-        looks.look(400, 0, 0);
+        looks.look(170, 0, 0);
         looks.look(0, 1000, 1000)
     };
     assert!(half(1500) && !half(1000));

@@ -38,7 +38,7 @@ impl Options {
     /// `background_threads` if that is more, and so few that memtables of a given
     /// `memtable_bytes` fill no more than half of the write buffer.
     ///
-    /// Those two make them only once writers have waited for a quarter of a second, of late, for
+    /// Those two make them only once writers have waited for a tenth of a second, of late, for
     /// merges that wait for processors, and take them back once these have waited for one
     /// for merges that wait for devices ([`Options::part_triggers`]), unless [`Options::moving_cuts`] says otherwise.
     ///
