@@ -90,6 +90,7 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
         stores: tiers.iter().map(|t| Arc::clone(&t.store)).collect(),
         context: Arc::new(
             TableContext::new(Arc::new(options.block_cache()))
+                .with_clock(Arc::clone(&environment.clock))
                 .with_readers(options.reader_count())
                 .with_uses_for_one(devices.uses_for_one())
                 .with_bytes_for_one_read(devices.bytes_for_one_read()),

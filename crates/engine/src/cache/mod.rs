@@ -12,7 +12,8 @@
 //! used. A use counts for what it saves: of blocks that lie on a fast device only one use in
 //! several does, and only one block in several is let in ([`BlockCache::get_one_in`]). So the cache
 //! fills with what is read often of slow devices, and what is hot and on fast ones anyway
-//! does not lie in memory as well unless it is very hot. Payloads lie in a mapping of the cache's own (`cache/slots.rs`), and the buffers that they
+//! does not lie in memory as well unless it is very hot. And what costs next to nothing to read, as the system has it
+//! in memory, is let in the second time that it is missed (`cache/missed.rs`). Payloads lie in a mapping of the cache's own (`cache/slots.rs`), and the buffers that they
 //! were read into serve the next ones (`cache/buffers.rs`).
 //!
 //! ```
@@ -25,6 +26,7 @@
 
 mod buffers;
 mod ladder;
+mod missed;
 mod slots;
 
 use std::hash::{BuildHasher, Hasher};
@@ -39,6 +41,7 @@ use thermocline_model::TableId;
 
 use self::buffers::Buffers;
 use self::ladder::{Ladder, RUNGS};
+use self::missed::Missed;
 pub(crate) use self::slots::Payload;
 use self::slots::{BESIDE_BYTES, Budget, Slots};
 use crate::table::Block;
@@ -161,7 +164,13 @@ impl Lifecycle<Key, Arc<Block>> for Reuse {
 
 /// Of a capacity, the bytes for blocks that are inside.
 fn content_of(capacity_bytes: u64) -> u64 {
-    capacity_bytes - capacity_bytes / GHOST_SHARE
+    let missed_bytes = Missed::bytes(missed_of(capacity_bytes));
+    capacity_bytes - capacity_bytes / GHOST_SHARE - missed_bytes
+}
+
+/// Of a capacity, how many missed blocks are remembered: one for every two that there may be inside.
+fn missed_of(capacity_bytes: u64) -> u64 {
+    capacity_bytes / BLOCK_BYTES_GUESS / 2
 }
 
 /// What the books may weigh where blocks may take so many bytes.
@@ -225,6 +234,7 @@ pub struct BlockCache {
     /// The most blocks that were inside when some were forgotten: the books keep
     /// the places of all of them.
     blocks_most: AtomicU64,
+    missed: Missed,
 }
 
 const HITS: usize = 0;
@@ -286,6 +296,7 @@ impl BlockCache {
             offered: AtomicU64::new(0),
             dear: AtomicU64::new(0),
             blocks_most: AtomicU64::new(0),
+            missed: Missed::new(usize::try_from(missed_of(capacity_bytes)).unwrap_or(0)),
         }
     }
 
@@ -379,10 +390,30 @@ impl BlockCache {
             let dear = self.dear.swap(0, Ordering::Relaxed);
             self.discounts.store(dear >= DEAR_MIN, Ordering::Relaxed);
         }
-        let capacity = self.capacity_bytes - self.lent_bytes.load(Ordering::Relaxed);
         before.is_multiple_of(u64::from(uses))
             || !self.discounts.load(Ordering::Relaxed)
-            || blocks.weight() < capacity - capacity / 8
+            || self.has_room(blocks)
+    }
+
+    /// Whether a block is let in without another leaving.
+    fn has_room(&self, blocks: &Blocks) -> bool {
+        let capacity = self.capacity_bytes - self.lent_bytes.load(Ordering::Relaxed);
+        let used_bytes = match self.slots.is_empty() {
+            true => blocks.weight(),
+            // Without a look at each shard.
+            false => self.budget.used_bytes(),
+        };
+        used_bytes < capacity - capacity / 8
+    }
+
+    /// Notes that block `block` of `table` was missed. Whether it was of late, or there is room for it anyway.
+    pub(crate) fn is_missed_again(&self, table: TableId, block: u32) -> bool {
+        let key = Key {
+            table: table.0,
+            block,
+        };
+        let is_again = self.missed.again(KeyHash.hash_one(key));
+        is_again || self.blocks.as_ref().is_some_and(|b| self.has_room(b))
     }
 
     /// As [`BlockCache::insert`], for a block that counts as used once already: as it takes

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ahead::GoingOnByTier;
+use super::read_cost::ReadCosts;
 use crate::cache::BlockCache;
-use crate::store::Readers;
+use crate::store::{Clock, Readers};
 
 /// What the open tables of a store share.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct TableContext {
     pub(super) bytes_for_one_read: Vec<u64>,
     /// Whether scans go on where they have begun.
     pub(super) going_on: GoingOnByTier,
+    /// What reads take of late.
+    pub(super) read_costs: ReadCosts,
 }
 
 impl TableContext {
@@ -35,7 +38,16 @@ impl TableContext {
             uses_for_one: Vec::new(),
             bytes_for_one_read: Vec::new(),
             going_on: GoingOnByTier::default(),
+            read_costs: ReadCosts::by(None),
         }
+    }
+
+    /// Times reads by `clock`, so that what costs next to nothing to read only gets a place in the cache if it is missed
+    /// again soon; without, all does.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> TableContext {
+        self.read_costs = ReadCosts::by(Some(clock));
+        self
     }
 
     /// Where of each tier so many uses of its blocks in the cache count as one; without, each

@@ -59,6 +59,7 @@ mod lists;
 mod meta;
 mod mode;
 mod read;
+mod read_cost;
 pub(crate) mod salvage;
 mod trailer;
 mod verify;

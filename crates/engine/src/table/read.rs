@@ -300,7 +300,10 @@ impl Table {
     /// Offers `content`, block `block`, to the cache, as scans do.
     pub(super) fn keep(&self, block: usize, content: Block) -> Arc<Block> {
         let cache = &self.context.cache;
-        cache.insert_one_in(self.uses_for_one, self.id, block as u32, content)
+        match self.is_worth_a_place(block) {
+            true => cache.insert_one_in(self.uses_for_one, self.id, block as u32, content),
+            false => Arc::new(content),
+        }
     }
 
     /// Block `block` out of the bytes read for it; the cache gets it if `fill`.
@@ -313,11 +316,10 @@ impl Table {
         let decoded = Block::decode_owned(stored);
         let content = self.checked(block, decoded)?;
         Ok(match fill {
-            true if self.is_dearest => {
-                self.context
-                    .cache
-                    .insert_used(self.id, block as u32, content)
-            }
+            true if self.is_dearest && self.is_worth_a_place(block) => self
+                .context
+                .cache
+                .insert_used(self.id, block as u32, content),
             true => self.keep(block, content),
             false => Arc::new(content),
         })
@@ -349,12 +351,6 @@ impl Table {
         self.read_at(entry.extent, entry.offset, &mut stored)?;
         self.accesses.add(BLOCK_READS);
         Ok(stored)
-    }
-
-    /// Reads bytes of an extent.
-    pub(crate) fn read_at(&self, extent: u16, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let (reader, place) = &self.extents[usize::from(extent)];
-        reader.read_at(place.offset + offset, buffer)
     }
 
     /// Asks for bytes of an extent ahead of need, into `buffer`. None where the
