@@ -15,8 +15,8 @@ use super::counters::Counters;
 use crate::error::Result;
 use crate::store::Clock;
 
-/// A read that takes longer came from a device: the fastest take twice as long and more.
-const MICROS_MAX: u64 = 20;
+/// A read that takes longer came from a device, if a fast one: memory takes half as long and less.
+const MICROS_MAX: u64 = 10;
 
 /// One read in so many is timed,
 const ONE_IN: u64 = 16;

@@ -1,6 +1,7 @@
 //! Scenarios over whole tables, in memory.
 
 mod damage;
+mod kept;
 mod oracle;
 mod reads;
 mod v1;
@@ -98,7 +99,11 @@ pub(super) struct Stored {
 
 impl Stored {
     pub(super) fn open(&self, cache_bytes: u64) -> Result<Arc<Table>> {
-        let context = Arc::new(TableContext::new(Arc::new(BlockCache::new(cache_bytes))));
+        self.open_in(TableContext::new(Arc::new(BlockCache::new(cache_bytes))))
+    }
+
+    pub(super) fn open_in(&self, context: TableContext) -> Result<Arc<Table>> {
+        let context = Arc::new(context);
         let data = self
             .data
             .iter()
