@@ -316,12 +316,14 @@ impl Table {
         let decoded = Block::decode_owned(stored);
         let content = self.checked(block, decoded)?;
         Ok(match fill {
-            true if self.is_dearest && self.is_worth_a_place(block) => self
-                .context
-                .cache
-                .insert_used(self.id, block as u32, content),
-            true => self.keep(block, content),
             false => Arc::new(content),
+            true if !self.is_dearest => self.keep(block, content),
+            true if self.is_worth_a_place(block) => {
+                self.context
+                    .cache
+                    .insert_used(self.id, block as u32, content)
+            }
+            true => Arc::new(content),
         })
     }
 

@@ -19,11 +19,12 @@ impl Clock for Still {
 
 /// Of the blocks of a table that is four times as large as a full cache, the shares that have a place after they were read
 /// once, and after they were read twice.
-fn let_in(clock: Option<Arc<dyn Clock>>) -> [f64; 2] {
+fn let_in(clock: Option<Arc<dyn Clock>>, uses_for_one: &[u32]) -> [f64; 2] {
     let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1024]);
     let entries: Vec<Entry> = (0..4000).map(entry).collect();
     let stored = write(&entries, &Cover::default(), TableWriterOptions::default());
     let context = TableContext::new(Arc::new(BlockCache::new(1 << 20)));
+    let context = context.with_uses_for_one(uses_for_one.to_vec());
     let context = match clock {
         Some(clock) => context.with_clock(clock),
         None => context,
@@ -52,8 +53,11 @@ fn let_in(clock: Option<Arc<dyn Clock>>) -> [f64; 2] {
 /// Of blocks that are read once nearly each took the place of another, for as long as it takes to read one of them.
 #[test]
 fn what_costs_next_to_nothing_to_read_is_let_in_the_second_time() {
-    let [once, twice] = let_in(Some(Arc::new(Still)));
-    assert!(once < 0.3 && twice > 0.95, "{once} {twice}");
-    let [once, twice] = let_in(None);
-    assert!(once > 0.95 && twice > 0.95, "{once} {twice}");
+    // Alone, and as the slower of two tiers.
+    for uses_for_one in [&[][..], &[1, 14]] {
+        let [once, twice] = let_in(Some(Arc::new(Still)), uses_for_one);
+        assert!(once < 0.3 && twice > 0.95, "{once} {twice}");
+        let [once, twice] = let_in(None, uses_for_one);
+        assert!(once > 0.95 && twice > 0.95, "{once} {twice}");
+    }
 }
