@@ -100,6 +100,13 @@ struct Key {
     block: u32,
 }
 
+impl Key {
+    fn of(table: TableId, block: u32) -> Key {
+        let table = table.0;
+        Key { table, block }
+    }
+}
+
 impl std::hash::Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.table.rotate_left(32) ^ u64::from(self.block));
@@ -311,10 +318,7 @@ impl BlockCache {
     #[inline]
     #[must_use]
     pub fn get_one_in(&self, uses: u32, table: TableId, block: u32) -> Option<Arc<Block>> {
-        let key = Key {
-            table: table.0,
-            block,
-        };
+        let key = Key::of(table, block);
         let blocks = self.blocks.as_ref()?;
         if uses <= 1 || !self.discounts.load(Ordering::Relaxed) {
             let found = blocks.get(&key);
@@ -338,10 +342,7 @@ impl BlockCache {
     /// Whether block `block` of `table` is here. Does not count as a use.
     #[must_use]
     pub fn contains(&self, table: TableId, block: u32) -> bool {
-        let key = Key {
-            table: table.0,
-            block,
-        };
+        let key = Key::of(table, block);
         self.blocks.as_ref().is_some_and(|b| b.peek(&key).is_some())
     }
 
@@ -360,10 +361,7 @@ impl BlockCache {
         block: u32,
         mut content: Block,
     ) -> Arc<Block> {
-        let key = Key {
-            table: table.0,
-            block,
-        };
+        let key = Key::of(table, block);
         let Some(blocks) = &self.blocks else {
             return Arc::new(content);
         };
@@ -408,10 +406,7 @@ impl BlockCache {
 
     /// Notes that block `block` of `table` was missed. Whether it was of late, or there is room for it anyway.
     pub(crate) fn is_missed_again(&self, table: TableId, block: u32) -> bool {
-        let key = Key {
-            table: table.0,
-            block,
-        };
+        let key = Key::of(table, block);
         let is_again = self.missed.again(KeyHash.hash_one(key));
         is_again || self.blocks.as_ref().is_some_and(|b| self.has_room(b))
     }
@@ -421,10 +416,7 @@ impl BlockCache {
     pub fn insert_used(&self, table: TableId, block: u32, content: Block) -> Arc<Block> {
         let content = self.insert(table, block, content);
         if let Some(blocks) = &self.blocks {
-            let key = Key {
-                table: table.0,
-                block,
-            };
+            let key = Key::of(table, block);
             drop(blocks.get(&key));
         }
         content
@@ -488,10 +480,7 @@ impl BlockCache {
             self.blocks_most
                 .fetch_max(blocks.len() as u64, Ordering::Relaxed);
             for block in 0..u32::try_from(count).unwrap_or(u32::MAX) {
-                let key = Key {
-                    table: table.0,
-                    block,
-                };
+                let key = Key::of(table, block);
                 drop(blocks.remove(&key));
             }
         }

@@ -114,25 +114,12 @@ impl Drop for StalledWriter<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
-    use std::time::Duration;
-
     use super::*;
-
-    #[derive(Debug, Default)]
-    struct Hand(AtomicU64);
-
-    impl Clock for Hand {
-        fn now_micros(&self) -> u64 {
-            self.0.load(Ordering::Relaxed)
-        }
-
-        fn sleep(&self, _: Duration) {}
-    }
+    use crate::store::Sleeper;
 
     #[test]
     fn the_time_of_writers_that_wait_together_counts_once_and_for_each() {
-        let (clock, stalled) = (Hand::default(), Stalled::default());
+        let (clock, stalled) = (Sleeper::default(), Stalled::default());
         let set = |us| clock.0.store(us, Ordering::Relaxed);
         set(10);
         let first = stalled.begin(&clock);

@@ -109,20 +109,7 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Time that passes only by sleeping.
-    #[derive(Debug, Default)]
-    struct Sleeper(AtomicU64);
-
-    impl Clock for Sleeper {
-        fn now_micros(&self) -> u64 {
-            self.0.load(Ordering::Relaxed)
-        }
-        fn sleep(&self, duration: Duration) {
-            self.0
-                .fetch_add(duration.as_micros() as u64, Ordering::Relaxed);
-        }
-    }
+    use crate::store::Sleeper;
 
     #[test]
     fn the_mean_rate_is_the_limit() {

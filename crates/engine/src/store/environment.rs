@@ -104,6 +104,23 @@ impl Clock for RealClock {
     }
 }
 
+/// Time that passes only by sleeping.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Sleeper(pub(crate) AtomicU64);
+
+#[cfg(test)]
+impl Clock for Sleeper {
+    fn now_micros(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0
+            .fetch_add(duration.as_micros() as u64, Ordering::Relaxed);
+    }
+}
+
 /// SplitMix64 over a counter, begun from the operating system's randomness
 /// (which is where the standard library seeds `RandomState`).
 #[derive(Debug)]

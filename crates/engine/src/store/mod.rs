@@ -45,6 +45,8 @@ pub use crate::pages::mapped_bytes;
 pub use budget::IoBudget;
 pub use buffer::Buffer;
 pub(crate) use direct::SCRATCH_BYTES_MAX;
+#[cfg(test)]
+pub(crate) use environment::Sleeper;
 pub use environment::{Clock, Dice, Environment};
 pub use file_system::{
     Access, Advice, Create, DirectoryEntry, File, FileSystem, Lock, Mapped, Metadata, OpenHow,

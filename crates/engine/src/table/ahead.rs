@@ -6,11 +6,11 @@
 //! meanwhile. A scan begins with one block, or, if most go further, with several.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use thermocline_model::tier::{TIERS_MAX, TierId};
 
 use super::index::{Index, Place};
+use super::share::RecentShare;
 use super::{READ_AHEAD_BYTES_MAX, Table};
 use crate::error::Result;
 use crate::store::{Buffer, ObjectReader, PendingRead};
@@ -46,51 +46,16 @@ pub(super) struct Ahead {
     read: PendingRead,
 }
 
-/// Of the scans of late that had to read a block, how many then had to read the next one, too. Where most
-/// do, the first read of a scan is of several blocks: the second one would cost as much as the first. On a cache line of
-/// its own, as scans write it.
+/// Of the scans of late that had to read a block, how many then had to read the next one, too: of the tables of each tier
+/// together, from which a new table begins. Where most do, the first read of a scan is of several blocks: the second one
+/// would cost as much as the first.
 #[derive(Debug, Default)]
-#[repr(align(64))]
-pub(super) struct GoingOn(AtomicU32);
-
-impl GoingOn {
-    /// What a scan weighs that has gone on, of all.
-    const ONE: u32 = 1 << 16;
-    /// Scans that count, about.
-    const SCANS: u32 = 64;
-
-    /// A scan has to read a block.
-    fn begin(&self) {
-        let before = self.0.load(Ordering::Relaxed);
-        let after = before - before / Self::SCANS;
-        self.0.store(after, Ordering::Relaxed);
-    }
-
-    /// It has to read the next one, too.
-    fn go_on(&self) {
-        let before = self.0.load(Ordering::Relaxed).min(Self::ONE);
-        let after = before + Self::ONE / Self::SCANS;
-        self.0.store(after, Ordering::Relaxed);
-    }
-
-    /// Whether most do.
-    fn is_usual(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > Self::ONE / 2
-    }
-}
-
-/// The same of the tables of each tier together, from which a new table begins.
-#[derive(Debug, Default)]
-pub(super) struct GoingOnByTier([GoingOn; TIERS_MAX]);
+pub(super) struct GoingOnByTier([RecentShare; TIERS_MAX]);
 
 impl GoingOnByTier {
-    fn of(&self, tier: TierId) -> &GoingOn {
+    /// That of the tables of `tier`.
+    pub(super) fn of(&self, tier: TierId) -> &RecentShare {
         &self.0[(tier.0 as usize).min(TIERS_MAX - 1)]
-    }
-
-    /// What is known of the tables of `tier`.
-    pub(super) fn known(&self, tier: TierId) -> GoingOn {
-        GoingOn(self.of(tier).0.load(Ordering::Relaxed).into())
     }
 }
 
@@ -103,16 +68,16 @@ impl Table {
 
     /// Counts that it has to read the next one, too.
     pub(super) fn count_scan_gone_on(&self) {
-        self.going_on.go_on();
-        self.of_tier().go_on();
+        self.going_on.add();
+        self.of_tier().add();
     }
 
     /// Whether most of them do. Short scans that begin in ten runs go on in the one that holds most of what there is.
     pub(super) fn scans_go_on(&self) -> bool {
-        self.going_on.is_usual()
+        self.going_on.exceeds_one_in(2)
     }
 
-    fn of_tier(&self) -> &GoingOn {
+    fn of_tier(&self) -> &RecentShare {
         self.context.going_on.of(self.record.tier())
     }
 }

@@ -61,6 +61,7 @@ mod mode;
 mod read;
 mod read_cost;
 pub(crate) mod salvage;
+mod share;
 mod trailer;
 mod verify;
 mod write;

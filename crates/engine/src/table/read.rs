@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use thermocline_model::cover::Cover;
 use thermocline_model::{Extent, Kind, SeqNo, TableId, TableMeta};
 
-use super::ahead::GoingOn;
 use super::block::{Block, BlockSlice, Found};
 use super::block_list::{BlockList, CONTINUES, HAS_DELETES, HAS_VERSIONS};
 use super::context::TableContext;
@@ -15,6 +14,7 @@ use super::counters::Counters;
 use super::filter;
 use super::index::Index;
 use super::meta::{Meta, MetaError};
+use super::share::RecentShare;
 use crate::cache::BlockCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Advice, Buffer, ObjectReader, PendingRead};
@@ -78,7 +78,7 @@ pub struct Table {
     extents: Vec<(Arc<dyn ObjectReader>, Extent)>,
     pub(super) context: Arc<TableContext>,
     /// Whether scans go on where they have begun.
-    pub(super) going_on: GoingOn,
+    pub(super) going_on: RecentShare,
     accesses: Counters<5>,
     /// How many uses of a block in the cache count as one.
     uses_for_one: u32,
@@ -185,7 +185,7 @@ impl Table {
                 .into_iter()
                 .zip(record.data.iter().copied())
                 .collect(),
-            going_on: context.going_on.known(record.tier()),
+            going_on: context.going_on.of(record.tier()).clone(),
             context,
             accesses: Counters::default(),
             filter_bits_per_key,

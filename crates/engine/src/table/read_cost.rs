@@ -4,40 +4,34 @@
 //! long: it is copied, and something else has to leave. So a block is let in there the second time that it is
 //! missed of late, and what is read once leaves the cache alone. Where most reads come from a device each block is let in.
 
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use thermocline_model::tier::TIERS_MAX;
 
 use super::Table;
 use super::counters::Counters;
+use super::share::RecentShare;
 use crate::error::Result;
 use crate::store::Clock;
 
 /// A read that takes longer came from a device, if a fast one: memory takes half as long and less.
 const MICROS_MAX: u64 = 10;
 
-/// One read in so many is timed,
+/// One read in so many is timed.
 const ONE_IN: u64 = 16;
 
-/// of which about so many count.
-const TIMED: u32 = 64;
-
-/// All of them, as a number that the share is one of.
-const ALL: u32 = 1 << 16;
-
-/// The share of them that may come from a device where reads cost little: the system reads in stretches, and turns
+/// Where reads cost little no more than one in so many may come from a device: the system reads in stretches, and turns
 /// of other threads are counted too.
-const SHARE_MAX: u32 = ALL / 8;
+const LONG_ONE_IN: u32 = 8;
 
 /// See the module.
+#[derive(Debug)]
 pub(super) struct ReadCosts {
     /// None where nothing is timed, and all reads cost much.
     clock: Option<Arc<dyn Clock>>,
     reads: Counters<1>,
     /// By tier, the share of reads that took long.
-    long: [AtomicU32; TIERS_MAX],
+    long: [RecentShare; TIERS_MAX],
 }
 
 impl ReadCosts {
@@ -46,7 +40,7 @@ impl ReadCosts {
         ReadCosts {
             clock,
             reads: Counters::default(),
-            long: std::array::from_fn(|_| AtomicU32::new(ALL)),
+            long: std::array::from_fn(|_| RecentShare::all()),
         }
     }
 
@@ -66,29 +60,17 @@ impl ReadCosts {
 
     fn note(&self, tier: usize, took_us: u64) {
         if let Some(long) = self.long.get(tier) {
-            let before = long.load(Ordering::Relaxed);
-            let one = match took_us > MICROS_MAX {
-                true => ALL,
-                false => 0,
-            };
-            // Two of one moment may count as one. Rounded down, so that it gets to nothing.
-            let after = (before * (TIMED - 1) + one) / TIMED;
-            long.store(after, Ordering::Relaxed);
+            long.begin();
+            if took_us > MICROS_MAX {
+                long.add();
+            }
         }
     }
 
     /// Whether reads of the tier cost next to nothing.
     fn are_low(&self, tier: usize) -> bool {
         let long = self.long.get(tier);
-        long.is_some_and(|long| long.load(Ordering::Relaxed) < SHARE_MAX)
-    }
-}
-
-impl fmt::Debug for ReadCosts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadCosts")
-            .field("long", &self.long)
-            .finish_non_exhaustive()
+        long.is_some_and(|long| !long.exceeds_one_in(LONG_ONE_IN))
     }
 }
 
@@ -114,25 +96,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    /// Reads take as long as it was told.
-    #[derive(Debug, Default)]
-    struct Hand(std::sync::atomic::AtomicU64);
-
-    impl Clock for Hand {
-        fn now_micros(&self) -> u64 {
-            self.0.load(Ordering::Relaxed)
-        }
-
-        fn sleep(&self, duration: Duration) {
-            let us = duration.as_micros() as u64;
-            self.0.fetch_add(us, Ordering::Relaxed);
-        }
-    }
+    use crate::store::Sleeper;
 
     #[test]
     fn reads_cost_little_once_most_take_no_longer_than_memory_does() {
-        let hand = Arc::new(Hand::default());
+        let hand = Arc::new(Sleeper::default());
         let costs = ReadCosts::by(Some(Arc::clone(&hand) as Arc<dyn Clock>));
         let read = |tier, us, times: u64| {
             for _ in 0..times * ONE_IN {

@@ -1,21 +1,7 @@
 //! Which blocks get a place in the cache.
 
-use std::time::Duration;
-
 use super::*;
-use crate::store::Clock;
-
-/// Reads take no time: all is in memory.
-#[derive(Debug)]
-struct Still;
-
-impl Clock for Still {
-    fn now_micros(&self) -> u64 {
-        0
-    }
-
-    fn sleep(&self, _: Duration) {}
-}
+use crate::store::{Clock, Sleeper};
 
 /// Of the blocks of a table that is four times as large as a full cache, the shares that have a place after they were read
 /// once, and after they were read twice.
@@ -53,9 +39,9 @@ fn let_in(clock: Option<Arc<dyn Clock>>, uses_for_one: &[u32]) -> [f64; 2] {
 /// Of blocks that are read once nearly each took the place of another, for as long as it takes to read one of them.
 #[test]
 fn what_costs_next_to_nothing_to_read_is_let_in_the_second_time() {
-    // Alone, and as the slower of two tiers.
+    // Reads take no time: all is in memory. Alone, and as the slower of two tiers.
     for uses_for_one in [&[][..], &[1, 14]] {
-        let [once, twice] = let_in(Some(Arc::new(Still)), uses_for_one);
+        let [once, twice] = let_in(Some(Arc::new(Sleeper::default())), uses_for_one);
         assert!(once < 0.3 && twice > 0.95, "{once} {twice}");
         let [once, twice] = let_in(None, uses_for_one);
         assert!(once > 0.95 && twice > 0.95, "{once} {twice}");
