@@ -197,6 +197,7 @@ impl Engine {
         }
         let mut scene = self.scene(&mut scheduler);
         self.look_what_is_waited_for(&mut scheduler, &mut scene);
+        let may_hand_over = role == Role::FlushOnly && self.has_mover(&scheduler.preset);
         let Scheduler {
             preset,
             busy,
@@ -209,6 +210,14 @@ impl Engine {
         let (flushes, merges) = (role != Role::NoFlush, role != Role::FlushOnly);
         let recut = preset.recut.plan(&view);
         let first = recut.or_else(|| flushes.then(|| preset.flush.plan(&view))?);
+        let gives_way = matches!(first, Some(Job::Relocate(_)));
+        if gives_way && may_hand_over && handed.is_none() && !view.moves.are_running() {
+            let job = scheduler.price(scene, first?);
+            self.hand_over(&mut scheduler, job);
+            drop(scheduler);
+            // What is moved away is not in the way of the flush any more.
+            return self.plan(role);
+        }
         let room = match (&first, &mut preset.room) {
             // One at a time: what waits to be taken would never end if another took its place.
             (None, Some(room)) if flushes && handed.is_none() => room.plan(&view),
@@ -220,13 +229,23 @@ impl Engine {
             planners.find_map(|p| p.plan(&view))
         })?;
         let job = scheduler.price(scene, job);
-        let planned = self.begin(&mut scheduler, job);
-        if !hands_over {
-            return Some(planned);
+        if hands_over {
+            self.hand_over(&mut scheduler, job);
+            return None;
         }
+        Some(self.begin(&mut scheduler, job))
+    }
+
+    /// Begins `job` for the thread that moves beside flushes. Requires: none waits for that already.
+    fn hand_over(&self, scheduler: &mut Scheduler, job: Job) {
+        let planned = self.begin(scheduler, job);
         scheduler.handed = Some(planned);
         self.handed.notify_all();
-        None
+    }
+
+    /// Whether there is a thread that moves what makes room beside flushes, where there are several threads.
+    fn has_mover(&self, preset: &Preset) -> bool {
+        self.tiers.len() > 1 && preset.room.is_some()
     }
 
     /// What the threads of the background do.
@@ -240,7 +259,7 @@ impl Engine {
         }
         let mut roles = vec![Role::NoFlush; count];
         roles[0] = Role::FlushOnly;
-        if self.tiers.len() > 1 && self.scheduler.lock().preset.room.is_some() {
+        if self.has_mover(&self.scheduler.lock().preset) {
             roles.push(Role::Handed);
         }
         roles
@@ -352,7 +371,7 @@ impl Engine {
                 }
                 Job::Relocate(relocate) => {
                     scheduler.busy.remove(&relocate.table);
-                    scheduler.moves.end();
+                    scheduler.moves.end(relocate.table);
                 }
                 Job::Recut(recut) => {
                     scheduler.recutting.remove(&recut.keyspace);

@@ -14,8 +14,8 @@ use crate::table::TableId;
 pub struct Moves {
     /// When each table's last move began, as long as it matters.
     begun_us: BTreeMap<TableId, u64>,
-    /// How many are under way.
-    running: usize,
+    /// Those that are under way.
+    running: Vec<TableId>,
     /// When the last one began, and how long after that no other may.
     last_us: u64,
     wait_us: u64,
@@ -26,7 +26,7 @@ impl Moves {
     /// before the next one may.
     pub fn begin(&mut self, table: TableId, bytes: u64, bytes_per_second_max: u64, now_us: u64) {
         self.begun_us.insert(table, now_us);
-        self.running += 1;
+        self.running.push(table);
         // One that begins ahead of the bound leaves what was owed to the next.
         let owed_us = self.wait_us(now_us);
         self.last_us = now_us;
@@ -41,9 +41,21 @@ impl Moves {
         self.begun_us.insert(table, begun_us);
     }
 
-    /// A move has ended, whether it succeeded or not.
-    pub fn end(&mut self) {
-        self.running = self.running.saturating_sub(1);
+    /// The move of `table` has ended, whether it succeeded or not.
+    pub fn end(&mut self, table: TableId) {
+        self.running.retain(|running| *running != table);
+    }
+
+    /// Whether any is under way.
+    #[must_use]
+    pub fn are_running(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// Whether one of `table` is under way.
+    #[must_use]
+    pub fn is_running(&self, table: TableId) -> bool {
+        self.running.contains(&table)
     }
 
     /// Goes with the clock: forgets tables that have cooled down, and pulls
@@ -72,7 +84,7 @@ impl Moves {
     /// allows it.
     #[must_use]
     pub fn may_begin(&self, now_us: u64) -> bool {
-        self.running == 0 && self.wait_us(now_us) == 0
+        !self.are_running() && self.wait_us(now_us) == 0
     }
 
     /// Whether a move that cannot wait may begin now, beside another and up to `ahead_us` microseconds before the bound
@@ -102,7 +114,10 @@ mod tests {
         assert!(moves.may_begin(0));
         moves.begin(TableId(1), 2 * RATE, RATE, 5_000_000);
         assert!(!moves.may_begin(9_000_000), "one is under way");
-        moves.end();
+        assert!(moves.is_running(TableId(1)) && !moves.is_running(TableId(2)));
+        moves.end(TableId(2));
+        assert!(moves.are_running(), "another has ended");
+        moves.end(TableId(1));
         assert_eq!(moves.wait_us(5_500_000), 1_500_000);
         assert!(!moves.may_begin(6_999_999));
         assert!(moves.may_begin(7_000_000));
@@ -115,8 +130,8 @@ mod tests {
         assert!(!moves.may_begin_ahead(400_000, 500_000));
         assert!(moves.may_begin_ahead(500_000, 500_000));
         moves.begin(TableId(2), RATE, RATE, 500_000);
-        moves.end();
-        moves.end();
+        moves.end(TableId(1));
+        moves.end(TableId(2));
         assert_eq!(moves.wait_us(500_000), 1_500_000, "what was owed, too");
         assert!(!moves.may_begin(1_999_999));
         assert!(moves.may_begin(2_000_000), "both in two seconds");
@@ -141,7 +156,7 @@ mod tests {
     fn a_clock_that_jumps_neither_stops_moves_for_long_nor_frees_them() {
         let mut moves = Moves::default();
         moves.begin(TableId(1), RATE, RATE, 1 << 50);
-        moves.end();
+        moves.end(TableId(1));
         // Back by years: waits as long as it would have.
         moves.follow(1_000, 10);
         assert!(!moves.may_begin(1_001));

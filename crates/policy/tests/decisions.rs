@@ -223,6 +223,27 @@ fn what_memtables_are_lent_merges_wait_for() {
     assert_eq!(decide(&world), "level-full: merge [10, 1] into L7");
 }
 
+/// Measured: levels that had waited for longer went first, while newest runs came near the number from which on writers
+/// are slowed for them, and beyond.
+#[test]
+fn newest_runs_go_before_all_levels_before_writers_are_slowed_for_them() {
+    let of = |count: u64| {
+        let newest = runs(60, count).replace("800000", "10M");
+        let mut world = World::of(
+            &format!("L0.0: {newest} | L6: #10[a..c]{{size=30M}} #11[d..z]{{size=60M}} | {LAST}"),
+            &[LARGE],
+        );
+        world.shape.flush_bytes = 3 * world.shape.usual_flush_bytes;
+        world
+    };
+    let stop = of(1).shape.newest_runs_stop as u64;
+    let first = (1..=stop).find(|&count| decide(&of(count)).starts_with("newest-runs"));
+    let first = first.unwrap();
+    assert!((1..first).all(|count| decide(&of(count)).starts_with("level-full")));
+    let slowed = stop * runs_slow_percent(2) / 100;
+    assert_eq!((first, stop, slowed), (14, 24, 18));
+}
+
 /// Once: they waited for more while writers were stopped for them, until nobody had written
 /// for five seconds.
 #[test]
@@ -558,7 +579,7 @@ fn before_a_flush_spills_the_least_used_table_of_the_last_level_gives_way() {
     world.cost.migration_cool_down_us = 1_000_000;
     world.moves.begin(TableId(2), 0, u64::MAX, world.now_us);
     assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
-    world.moves.end();
+    world.moves.end(TableId(2));
     world.now_us += 1;
     assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
     world.now_us += world.cost.migration_cool_down_us;
@@ -638,6 +659,30 @@ fn what_gives_way_to_a_flush_begins_ahead_of_the_bound_on_moved_bytes() {
     assert_eq!(decide(&world), "memtable-full: flush 0");
     world.now_us += 1_000_000;
     assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
+}
+
+/// Measured: writers waited for a third of a second for each table that gave way, and what a merge reads did not count either.
+#[test]
+fn what_is_being_moved_away_takes_no_room_from_a_flush() {
+    let text = "L7: #1[a..f]{size=46M} #2[g..m]{size=46M} #3[n..z]{size=30M,tier=1}";
+    let mut world = World::of(text, &[96 * M, LARGE]);
+    world.memtables = loads(&[sealed(8 * M)]).memtables;
+    world.tiers[0].device_free_bytes = LARGE;
+    assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
+    world.moves.begin(TableId(1), 1, LARGE, world.now_us);
+    world.busy.insert(TableId(1));
+    assert_eq!(decide(&world), "memtable-full: flush 0");
+    // Only as much as it holds,
+    world.memtables = loads(&[sealed(51 * M)]).memtables;
+    assert_eq!(decide(&world), "flush-needs-room: move 2 to 1");
+    world.memtables = loads(&[sealed(8 * M)]).memtables;
+    // and not on a device that is full.
+    world.tiers[0].device_free_bytes = 4 * M;
+    assert_eq!(decide(&world), "flush-needs-room: move 2 to 1");
+    // What has ended is gone, or counts again.
+    world.tiers[0].device_free_bytes = LARGE;
+    world.moves.end(TableId(1));
+    assert_eq!(decide(&world), "flush-needs-room: move 2 to 1");
 }
 
 /// Once: a table with a rotten block was chosen to give way again and again, and nothing was

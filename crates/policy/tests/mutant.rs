@@ -91,7 +91,7 @@ fn before_a_flush_spills_the_coldest_table_of_the_last_level_gives_way() {
     world.tiers[1].device_free_bytes = free;
     world.cost.migration_cool_down_us = 1_000_000;
     world.moves.begin(TableId(1), 0, u64::MAX, world.now_us);
-    world.moves.end();
+    world.moves.end(TableId(1));
     world.now_us += 1;
     assert_eq!(
         decide(&world),
@@ -128,7 +128,7 @@ fn room_for_flushes_is_made_before_they_lack_it() {
     // One at a time, and not at rest.
     world.moves.begin(TableId(7), 0, u64::MAX, world.now_us);
     assert_eq!(decide(&world), "rest");
-    world.moves.end();
+    world.moves.end(TableId(7));
     world.idle = true;
     assert_eq!(decide(&world), "rest");
     // Who flushes does not move it.
@@ -288,7 +288,7 @@ fn nothing_moves_twice_within_the_cool_down_nor_beside_another() {
     let now_us = world.now_us;
     world.moves.begin(TableId(2), 1, LARGE, now_us);
     assert_eq!(decide(&world), "rest");
-    world.moves.end();
+    world.moves.end(TableId(2));
     assert_eq!(decide(&world), "rest", "it is the only one that would help");
     world.moves.release();
     assert_eq!(decide(&world), "over-budget: move 2 to 1");
@@ -978,7 +978,7 @@ fn heat_that_alternates_moves_no_table_twice_within_the_cool_down() {
                 let since_us = before.map_or(u64::MAX, |b| now_us - b);
                 assert!(since_us >= cool_down_us, "{relocate:?} after {since_us} us");
                 run.world.moves.begin(relocate.table, 1, LARGE, now_us);
-                run.world.moves.end();
+                run.world.moves.end(relocate.table);
             }
             run.world.start(&job);
             run.world.finish(&job);

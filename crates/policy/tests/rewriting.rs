@@ -191,7 +191,7 @@ fn while_merges_are_urgent_the_coldest_makes_room_for_what_they_rewrite() {
     // One at a time, and no more than the bound on moved bytes allows.
     waiting.moves.begin(TableId(5), 10 * M, M, waiting.now_us);
     assert_eq!(decide(&waiting), "rest");
-    waiting.moves.end();
+    waiting.moves.end(TableId(5));
     assert_eq!(decide(&waiting), "rest");
     // Nobody waits: nothing is moved while merges are urgent.
     let mut calm = world(0.0);

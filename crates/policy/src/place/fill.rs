@@ -49,6 +49,8 @@ pub struct Fill {
     pub meta: ByTier,
     /// Bytes of busy tables by the tier of their data.
     pub busy: ByTier,
+    /// Bytes of tables that are being moved away, by the tier that they leave.
+    pub leaving: ByTier,
     /// Bytes that placement may fill; no limit for the last tier.
     pub limit: ByTier,
     /// The first tier of the newest levels, and that of all others.
@@ -78,6 +80,7 @@ impl Fill {
             used: [0; TIERS_MAX],
             meta: [0; TIERS_MAX],
             busy: [0; TIERS_MAX],
+            leaving: [0; TIERS_MAX],
             limit: [u64::MAX; TIERS_MAX],
             first: [0; 2],
         };
@@ -99,6 +102,7 @@ impl Fill {
             used: self.used,
             meta: self.meta,
             busy: self.busy,
+            leaving: self.leaving,
             ..Fill::limits(view)
         }
     }
@@ -116,12 +120,16 @@ impl Fill {
 
     fn add(&mut self, view: &View<'_>, depth: usize, table: &TableMeta) {
         let busy = !view.busy.is_empty() && view.busy.contains(&table.id);
+        let leaves = busy && view.moves.is_running(table.id);
         for extent in &table.data {
             let tier = self.index(extent.tier);
             self.data[depth][tier] += extent.length;
             self.used[tier] += extent.length;
             if busy {
                 self.busy[tier] += extent.length;
+            }
+            if leaves {
+                self.leaving[tier] += extent.length;
             }
         }
         let tier = self.index(table.meta.tier);
@@ -202,11 +210,13 @@ impl Fill {
     }
 
     /// Bytes of room for what is flushed, of which the reserve of the device is left: it is for the log
-    /// and the manifest as well, without which nothing at all can be written.
+    /// and the manifest as well, without which nothing at all can be written. What is being moved away does not count
+    /// against the capacity, as what is read by a merge does not ([`Fill::has_room_for_output`]): writers would wait for it.
     #[must_use]
     pub fn room_for_flush(&self, view: &View<'_>, tier: usize) -> u64 {
         view.tiers.get(tier).map_or(u64::MAX, |state| {
-            let by_capacity = state.capacity_bytes.saturating_sub(self.used[tier]);
+            let stays = self.used[tier].saturating_sub(self.leaving[tier]);
+            let by_capacity = state.capacity_bytes.saturating_sub(stays);
             let by_device = state.device_free_bytes.saturating_sub(state.reserve_bytes);
             by_capacity.min(by_device)
         })

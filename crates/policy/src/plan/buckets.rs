@@ -40,8 +40,8 @@ use crate::plan::targets::Targets;
 const SHARE_TABLES_MAX: u64 = 128;
 
 /// The same where writes have made the cuts. There one part may hold nearly all keys, those that are seldom
-/// written, and while its share is merged nothing newer of it is.
-const SHARE_BY_WRITES_TABLES_MAX: u64 = 32;
+/// written, and while its share is merged nothing newer of it is, nor of others where one merge runs at a time.
+const SHARE_BY_WRITES_TABLES_MAX: u64 = 10;
 
 /// See [`SHARE_TABLES_MAX`].
 pub(super) fn share_tables_max(keyspace: &Keyspace) -> u64 {

@@ -67,8 +67,9 @@ const BUCKET_SHARE: u64 = 1;
 /// but no longer than up to this score: each is one more place for reads to look.
 pub const WAITING_SCORE: f64 = 2.0;
 
-/// Newest runs from which on writers are about to stop, in percent of those at which they do.
-const RUNS_STOP_PERCENT: u64 = 85;
+/// Newest runs from which on they go before all levels, whatever else has waited, in percent of those at which writers
+/// stop: while one merge of a level runs there come more, and from three quarters on writers are slowed for them.
+const RUNS_FIRST_PERCENT: u64 = 55;
 
 /// The most times as long that they wait where hardly anybody reads.
 const WAITING_TIMES_MAX: f64 = 2.0;
@@ -219,7 +220,7 @@ fn find_due<'a>(
             || score >= waiting_score(view)
             || are_many(view, runs.len(), bytes, below_bytes);
         if score >= 1.0 && worth {
-            let may_wait = match are_stopped_for(view, runs.len(), bytes, below_bytes) {
+            let may_wait = match are_waited_for(view, runs.len(), bytes, below_bytes) {
                 true => 1.0,
                 false => deferral_of_newest,
             };
@@ -270,9 +271,9 @@ fn are_many(view: &View<'_>, runs: usize, bytes: u64, below_bytes: u64) -> bool 
     count_more_than(RUNS_DUE_PERCENT, view, runs, bytes, below_bytes)
 }
 
-/// Whether they are about to stop for them: then these go first, whatever else has waited.
-fn are_stopped_for(view: &View<'_>, runs: usize, bytes: u64, below_bytes: u64) -> bool {
-    count_more_than(RUNS_STOP_PERCENT, view, runs, bytes, below_bytes)
+/// Whether writers are about to wait for them: then these go first, whatever else has waited.
+fn are_waited_for(view: &View<'_>, runs: usize, bytes: u64, below_bytes: u64) -> bool {
+    count_more_than(RUNS_FIRST_PERCENT, view, runs, bytes, below_bytes)
 }
 
 /// Whether so many runs count for more than `percent` of those at which writers stop, above
