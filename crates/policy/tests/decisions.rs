@@ -224,24 +224,28 @@ fn what_memtables_are_lent_merges_wait_for() {
 }
 
 /// Measured: levels that had waited for longer went first, while newest runs came near the number from which on writers
-/// are slowed for them, and beyond.
+/// are slowed for them, and beyond; and with newest runs first whatever waits a level grew to eight times its size.
 #[test]
-fn newest_runs_go_before_all_levels_before_writers_are_slowed_for_them() {
-    let of = |count: u64| {
+fn newest_runs_go_before_levels_before_writers_are_slowed_for_them() {
+    let of = |level_mib: u64, count: u64| {
         let newest = runs(60, count).replace("800000", "10M");
-        let mut world = World::of(
-            &format!("L0.0: {newest} | L6: #10[a..c]{{size=30M}} #11[d..z]{{size=60M}} | {LAST}"),
-            &[LARGE],
-        );
+        let level = format!("L6: #10[a..c]{{size=30M}} #11[d..z]{{size={level_mib}M}}");
+        let mut world = World::of(&format!("L0.0: {newest} | {level} | {LAST}"), &[LARGE]);
         world.shape.flush_bytes = 3 * world.shape.usual_flush_bytes;
         world
     };
-    let stop = of(1).shape.newest_runs_stop as u64;
-    let first = (1..=stop).find(|&count| decide(&of(count)).starts_with("newest-runs"));
-    let first = first.unwrap();
-    assert!((1..first).all(|count| decide(&of(count)).starts_with("level-full")));
+    let stop = of(30, 1).shape.newest_runs_stop as u64;
+    let first_of = |mib: u64| {
+        let is_first = |count: &u64| decide(&of(mib, *count)).starts_with("newest-runs");
+        let first = (1..=stop).find(is_first).unwrap();
+        let others = (1..first).all(|count| decide(&of(mib, count)).starts_with("level-full"));
+        assert!(others, "before {first} of {mib} MiB");
+        first
+    };
     let slowed = stop * runs_slow_percent(2) / 100;
-    assert_eq!((first, stop, slowed), (14, 24, 18));
+    assert_eq!((first_of(30), slowed, stop), (14, 18, 24));
+    // A level that is much too large goes first, until writers are about to stop.
+    assert_eq!(first_of(60), 21);
 }
 
 /// Once: they waited for more while writers were stopped for them, until nobody had written

@@ -2,7 +2,7 @@
 //!
 //! Every part's newest level and every level gets a score, runs or bytes
 //! against what they should be ([`Targets`]), and the highest score that
-//! allows a job gets it. What a merge costs is what it reads of the level
+//! allows a job gets it; but newest runs go first before writers are slowed for them. What a merge costs is what it reads of the level
 //! below, so of a level's tables the one goes first that overlaps least of it
 //! for its own size; its neighbours come along as far as they add nothing to
 //! the cost. Tables that overlap nothing go before all others: they are moved
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use thermocline_model::job::{Job, Merge, Reason};
 use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableMeta;
-use thermocline_model::version::{Keyspace, Run, Slot};
+use thermocline_model::version::{Keyspace, Level, Run, Slot};
 use thermocline_model::view::View;
 
 use crate::Planner;
@@ -67,9 +67,15 @@ const BUCKET_SHARE: u64 = 1;
 /// but no longer than up to this score: each is one more place for reads to look.
 pub const WAITING_SCORE: f64 = 2.0;
 
-/// Newest runs from which on they go before all levels, whatever else has waited, in percent of those at which writers
+/// Newest runs from which on they go before levels that have waited for longer, in percent of those at which writers
 /// stop: while one merge of a level runs there come more, and from three quarters on writers are slowed for them.
 const RUNS_FIRST_PERCENT: u64 = 55;
+
+/// But for levels that are so many times as large as they may become: what waits there is space, and places to look into.
+const LEVEL_TIMES_MAX: f64 = 2.0;
+
+/// Newest runs from which on they go before all levels: writers are about to stop.
+const RUNS_STOP_PERCENT: u64 = 85;
 
 /// The most times as long that they wait where hardly anybody reads.
 const WAITING_TIMES_MAX: f64 = 2.0;
@@ -204,6 +210,16 @@ fn find_due<'a>(
             shares.unwrap_or_else(|| base_shares(keyspace, targets.base))
         }
     };
+    let scores = level_scores(view, keyspace, targets);
+    let most_of = |level: usize| match level >= targets.base {
+        true => deferral_of_levels,
+        false => 1.0,
+    };
+    let is_over = |(level, score): (usize, &f64)| *score > LEVEL_TIMES_MAX * most_of(level);
+    let first_percent = match scores.iter().enumerate().any(is_over) {
+        true => RUNS_STOP_PERCENT,
+        false => RUNS_FIRST_PERCENT,
+    };
     for (part, index) in keyspace.parts.iter().zip(0u32..) {
         let runs = oldest_free(view, &part.newest.runs);
         let score = runs.len() as f64 / view.shape.newest_runs_merge.max(1) as f64;
@@ -220,7 +236,8 @@ fn find_due<'a>(
             || score >= waiting_score(view)
             || are_many(view, runs.len(), bytes, below_bytes);
         if score >= 1.0 && worth {
-            let may_wait = match are_waited_for(view, runs.len(), bytes, below_bytes) {
+            let first = count_more_than(first_percent, view, runs.len(), bytes, below_bytes);
+            let may_wait = match first {
                 true => 1.0,
                 false => deferral_of_newest,
             };
@@ -232,23 +249,26 @@ fn find_due<'a>(
             add(level.runs.len() as f64, 1.0, Slot::Level(index));
             continue;
         }
-        let busy = match view.busy.is_empty() {
-            true => 0,
-            false => {
-                let busy = level.tables().filter(|t| view.busy.contains(&t.id));
-                busy.map(|t| t.size_bytes()).sum()
-            }
-        };
-        let score = targets.score(index as usize, busy, view.shape);
-        let most = if index as usize >= targets.base {
-            deferral_of_levels
-        } else {
-            1.0
-        };
+        let (score, most) = (scores[index as usize], most_of(index as usize));
         if score > most {
             add(score, most, Slot::Level(index));
         }
     }
+}
+
+/// The score of each level.
+fn level_scores(view: &View<'_>, keyspace: &Keyspace, targets: &Targets) -> Vec<f64> {
+    let busy_bytes = |level: &Level| match view.busy.is_empty() {
+        true => 0,
+        false => {
+            let busy = level.tables().filter(|t| view.busy.contains(&t.id));
+            busy.map(|t| t.size_bytes()).sum()
+        }
+    };
+    let levels = keyspace.levels.iter().enumerate();
+    levels
+        .map(|(index, level)| targets.score(index, busy_bytes(level), view.shape))
+        .collect()
 }
 
 /// The score up to which newest runs wait.
@@ -269,11 +289,6 @@ pub fn urgent_runs(view: &View<'_>) -> usize {
 /// runs that are left to wait.
 fn are_many(view: &View<'_>, runs: usize, bytes: u64, below_bytes: u64) -> bool {
     count_more_than(RUNS_DUE_PERCENT, view, runs, bytes, below_bytes)
-}
-
-/// Whether writers are about to wait for them: then these go first, whatever else has waited.
-fn are_waited_for(view: &View<'_>, runs: usize, bytes: u64, below_bytes: u64) -> bool {
-    count_more_than(RUNS_FIRST_PERCENT, view, runs, bytes, below_bytes)
 }
 
 /// Whether so many runs count for more than `percent` of those at which writers stop, above
