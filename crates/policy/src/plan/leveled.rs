@@ -2,7 +2,8 @@
 //!
 //! Every part's newest level and every level gets a score, runs or bytes
 //! against what they should be ([`Targets`]), and the highest score that
-//! allows a job gets it; but newest runs go first before writers are slowed for them. What a merge costs is what it reads of the level
+//! allows a job gets it; but newest runs go first before writers are slowed
+//! for them. What a merge costs is what it reads of the level
 //! below, so of a level's tables the one goes first that overlaps least of it
 //! for its own size; its neighbours come along as far as they add nothing to
 //! the cost. Tables that overlap nothing go before all others: they are moved
