@@ -35,8 +35,9 @@ use crate::plan::fast_levels::{
 };
 use crate::plan::headroom::{TABLES_MAX, wanted_bytes};
 use crate::plan::leaving::{self, Leaving};
-use crate::plan::leveled::{
-    DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share, merge_runs, reclaim_table,
+use crate::plan::leveled::merge_runs;
+use crate::plan::reclaim::{
+    DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share, reclaim_table,
 };
 use crate::plan::staging::RUNS_MAX;
 

@@ -21,6 +21,7 @@ pub mod organisation;
 pub mod overwritten;
 pub mod parts;
 pub mod ranges;
+pub mod reclaim;
 mod replaced;
 pub mod reverse;
 pub mod room;

@@ -7,7 +7,7 @@ use thermocline_model::view::{ShapeOptions, View};
 
 use super::{Explanation, Located, TargetsBy, each};
 use crate::place::fill::{ByTier, DEPTHS, Fill, depth};
-use crate::plan::leveled::{DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share};
+use crate::plan::reclaim::{DEAD_SHARE_MAX, DELETES_SHARE_MAX, dead_share, deletes_share};
 use crate::plan::targets::Targets;
 
 /// Explains the place of each of `tables`; `None` of one that no keyspace has.
