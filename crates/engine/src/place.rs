@@ -10,6 +10,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use thermocline_model::job::{Job, Layout, NewTable};
+use thermocline_model::range::KeyRange;
+use thermocline_model::table::TableId;
+use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_model::view::View;
 use thermocline_policy::cost::estimate::{Places, priced};
 use thermocline_policy::{Placer, Seen};
@@ -24,22 +27,27 @@ const SCENE_AGE_US_MAX: u64 = 500_000;
 #[derive(Debug)]
 pub(crate) struct Placing {
     scene: Scene,
-    /// What a placer sees of it, once one is asked; with no table busy, as all that is there counts.
+    /// The tables that jobs were reading then,
+    busy: BTreeSet<TableId>,
+    /// and what they were to write: what leaves a tier makes room for what is flushed.
+    busy_outputs: Vec<(KeyspaceId, Slot, KeyRange)>,
+    /// What a placer sees of it, once one is asked.
     seen: OnceLock<Seen>,
 }
 
 impl Placing {
-    pub(crate) fn new(scene: Scene) -> Placing {
+    pub(crate) fn new(scene: Scene, scheduler: &Scheduler) -> Placing {
         Placing {
             scene,
+            busy: scheduler.busy.clone(),
+            busy_outputs: scheduler.busy_outputs.clone(),
             seen: OnceLock::new(),
         }
     }
 
     /// `job` with what it is predicted to cost and to gain, if its tables are placed by this.
     pub(crate) fn price(&self, placer: &dyn Placer, job: Job) -> Job {
-        let busy = BTreeSet::new();
-        let view = self.scene.view(&busy, &[]);
+        let view = self.scene.view(&self.busy, &self.busy_outputs);
         let seen = Seen::of(&view);
         // Its ranking is not kept: by the time that tables are placed the tiers may hold other bytes.
         self.seen.get_or_init(|| seen.unranked());
@@ -60,10 +68,10 @@ impl Engine {
             let placing = self.placing(&mut scheduler);
             (placing, Arc::clone(&scheduler.preset.placer))
         };
-        let (tiers, busy) = (self.tier_states(), BTreeSet::new());
+        let tiers = self.tier_states();
         let view = View {
             tiers: &tiers,
-            ..placing.scene.view(&busy, &[])
+            ..placing.scene.view(&placing.busy, &placing.busy_outputs)
         };
         let seen = placing.seen.get_or_init(|| Seen::of(&view));
         placer.place_as_seen(&view, seen, new)
@@ -80,7 +88,10 @@ impl Engine {
                 && now_us.abs_diff(scene.now_us) < SCENE_AGE_US_MAX
         };
         let known = scheduler.placing.clone().filter(fits);
-        let placing = known.unwrap_or_else(|| Arc::new(Placing::new(self.scene(scheduler))));
+        let placing = known.unwrap_or_else(|| {
+            let scene = self.scene(scheduler);
+            Arc::new(Placing::new(scene, scheduler))
+        });
         scheduler.placing = Some(Arc::clone(&placing));
         placing
     }

@@ -141,7 +141,7 @@ impl Scheduler {
     /// `job`, which was planned by `scene` or is about to be run under it, with what it is predicted
     /// to cost and to gain. What it makes is placed by the same scene.
     fn price(&mut self, scene: Scene, job: Job) -> Job {
-        let placing = Placing::new(scene);
+        let placing = Placing::new(scene, self);
         let job = placing.price(&*self.preset.placer, job);
         self.placing = Some(Arc::new(placing));
         job

@@ -573,6 +573,18 @@ fn what_is_merged_goes_straight_to_where_it_belongs() {
     assert_eq!(merged(&world, "r"), (0, "joined-migration", true));
 }
 
+/// Measured: of equals, as all are that nobody reads, a merge that brought more down than it rewrote left all of it on the
+/// fast tier, and flushes went to the slow one.
+#[test]
+fn what_a_merge_rewrites_of_a_level_tells_where_its_like_lie() {
+    let text = "L0.0: #1[a..z]{size=40M} | L6: #2[a..m]{size=40M} | L7: #3[a..m]{size=30M,tier=1} #4[n..z]{size=30M,tier=1}";
+    let world = World::of(text, &[96 * M, LARGE]);
+    let to = |level, start: &[u8]| place(&world, Slot::Level(level), start, &[1, 2, 3]).0;
+    assert_eq!((to(6, b"b"), to(5, b"b")), (1, 0));
+    // Where it rewrites nothing there, all that it is made of does.
+    assert_eq!(to(6, b"o"), 0);
+}
+
 /// Found at a target on an emulated disk: a merge of tables that were about as hot as the coldest of the fast tier
 /// brought all of them up, and the price was a twelfth above its target until they were moved back.
 #[test]

@@ -123,6 +123,38 @@ fn who_only_flushes_hands_over_what_gives_way_to_a_flush_and_flushes() {
     assert_eq!(db.tables().iter().filter(|t| t.tier == "slow").count(), 1);
 }
 
+/// Measured: it was planned for the room that the table leaves, and then went to the slow tier, as nobody told its placer.
+#[test]
+fn a_flush_lies_where_what_is_moved_away_has_room_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new()
+        .tier(Tier::new("fast", directory.path().join("f")).capacity_bytes(1 << 20))
+        .tier(Tier::new("slow", directory.path().join("s")))
+        .preset("mutant")
+        .background_threads(0);
+    let db = Db::open(options).unwrap();
+    let put = || {
+        for n in 0..700u32 {
+            let value: Vec<u8> = (0..1000).map(|at| (at * at * n) as u8).collect();
+            db.put(&n.to_be_bytes(), &value).unwrap();
+        }
+    };
+    put();
+    db.flush().unwrap();
+    let on = |tier: &str| db.tables().iter().filter(|t| t.tier == tier).count();
+    assert_eq!((on("fast"), on("slow")), (1, 0));
+    put();
+    let engine = db.engine();
+    engine.scheduler.lock().preset.flush = Box::new(GivesWay::default());
+    assert!(engine.step_as(Role::FlushOnly).unwrap());
+    assert!(engine.scheduler.lock().handed.is_some());
+    assert_eq!((on("fast"), on("slow")), (2, 0));
+    engine.closing.store(true, Ordering::Release);
+    engine.work_until_closed(Role::Handed);
+    engine.closing.store(false, Ordering::Release);
+    assert_eq!((on("fast"), on("slow")), (1, 1));
+}
+
 #[test]
 fn where_one_thread_does_all_it_makes_room_as_well() {
     let directory = tempfile::tempdir().unwrap();

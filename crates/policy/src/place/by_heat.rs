@@ -121,7 +121,7 @@ fn tier_id(index: usize) -> TierId {
 struct Likeness {
     /// `None` when no parent has one.
     temperature: Option<f64>,
-    /// The tier that most of it comes from.
+    /// The tier that most of what it replaces in its level lies on, or of all that it is made of where it replaces nothing there.
     from: usize,
 }
 
@@ -235,7 +235,9 @@ fn likeness(
         .map(|&(at, width)| by_key.density(at, at + width));
     let means: Vec<f64> = means.map(|mean| mean.unwrap_or(0.0)).collect();
     let (mut bytes, mut known, mut reads) = (0.0, 0.0, 0.0);
-    let mut by_tier = [0.0; TIERS_MAX];
+    // Of all of them, and of those in the new table's level.
+    let mut by_tier = [[0.0; TIERS_MAX]; 2];
+    let joined = in_its_level(view, parents, new);
     let first = ends.partition_point(|end| *end <= start).saturating_sub(1);
     for pair in ends[first..].windows(2) {
         let (low, high) = (pair[0].max(start), pair[1]);
@@ -250,7 +252,11 @@ fn likeness(
             }
             let share = table.data_bytes() as f64 * ((high - low) / width).min(1.0);
             bytes += share;
-            by_tier[fill.index(table.tier())] += share;
+            let tier = fill.index(table.tier());
+            by_tier[0][tier] += share;
+            if joined[at] {
+                by_tier[1][tier] += share;
+            }
             if let Some(temperature) = heat(table) {
                 known += share;
                 let hotter = here.map_or(1.0, |here| here / means[at]);
@@ -263,6 +269,11 @@ fn likeness(
             }
         }
     }
+    let [all, of_level] = by_tier;
+    let by_tier = match of_level.iter().any(|bytes| *bytes > 0.0) {
+        true => of_level,
+        false => all,
+    };
     let most = (0..fill.tiers)
         .rev()
         .max_by(|&a, &b| by_tier[a].total_cmp(&by_tier[b]));
@@ -271,6 +282,21 @@ fn likeness(
         temperature: (known > 0.0).then(|| reads / known),
         from: most.unwrap_or(0),
     }
+}
+
+/// Which parents lie in the level that the new table joins.
+fn in_its_level(view: &View<'_>, parents: &[&Arc<TableMeta>], new: &NewTable) -> Vec<bool> {
+    let keyspace = view.version.keyspaces.get(&new.keyspace);
+    let level = match new.slot {
+        Slot::Newest(_) => None,
+        Slot::Level(level) => keyspace.and_then(|k| k.levels.get(level as usize)),
+    };
+    let runs = level.map_or(&[][..], |level| &level.runs);
+    let is_in = |parent: &&Arc<TableMeta>| {
+        let mut near = runs.iter().flat_map(|run| run.overlapping(&parent.range));
+        near.any(|table| table.id == parent.id)
+    };
+    parents.iter().map(is_in).collect()
 }
 
 /// Which parents are wide: those of the newest levels, and what is wide among its like.

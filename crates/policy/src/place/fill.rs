@@ -49,7 +49,7 @@ pub struct Fill {
     pub meta: ByTier,
     /// Bytes of busy tables by the tier of their data.
     pub busy: ByTier,
-    /// Bytes of tables that are being moved away, by the tier that they leave.
+    /// Bytes of tables that are being moved away or merged down, by the tier that they leave.
     pub leaving: ByTier,
     /// Bytes that placement may fill; no limit for the last tier.
     pub limit: ByTier,
@@ -67,7 +67,34 @@ impl Fill {
                 fill.add(view, depth(slot), table);
             }
         }
+        if !view.busy_outputs.is_empty() {
+            fill.add_merged_down(view);
+        }
         fill
+    }
+
+    /// Adds what running merges take to a level further down: as much of it leaves its tier as of that level lies on slower ones.
+    fn add_merged_down(&mut self, view: &View<'_>) {
+        for keyspace in view.version.keyspaces.values() {
+            for (slot, _, table) in keyspace.tables() {
+                if !view.busy.contains(&table.id) || view.moves.is_running(table.id) {
+                    continue;
+                }
+                let mut outputs = view.busy_outputs.iter();
+                let joins = outputs.find(|(id, to, range)| {
+                    *id == keyspace.id && depth(*to) > depth(slot) && range.overlaps(&table.range)
+                });
+                let Some((_, to, _)) = joins else { continue };
+                let there = self.data[depth(*to)];
+                let all: u64 = there.iter().sum();
+                for extent in &table.data {
+                    let tier = self.index(extent.tier);
+                    let slower: u64 = there[tier + 1..].iter().sum();
+                    let share = slower as f64 / all.max(1) as f64;
+                    self.leaving[tier] += (extent.length as f64 * share) as u64;
+                }
+            }
+        }
     }
 
     /// What may lie where, without a look at what does.
@@ -210,8 +237,9 @@ impl Fill {
     }
 
     /// Bytes of room for what is flushed, of which the reserve of the device is left: it is for the log
-    /// and the manifest as well, without which nothing at all can be written. What is being moved away does not count
-    /// against the capacity, as what is read by a merge does not ([`Fill::has_room_for_output`]): writers would wait for it.
+    /// and the manifest as well, without which nothing at all can be written. What is being moved away or merged
+    /// down does not count against the capacity, as for what a merge writes what it reads does not
+    /// ([`Fill::has_room_for_output`]): writers would wait for it.
     #[must_use]
     pub fn room_for_flush(&self, view: &View<'_>, tier: usize) -> u64 {
         view.tiers.get(tier).map_or(u64::MAX, |state| {
