@@ -284,6 +284,118 @@ fn shares_of_parts_that_writes_have_made_go_in_smaller_pieces() {
     assert_eq!(inputs(&piece).len(), 2);
 }
 
+/// Three parts, of which a level holds about as much each, with as many runs as are merged in some of them; the level is full.
+fn full_level_under(newest: &str) -> World {
+    let text = format!(
+        "cuts h p | {newest} | L6: #11[a..g]{{size=150M}} #12[h..o]{{size=160M}} #13[p..z]{{size=150M}} | \
+         L7: #1[a..g]{{size=800M}} #2[h..o]{{size=800M}} #3[p..z]{{size=800M}}"
+    );
+    let mut world = World::of(&text, &[LARGE]);
+    world.shape.table_bytes = 64 * M;
+    world.shape.flush_bytes = world.shape.usual_flush_bytes * 5 / 4;
+    world
+}
+
+/// Four runs of a part, of so many MiB each.
+fn runs(part: u32, range: &str, mib: u64) -> String {
+    let runs = (0..4).map(|n| format!("#{}[{range}]{{size={mib}M}}", 10 * part + 54 - n));
+    format!("L0.{part}: {}", runs.collect::<Vec<_>>().join(" / "))
+}
+
+/// Measured with uniform writes: what the level holds of a part was rewritten for what came from above, and the next level for it alone.
+#[test]
+fn newest_runs_go_through_a_full_level_where_that_rewrites_less_of_the_next() {
+    let through = |world: &World| {
+        let merge = merge(world, &mut ohdb()).unwrap();
+        (merge.reason.rule.clone(), inputs(&merge), merge.output)
+    };
+    let level_first = |first: &[u64]| ("level-full".to_string(), first.to_vec(), Slot::Level(6));
+    // The cheapest share is that of the second part, but the third has as much in memory's runs again.
+    let world = full_level_under(&runs(2, "p..z", 20));
+    let (rule, tables, output) = through(&world);
+    assert_eq!((rule.as_str(), output), ("part-through", Slot::Level(6)));
+    assert_eq!(tables, [3, 13, 71, 72, 73, 74]);
+    // Where somebody reads, runs wait for no longer merges than they must.
+    let mut world = full_level_under(&runs(2, "p..z", 20));
+    world.shape.flush_bytes = world.shape.usual_flush_bytes;
+    assert_eq!(through(&world), level_first(&[2, 12]));
+    // Little of it rewrites more for each byte.
+    assert_eq!(
+        through(&full_level_under(&runs(2, "p..z", 2))),
+        level_first(&[2, 12])
+    );
+    // Fewer than are merged wait for more.
+    let few = "L0.2: #73[p..z]{size=40M} / #72[p..z]{size=40M}";
+    assert_eq!(through(&full_level_under(few)), level_first(&[2, 12]));
+    // Nothing passes what is busy, or being made.
+    for busy in [3, 13, 71, 74] {
+        let mut world = full_level_under(&runs(2, "p..z", 20));
+        world.busy.insert(TableId(busy));
+        assert_eq!(through(&world), level_first(&[2, 12]), "{busy}");
+    }
+    for slot in [1, 5, 6] {
+        let mut world = full_level_under(&runs(2, "p..z", 20));
+        let range = KeyRange::inclusive(b"x", b"z");
+        world.busy_outputs = vec![(KEYSPACE, Slot::Level(slot), range)];
+        assert_eq!(through(&world), level_first(&[2, 12]), "{slot}");
+    }
+    // Above the level nothing of the part may stay.
+    let text = format!("{} | L3: #9[q..r]{{size=1M}}", runs(2, "p..z", 20));
+    let merge = merge(&full_level_under(&text), &mut ohdb()).unwrap();
+    assert!(merge.reason.rule != "part-through", "{merge:?}");
+    // Nor is it larger than other merges.
+    let mut world = full_level_under(&runs(2, "p..z", 20));
+    world.shape.table_bytes = 30 * M;
+    assert_eq!(through(&world), level_first(&[2, 12]));
+}
+
+/// What is due are the runs: many of one part, while the level waits as well.
+#[test]
+fn runs_that_go_first_take_along_what_a_full_level_has_of_their_part() {
+    let many = |mib: u64| {
+        let all = (0..20).map(|n| format!("#{}[a..g]{{size={mib}M}}", 60 - n));
+        format!("L0.0: {}", all.collect::<Vec<_>>().join(" / "))
+    };
+    let of = |mib| merge(&full_level_under(&many(mib)), &mut ohdb()).unwrap();
+    let large = of(20);
+    assert_eq!(large.reason.rule, "part-through");
+    assert_eq!(
+        (inputs(&large)[..2].to_vec(), large.output),
+        (vec![1, 11], Slot::Level(6))
+    );
+    // What rewrites more of the next level stops at this one.
+    let mut small = full_level_under(&many(9));
+    let keyspace = small.version.keyspaces.get_mut(&KEYSPACE).unwrap();
+    let level = &mut Arc::make_mut(keyspace).levels[6];
+    let lower = Arc::make_mut(&mut level.runs[0].tables[0]);
+    lower.data[0].length *= 4;
+    small.shape.table_bytes = 512 * M;
+    let small = merge(&small, &mut ohdb()).unwrap();
+    assert_eq!(
+        (small.reason.rule.as_str(), small.output),
+        ("newest-runs", Slot::Level(5))
+    );
+    // Nor while the level is not full.
+    let text = format!(
+        "cuts h p | {} | L6: #11[a..g]{{size=60M}} | L7: #1[a..g]{{size=800M}} #2[h..z]{{size=1600M}}",
+        many(9)
+    );
+    let mut world = World::of(&text, &[LARGE]);
+    world.shape.table_bytes = 64 * M;
+    assert_eq!(
+        merge(&world, &mut ohdb()).unwrap().reason.rule,
+        "newest-runs"
+    );
+    // One part is no part.
+    let text = format!(
+        "{} | L6: #11[a..g]{{size=600M}} | L7: #1[a..g]{{size=800M}} #2[h..z]{{size=1600M}}",
+        many(20)
+    );
+    let mut world = World::of(&text, &[LARGE]);
+    world.shape.table_bytes = 128 * M;
+    assert!(merge(&world, &mut ohdb()).unwrap().reason.rule != "part-through");
+}
+
 /// What newest runs wait for is a share of what their own merge rewrites, not of what those of others do.
 #[test]
 fn runs_above_a_large_share_wait_for_more_of_their_kind() {

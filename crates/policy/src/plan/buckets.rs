@@ -8,7 +8,7 @@
 //! through which an unpartitioned first level has to pass its data, are not needed.
 //!
 //! A level that is full gives up a part's share as a whole too, up to 128 tables, of the part
-//! that overlaps least of the next level for its size. Shares that grow together are
+//! that overlaps least of the next level for its size ([`super::between`]); or a bucket goes through it ([`super::through`]). Shares that grow together are
 //! merged one after the other, each when it is about twice the average, so that
 //! they are cheaper than single tables, and fewer. That is where the paper's small
 //! number of merges comes from.
@@ -30,26 +30,9 @@ use thermocline_model::view::View;
 
 use crate::Planner;
 use crate::plan::leveled::{
-    Pick, Unit, bytes_of, in_the_way, merge_of, overlapping, overlaps_level, plan,
+    Unit, bytes_of, in_the_way, merge_of, overlapping, overlaps_level, plan,
 };
-use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
-
-/// Largest merge of a part's share with what it overlaps, in tables of full size,
-/// unless a single table overlaps more.
-const SHARE_TABLES_MAX: u64 = 128;
-
-/// The same where writes have made the cuts. There one part may hold nearly all keys, those that are seldom
-/// written, and while its share is merged nothing newer of it is, nor of others where one merge runs at a time.
-const SHARE_BY_WRITES_TABLES_MAX: u64 = 10;
-
-/// See [`SHARE_TABLES_MAX`].
-pub(super) fn share_tables_max(keyspace: &Keyspace) -> u64 {
-    match are_by_writes(keyspace) {
-        true => SHARE_BY_WRITES_TABLES_MAX,
-        false => SHARE_TABLES_MAX,
-    }
-}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -59,46 +42,6 @@ impl Planner for Buckets {
     fn plan(&mut self, view: &View<'_>) -> Option<Job> {
         plan(view, |_| Unit::Part)
     }
-}
-
-/// The part's share of a level that is merged down best, as a range of indices of
-/// `upper`, ends included: of the shares that `is_free` allows, the one that overlaps
-/// least for its size. A share that is too large for `bytes_max` is divided into pieces that are not, each of
-/// at least one table, and each counts as a share.
-pub(super) fn share(
-    keyspace: &Keyspace,
-    upper: &[Arc<TableMeta>],
-    lower: &[Arc<TableMeta>],
-    picks: &[Pick],
-    bytes_max: u64,
-    is_free: impl Fn(usize, usize) -> bool,
-) -> Option<(usize, usize)> {
-    // Of the lower level, what a piece overlaps ends here; what lies in between goes along.
-    let end = |a: usize, b: usize| picks[b].to.max(picks[a].from);
-    let bytes = |from: usize, to: usize| bytes_of(&lower[from..to]);
-    let mut best: Option<(f64, usize, usize)> = None;
-    let part = |at: usize| keyspace.cuts.part_of(&upper[at].range.start);
-    let mut a = 0;
-    while a < upper.len() {
-        let (mut b, mut size) = (a, picks[a].size_bytes);
-        let mut overlap = bytes(picks[a].from, end(a, a));
-        while b + 1 < upper.len() && part(b + 1) == part(a) {
-            let with_next = overlap + bytes(end(a, b), end(a, b + 1));
-            if size + picks[b + 1].size_bytes + with_next > bytes_max {
-                break;
-            }
-            b += 1;
-            size += picks[b].size_bytes;
-            overlap = with_next;
-        }
-        let cost = overlap as f64 / size.max(1) as f64;
-        let free = picks[a..=b].iter().all(|p| p.free) && is_free(a, b);
-        if free && best.is_none_or(|(least, ..)| cost < least) {
-            best = Some((cost, a, b));
-        }
-        a = b + 1;
-    }
-    best.map(|(_, a, b)| (a, b))
 }
 
 /// A merge of tables of a level of several runs, above the base: of those that

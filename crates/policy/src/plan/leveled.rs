@@ -30,10 +30,12 @@ use thermocline_model::version::{Keyspace, Level, Run, Slot};
 use thermocline_model::view::View;
 
 use crate::Planner;
-use crate::plan::buckets::{merge_handed_down, share, share_tables_max};
+use crate::plan::between::Between;
+use crate::plan::buckets::merge_handed_down;
 use crate::plan::parts::are_by_writes;
 use crate::plan::reclaim::reclaim;
 use crate::plan::targets::Targets;
+use crate::plan::through::Through;
 use crate::pressure::{RUNS_DUE_PERCENT, base_shares, counted_runs};
 
 /// Largest merge between levels, in tables of full size, unless a single table
@@ -127,7 +129,8 @@ pub(super) fn plan(view: &View<'_>, unit_of: fn(&Keyspace) -> Unit) -> Option<Jo
         let targets = &targets[d.targets];
         let unit = unit_of(d.keyspace);
         let merge = match d.slot {
-            Slot::Newest(part) => merge_newest(view, d.keyspace, targets, part, d.score),
+            Slot::Newest(part) => through(view, d, targets, &due, unit)
+                .or_else(|| merge_newest(view, d.keyspace, targets, part, d.score)),
             Slot::Level(level) => {
                 let level = level as usize;
                 if several && level < targets.base {
@@ -306,6 +309,11 @@ fn deferral(view: &View<'_>) -> f64 {
     if view.idle { 1.0 } else { lent.max(1.0) }
 }
 
+/// Whether more newest runs than else are nobody's loss while a merge takes longer, as hardly anybody reads.
+fn runs_may_wait(view: &View<'_>) -> bool {
+    deferral(view) > 1.0
+}
+
 /// The runs behind the oldest busy one: whatever lies above a busy run must
 /// wait until it has gone its way.
 pub(super) fn oldest_free<'a>(view: &View<'_>, runs: &'a [Run]) -> &'a [Run] {
@@ -413,6 +421,32 @@ fn merge_newest(
     merge_of(view, keyspace, inputs, to, reason)
 }
 
+/// The newest runs that `newest` is about with what the first level has there, straight into the next, where that level is
+/// `due` as well and it pays ([`super::through`]).
+fn through(
+    view: &View<'_>,
+    newest: &Due<'_>,
+    targets: &Targets,
+    due: &[Due<'_>],
+    unit: Unit,
+) -> Option<Merge> {
+    let (Slot::Newest(part), keyspace) = (newest.slot, newest.keyspace) else {
+        return None;
+    };
+    if unit == Unit::Table || keyspace.parts.len() == 1 || !runs_may_wait(view) {
+        return None;
+    }
+    let level = keyspace.levels.iter().position(|l| l.size_bytes() > 0)?;
+    let is_it = |other: &Due<'_>| other.keyspace.id == keyspace.id && other.slot == slot_of(level);
+    if level < targets.base || !due.iter().any(is_it) {
+        return None;
+    }
+    let between = Between::of(view, keyspace, targets, level)?;
+    let through = Through::of(&between, part as usize)?;
+    let pays = through.is_as_cheap_as(between.share().as_ref());
+    pays.then(|| through.merge(newest.score))?
+}
+
 /// Merges the newest level of a part though it is not full: the store rests,
 /// and every run that is left makes every read look in one more place.
 fn merge_resting(view: &View<'_>, keyspace: &Keyspace, targets: &Targets) -> Option<Merge> {
@@ -438,17 +472,6 @@ pub(super) fn merge_runs(view: &View<'_>, keyspace: &Keyspace, level: usize) -> 
     merge_of(view, keyspace, inputs, level, reason)
 }
 
-/// A table of the upper level with what it overlaps of the lower one.
-pub(super) struct Pick {
-    /// Overlapping tables of the lower level: `from..to`.
-    pub(super) from: usize,
-    pub(super) to: usize,
-    pub(super) overlap_bytes: u64,
-    pub(super) size_bytes: u64,
-    /// Whether none of these tables is busy.
-    pub(super) free: bool,
-}
-
 fn merge_level(
     view: &View<'_>,
     keyspace: &Keyspace,
@@ -457,45 +480,24 @@ fn merge_level(
     score: f64,
     unit: Unit,
 ) -> Option<Merge> {
-    let to = (level + 1..targets.base).find(|&l| targets.bytes[l] > 0);
-    let to = to.unwrap_or(targets.base).max(level + 1);
-    let upper = &keyspace.levels[level].runs.first()?.tables;
-    let lower = match keyspace.levels.get(to).map_or(&[][..], |l| &l.runs) {
-        [] => &[][..],
-        [run] => &run.tables,
-        _ => return None,
-    };
-    let picks = picks(view, upper, lower);
-    let range_of = |a: usize, b: usize| {
-        let from = picks[a].from.min(picks[b].to);
-        hull(
-            upper[a..=b]
-                .iter()
-                .chain(&lower[from..picks[b].to.max(from)]),
-        )
-    };
-    let blocked = |a: usize, b: usize| {
-        range_of(a, b).is_none_or(|r| in_the_way(view, keyspace, level + 1, to, &r))
-    };
-    let (a, b) = match unit {
+    let between = Between::of(view, keyspace, targets, level)?;
+    let (upper, below) = match unit {
         Unit::Part if keyspace.parts.len() > 1 => {
-            let bytes_max = share_tables_max(keyspace) * view.shape.table_bytes;
-            share(keyspace, upper, lower, &picks, bytes_max, |a, b| {
-                view.busy_outputs.is_empty() || !blocked(a, b)
-            })?
+            let share = between.share();
+            let through = runs_may_wait(view)
+                .then(|| Through::cheapest(&between))
+                .flatten();
+            let through = through.filter(|t| t.is_as_cheap_as(share.as_ref()));
+            if let Some(through) = through {
+                return through.merge(score);
+            }
+            between.tables_of(&share?)
         }
         _ => {
-            let best = cheapest(&picks, |i| view.busy_outputs.is_empty() || !blocked(i, i))?;
-            let excess = targets.excess_bytes(level);
             let bytes_max = MERGE_TABLES_MAX * view.shape.table_bytes;
-            let (a, b) = grow(&picks, best, excess, bytes_max);
-            if blocked(a, b) { (best, best) } else { (a, b) }
+            between.tables_of(&between.cheapest(targets.excess_bytes(level), bytes_max)?)
         }
     };
-    let mut inputs: Vec<_> = upper[a..=b].iter().collect();
-    let bytes = bytes_of(inputs.iter().copied());
-    let below = &lower[picks[a].from.min(picks[b].to)..picks[b].to];
-    inputs.extend(below);
     let rule = match (level < targets.base, below.is_empty()) {
         (true, _) => "level-unused",
         (false, true) => "level-full-move",
@@ -505,82 +507,8 @@ fn merge_level(
         .with("score", score)
         .with("level_bytes", targets.bytes[level] as f64)
         .with("target_bytes", targets.target_bytes[level] as f64)
-        .with("bytes", bytes as f64)
+        .with("bytes", bytes_of(upper) as f64)
         .with("overlap_bytes", bytes_of(below) as f64);
-    merge_of(view, keyspace, inputs, to, reason)
-}
-
-/// The pick that overlaps least for its size, of those that `is_free` allows.
-fn cheapest(picks: &[Pick], is_free: impl Fn(usize) -> bool) -> Option<usize> {
-    let cost = |p: &Pick| p.overlap_bytes as f64 / p.size_bytes.max(1) as f64;
-    let mut best: Option<usize> = None;
-    for (i, pick) in picks.iter().enumerate().filter(|(_, p)| p.free) {
-        let better = best.is_none_or(|best| cost(pick) < cost(&picks[best]));
-        if better && is_free(i) {
-            best = Some(i);
-        }
-    }
-    best
-}
-
-/// For every upper table, what it overlaps; one walk over both levels.
-pub(super) fn picks(
-    view: &View<'_>,
-    upper: &[Arc<TableMeta>],
-    lower: &[Arc<TableMeta>],
-) -> Vec<Pick> {
-    let busy = |t: &TableMeta| !view.busy.is_empty() && view.busy.contains(&t.id);
-    let mut from = 0;
-    let mut picks = Vec::with_capacity(upper.len());
-    for table in upper {
-        while from < lower.len() && lower[from].range.is_before(&table.range) {
-            from += 1;
-        }
-        let mut to = from;
-        let mut free = !busy(table);
-        let mut overlap_bytes = 0;
-        while to < lower.len() && !table.range.is_before(&lower[to].range) {
-            free &= !busy(&lower[to]);
-            overlap_bytes += lower[to].size_bytes();
-            to += 1;
-        }
-        picks.push(Pick {
-            from,
-            to,
-            overlap_bytes,
-            size_bytes: table.size_bytes(),
-            free,
-        });
-    }
-    picks
-}
-
-/// The neighbours that `best` takes along, as a range of indices, ends
-/// included: as long as they overlap nothing that `best` does not overlap. A
-/// merge stops at `bytes_max`; a move, which costs nothing but empties the
-/// level, at what the level has too much.
-fn grow(picks: &[Pick], best: usize, excess_bytes: u64, bytes_max: u64) -> (usize, usize) {
-    let pick = &picks[best];
-    let limit = if pick.from == pick.to {
-        excess_bytes.min(bytes_max)
-    } else {
-        bytes_max
-    };
-    let mut bytes = pick.size_bytes + pick.overlap_bytes;
-    let mut fits = |p: &Pick| {
-        let inside = p.free && p.from >= pick.from && p.to <= pick.to;
-        let fits = inside && bytes + p.size_bytes <= limit;
-        if fits {
-            bytes += p.size_bytes;
-        }
-        fits
-    };
-    let (mut a, mut b) = (best, best);
-    while b + 1 < picks.len() && fits(&picks[b + 1]) {
-        b += 1;
-    }
-    while a > 0 && fits(&picks[a - 1]) {
-        a -= 1;
-    }
-    (a, b)
+    let inputs = upper.iter().chain(below).collect();
+    merge_of(view, keyspace, inputs, between.to, reason)
 }

@@ -2,6 +2,7 @@
 
 pub mod balance;
 pub mod belong;
+mod between;
 pub mod buckets;
 pub mod coldest;
 mod deeper;
@@ -28,6 +29,7 @@ pub mod room;
 pub mod sample;
 pub mod staging;
 pub mod targets;
+mod through;
 pub mod waits;
 
 pub use balance::Balance;

@@ -43,7 +43,8 @@ use thermocline_model::version::Keyspace;
 use thermocline_model::view::View;
 
 use crate::cost::{Devices, Transfers};
-use crate::plan::leveled::{Pick, bytes_of, hull, in_the_way, merge_of, picks};
+use crate::plan::between::{Pick, picks};
+use crate::plan::leveled::{bytes_of, hull, in_the_way, merge_of};
 use crate::plan::organisation::Organisation;
 use crate::plan::parts::are_by_writes;
 use crate::plan::targets::Targets;
