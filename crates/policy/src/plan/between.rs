@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableMeta;
 use thermocline_model::version::Keyspace;
 use thermocline_model::view::View;
@@ -95,7 +94,7 @@ impl<'a> Between<'a> {
     /// Whether another job's outputs will lie where those of tables `a` to `b` are to.
     fn is_blocked(&self, a: usize, b: usize) -> bool {
         let below = &self.lower[self.overlapped(a, b)];
-        let range: Option<KeyRange> = hull(self.upper[a..=b].iter().chain(below));
+        let range = hull(self.upper[a..=b].iter().chain(below));
         !self.view.busy_outputs.is_empty()
             && range.is_none_or(|range| {
                 in_the_way(self.view, self.keyspace, self.level + 1, self.to, &range)
