@@ -8,7 +8,7 @@
 //! through which an unpartitioned first level has to pass its data, are not needed.
 //!
 //! A level that is full gives up a part's share as a whole too, up to 128 tables, of the part
-//! that overlaps least of the next level for its size ([`super::between`]); or a bucket goes through it ([`super::through`]). Shares that grow together are
+//! that overlaps least of the next level for its size (`between.rs`); or a bucket goes through it (`through.rs`). Shares that grow together are
 //! merged one after the other, each when it is about twice the average, so that
 //! they are cheaper than single tables, and fewer. That is where the paper's small
 //! number of merges comes from.
