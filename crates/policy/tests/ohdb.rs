@@ -310,7 +310,7 @@ fn newest_runs_go_through_a_full_level_where_that_rewrites_less_of_the_next() {
         (merge.reason.rule.clone(), inputs(&merge), merge.output)
     };
     let level_first = |first: &[u64]| ("level-full".to_string(), first.to_vec(), Slot::Level(6));
-    // The cheapest share is that of the second part, but the third has as much in memory's runs again.
+    // The cheapest share is that of the second part, but the third has half as much again in newest runs.
     let world = full_level_under(&runs(2, "p..z", 20));
     let (rule, tables, output) = through(&world);
     assert_eq!((rule.as_str(), output), ("part-through", Slot::Level(6)));

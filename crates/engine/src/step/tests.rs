@@ -75,6 +75,13 @@ fn store_of_one(directory: &std::path::Path) -> Db {
     db
 }
 
+/// Who takes it does so even if the store is about to be closed.
+fn take_what_is_handed_over(engine: &Engine) {
+    engine.closing.store(true, Ordering::Release);
+    engine.work_until_closed(Role::Handed);
+    engine.closing.store(false, Ordering::Release);
+}
+
 #[test]
 fn who_only_flushes_hands_over_what_makes_room_for_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -89,10 +96,7 @@ fn who_only_flushes_hands_over_what_makes_room_for_others() {
         assert!(scheduler.handed.is_some());
         assert_eq!((scheduler.running, scheduler.busy.len()), (1, 1));
     }
-    // Who takes it does so even if the store is about to be closed.
-    engine.closing.store(true, Ordering::Release);
-    engine.work_until_closed(Role::Handed);
-    engine.closing.store(false, Ordering::Release);
+    take_what_is_handed_over(engine);
     assert_eq!(tier(), "slow");
     let scheduler = engine.scheduler.lock();
     assert!(scheduler.handed.is_none() && scheduler.busy.is_empty());
@@ -116,9 +120,7 @@ fn who_only_flushes_hands_over_what_gives_way_to_a_flush_and_flushes() {
     assert_eq!(engine.counters.flushes.get(), flushes + 1);
     let waits = || engine.scheduler.lock().handed.is_some();
     assert!(waits());
-    engine.closing.store(true, Ordering::Release);
-    engine.work_until_closed(Role::Handed);
-    engine.closing.store(false, Ordering::Release);
+    take_what_is_handed_over(engine);
     assert!(!waits());
     assert_eq!(db.tables().iter().filter(|t| t.tier == "slow").count(), 1);
 }
@@ -149,9 +151,7 @@ fn a_flush_lies_where_what_is_moved_away_has_room_for_it() {
     assert!(engine.step_as(Role::FlushOnly).unwrap());
     assert!(engine.scheduler.lock().handed.is_some());
     assert_eq!((on("fast"), on("slow")), (2, 0));
-    engine.closing.store(true, Ordering::Release);
-    engine.work_until_closed(Role::Handed);
-    engine.closing.store(false, Ordering::Release);
+    take_what_is_handed_over(engine);
     assert_eq!((on("fast"), on("slow")), (1, 1));
 }
 

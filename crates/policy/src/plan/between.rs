@@ -87,18 +87,19 @@ impl<'a> Between<'a> {
 
     /// What tables `a` to `b` overlap; what lies in between goes along.
     fn overlapped(&self, a: usize, b: usize) -> std::ops::Range<usize> {
-        let (from, to) = (self.picks[a].from, self.picks[b].to);
-        from..to.max(from)
+        self.picks[a].from..self.picks[b].to
     }
 
     /// Whether another job's outputs will lie where those of tables `a` to `b` are to.
     fn is_blocked(&self, a: usize, b: usize) -> bool {
+        if self.view.busy_outputs.is_empty() {
+            return false;
+        }
         let below = &self.lower[self.overlapped(a, b)];
         let range = hull(self.upper[a..=b].iter().chain(below));
-        !self.view.busy_outputs.is_empty()
-            && range.is_none_or(|range| {
-                in_the_way(self.view, self.keyspace, self.level + 1, self.to, &range)
-            })
+        range.is_none_or(|range| {
+            in_the_way(self.view, self.keyspace, self.level + 1, self.to, &range)
+        })
     }
 
     /// The table that overlaps least for its size, with neighbours that add nothing to the cost. A merge

@@ -6,7 +6,7 @@
 //! which makes enough room, the one that the preset chooses ([`super::balance::gives_way`],
 //! [`super::migrate::gives_way`]); where no table is so large, the largest. It is the flushes' own thread that moves it, or one
 //! beside it where there is one: another may be in a merge for seconds, and of what that writes nothing makes room, as it
-//! takes the place of what it reads. What is being moved has made its room already
+//! takes the place of what it reads. What is being moved, or merged down to a slower tier, has made its room already
 //! ([`crate::place::fill::Fill::room_for_flush`]), so that flushes that hand it over wait for none of it.
 //!
 //! One table after the other, as long as each really goes, for `GIVES_WAY_US_MAX` at most, and then the flush: it goes to the
