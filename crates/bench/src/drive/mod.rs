@@ -114,6 +114,10 @@ pub(crate) struct RunOutcome {
     pub latency_all_ns: Option<[u64; 3]>,
     /// The latency curves of those, at [`QUANTILES`], in nanoseconds.
     pub curves_ns: [Vec<u64>; tally::CLASSES],
+    /// Seconds that a client spent on average in writes of 1 ms and more, whatever they waited for; none where there
+    /// were no writes, or operations began at fixed moments, from which their times count.
+    #[serde(default)]
+    pub long_write_seconds: Option<f64>,
     /// Reads that found nothing.
     pub missing: u64,
     /// Processor seconds of the process in the measured time.
@@ -356,16 +360,21 @@ impl<E: Engine> EngineDriver<E> {
             // How many records were hit is not known.
             (None, _) => None,
         };
+        let counts = timed.tally.counts();
+        let are_timed = order.rate.is_none() && counts[tally::Class::Write as usize] > 0;
+        let clients = f64::from(order.clients.max(1));
+        let long_write_seconds = are_timed.then(|| timed.tally.long_write_seconds() / clients);
         let outcome = RunOutcome {
             load_seconds,
             operations: timed.operations,
             seconds: timed.seconds,
             drift: clock::drift(&timed.per_second),
             per_second: timed.per_second,
-            counts: timed.tally.counts(),
+            counts,
             latency_ns: timed.tally.percentiles(),
             latency_all_ns: timed.tally.percentiles_of_all()?,
             curves_ns: timed.tally.curves(),
+            long_write_seconds,
             missing: timed.tally.missing,
             cpu_seconds: cpu_to - cpu_from,
             rss_peak_bytes: rss_peak_bytes(),

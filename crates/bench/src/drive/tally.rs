@@ -10,6 +10,10 @@ const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
 /// Significant digits of a latency.
 const LATENCY_DIGITS: u8 = 2;
 
+/// A write that takes so long has waited for something, in nanoseconds: it is the least that the stalls of
+/// Thermocline, RocksDB and LevelDB take.
+const LONG_WRITE_NS: u64 = 1_000_000;
+
 /// Classes of operations in reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Class {
@@ -81,6 +85,15 @@ impl Tally {
         Ok(percentiles(&all))
     }
 
+    /// Seconds that long writes took, those of 1 ms and more, all together; to the digits of the histogram.
+    pub(super) fn long_write_seconds(&self) -> f64 {
+        let writes = self.times[Class::Write as usize].iter_recorded();
+        let long = writes.map(|at| (at.value_iterated_to(), at.count_at_value()));
+        let long = long.filter(|(nanoseconds, _)| *nanoseconds >= LONG_WRITE_NS);
+        long.map(|(nanoseconds, count)| nanoseconds as f64 * count as f64 / 1e9)
+            .sum()
+    }
+
     /// The times in nanoseconds that the shares [`QUANTILES`] of each class took
     /// at most; of a class without operations, none.
     pub(super) fn curves(&self) -> [Vec<u64>; CLASSES] {
@@ -113,5 +126,18 @@ mod tests {
         (0..10).for_each(|_| tally.record(Class::Scan, 100));
         assert_eq!(tally.percentiles_of_all().unwrap(), Some([10, 100, 100]));
         assert_eq!(tally.percentiles()[Class::Write as usize], Some([10; 3]));
+    }
+
+    #[test]
+    fn long_writes_are_added_up_and_nothing_else_is() {
+        let mut tally = Tally::new().unwrap();
+        assert_eq!(tally.long_write_seconds(), 0.0);
+        (0..1000).for_each(|_| tally.record(Class::Write, 900_000));
+        (0..10).for_each(|_| tally.record(Class::Scan, 50_000_000));
+        assert_eq!(tally.long_write_seconds(), 0.0);
+        (0..100).for_each(|_| tally.record(Class::Write, 2_000_000));
+        tally.record(Class::Write, 1_000_000_000);
+        let seconds = tally.long_write_seconds();
+        assert!((1.19..1.21).contains(&seconds), "{seconds}");
     }
 }

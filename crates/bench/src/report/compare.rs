@@ -283,6 +283,7 @@ impl<'a> Rows<'a> {
             "space amp",
             "stalled s",
             "a writer's",
+            "long writes s",
             "USD/month",
         ];
         let mut table = Table::new(titles.map(String::from).to_vec());
@@ -306,6 +307,7 @@ impl<'a> Rows<'a> {
                 cell(2, &Measured::space_amplification),
                 cell(2, &Measured::stalled_seconds),
                 cell(2, &Measured::writer_stalled_seconds),
+                cell(2, &|m| m.outcome.long_write_seconds),
                 cell(4, &Measured::price),
             ]);
         }
@@ -516,6 +518,7 @@ pub(super) mod tests {
                 operations,
                 seconds: 2.0,
                 latency_ns: [Some([900, 1500, 2_500_000]), None, None],
+                long_write_seconds: Some(1.75),
                 read_bytes: 1000,
                 written_bytes: 2000,
                 live_bytes: Some(100),
@@ -605,6 +608,7 @@ pub(super) mod tests {
         assert!(text.contains("drifting +20 %"), "{text}");
         assert!(text.contains("1,000/s, by reads of slow"), "{text}");
         assert!(text.contains(" 1.25 |"), "{text}");
+        assert!(text.contains(" 1.75 |"), "{text}");
         assert!(text.contains("stalled us 1,250,000 of 4,250,000"), "{text}");
         assert!(!text.contains("scans"), "{text}");
     }
