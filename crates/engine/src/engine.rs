@@ -141,6 +141,8 @@ pub(crate) struct Engine {
     pub(crate) emptied: Mutex<Emptied>,
     pub(crate) pace: Pace,
     pub(crate) commit: Mutex<Commit>,
+    /// Held by the thread that deletes log segments.
+    pub(crate) trimming: Mutex<()>,
     pub(crate) syncer: Option<Arc<LogSyncer>>,
     /// Every entry up to this number is in the memtables: what reads see.
     pub(crate) published: Published,

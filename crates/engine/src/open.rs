@@ -119,6 +119,7 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
         spare_threads: SpareThreads::new(options.threads()),
         leaving_bytes: AtomicUsize::new(0),
         brake_turn: Mutex::new(()),
+        trimming: Mutex::new(()),
         emptied: Mutex::default(),
         pace: Pace::default(),
         commit: Mutex::new(Commit {

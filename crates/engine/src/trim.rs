@@ -163,17 +163,27 @@ impl Engine {
         changes.flatten().collect()
     }
 
-    /// Deletes log segments that the version in force does not need.
+    /// Deletes log segments that the version in force does not need, oldest first. Writers go on meanwhile: on a file
+    /// system that deletes in a millisecond or two they waited for it at each flush. Requires: the commit mutex is free.
     pub(crate) fn trim_log(&self) {
         if let Some(syncer) = &self.syncer {
             syncer.tidy();
         }
+        let _turn = self.trimming.lock();
         let floor = self.versions.lock().current.log_floor;
+        let taken = {
+            let mut commit = self.commit.lock();
+            commit.log.as_mut().map(|log| log.take_before(floor))
+        };
+        let (Some(syncer), Some(mut segments)) = (&self.syncer, taken) else {
+            return;
+        };
+        if let Err(e) = syncer.delete(&mut segments) {
+            self.counters.background_error(&e);
+        }
         let mut commit = self.commit.lock();
         if let Some(log) = commit.log.as_mut() {
-            if let Err(e) = log.delete_before(floor) {
-                self.counters.background_error(&e);
-            }
+            log.put_back(segments);
             self.log_bytes.store(log.size_bytes(), Ordering::Relaxed);
         }
     }

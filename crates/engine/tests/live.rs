@@ -3,6 +3,8 @@
 //! A reader takes no lock. Between its look at the manifest and its look at a file, the writer
 //! may have replaced the one and deleted the other; that was an I/O error, or, where the log was not durable
 //! yet, a store without its last entries.
+//!
+//! And writers go on while what they need no more is deleted.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -10,21 +12,24 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use thermocline::store::{
     DirectoryEntry, Environment, File, FileSystem, Lock, Metadata, OpenHow, RealFileSystem, Space,
 };
 use thermocline::{Db, ErrorKind, Options, Tier};
 
-/// What a reader asks of its file system.
+/// What is asked of a file system.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
     Open,
     List,
+    Unlink,
 }
 
-/// The machine's file system, on which something is done ahead of a reader's calls.
+/// The machine's file system, on which something is done ahead of some calls.
 struct Meanwhile {
     /// Called ahead of each call, with the path's last name.
     act: Mutex<Act>,
@@ -68,6 +73,7 @@ impl FileSystem for Meanwhile {
         RealFileSystem.rename(from, to)
     }
     fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.ahead_of(Call::Unlink, path);
         RealFileSystem.unlink(path)
     }
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -293,4 +299,41 @@ fn a_manifest_that_moves_to_another_tier_begins_the_opening_anew() {
             });
         }
     }
+}
+
+/// Log segments were deleted by who held the write path: a millisecond or two each, ten times a second where a fast
+/// device takes all that it can, and every writer waited for it.
+#[test]
+fn writers_go_on_while_log_segments_are_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ask, asked) = mpsc::channel();
+    let to_writer = ask.clone();
+    let (done, written) = mpsc::channel();
+    let count = Arc::new(AtomicUsize::new(0));
+    let deleted = Arc::clone(&count);
+    let environment = Meanwhile::environment(move |call, name| {
+        if call == Call::Unlink && name.ends_with(".log") {
+            to_writer.send(true).unwrap();
+            let waited = written.recv_timeout(Duration::from_secs(20));
+            waited.expect("a put ends while a log segment is being deleted");
+            deleted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let db = Db::open_in(options(directory.path()), &environment).unwrap();
+    let writer = std::thread::spawn({
+        let db = db.clone();
+        move || {
+            while asked.recv().unwrap() {
+                db.put(b"meanwhile", b"1").unwrap();
+                done.send(()).unwrap();
+            }
+        }
+    });
+    for n in 0..64u32 {
+        db.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    db.flush().unwrap();
+    assert!(count.load(Ordering::Relaxed) > 0, "no segment was deleted");
+    ask.send(false).unwrap();
+    writer.join().unwrap();
 }

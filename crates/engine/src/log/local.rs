@@ -13,7 +13,7 @@ use super::format::{
     SegmentHeader, frame_bytes, frame_seed, parse_segment, segment_path,
 };
 use super::segment::OpenSegment;
-use super::{LogPersist, LogSink, LogSyncer};
+use super::{Closed, LogPersist, LogSink, LogSyncer};
 use crate::store::{Environment, File, FileSystem, OpenHow, read_exact_at, write_all_at};
 use crate::{Error, ErrorKind, Result};
 
@@ -55,8 +55,8 @@ pub struct LocalLog {
     previous: Previous,
     /// The number of the last good entry.
     last_seq: u64,
-    /// Segments before the current one and their sizes, oldest first.
-    closed: VecDeque<(u64, u64)>,
+    /// Segments before the current one, oldest first.
+    closed: VecDeque<Closed>,
     /// Whether everything in the log is covered by a seal.
     sealed: bool,
 }
@@ -90,9 +90,15 @@ impl LocalLog {
         previous_last_seq: SeqNo,
     ) -> Result<LocalLog> {
         let file_system = environment.file_system.clone();
-        let closed = list_segments(&*file_system, directory)?;
-        let last = closed.last().copied();
-        if next_segment <= last.map_or(0, |(id, _)| id) {
+        let there = list_segments(&*file_system, directory)?.into_iter();
+        let closed: VecDeque<Closed> = there
+            .map(|(segment, size_bytes)| Closed {
+                segment,
+                size_bytes,
+            })
+            .collect();
+        let last = closed.back().copied();
+        if next_segment <= last.map_or(0, |last| last.segment) {
             let message = format!("log segment {next_segment} is not after those there are");
             return Err(Error::invalid(message).at(directory));
         }
@@ -110,10 +116,10 @@ impl LocalLog {
             next_segment,
             previous: Previous::default(),
             last_seq: previous_last_seq.0,
-            closed: closed.into(),
+            closed,
             sealed: true,
         };
-        let ids: Vec<u64> = log.closed.iter().map(|closed| closed.0).collect();
+        let ids: Vec<u64> = log.closed.iter().map(|closed| closed.segment).collect();
         for id in ids {
             match log.read_header(id) {
                 Ok(Ok(header)) => log.syncer.note_base(id, header.previous_last_seq),
@@ -122,8 +128,8 @@ impl LocalLog {
                 _ => {}
             }
         }
-        if let Some((id, size_bytes)) = last {
-            log.adopt(id, size_bytes)?;
+        if let Some(last) = last {
+            log.adopt(last)?;
         }
         Ok(log)
     }
@@ -206,22 +212,23 @@ impl LocalLog {
     /// # Errors
     /// `Io`; what could not be deleted is tried again by the next call.
     pub fn delete_before(&mut self, segment: u64) -> Result<u64> {
-        let mut freed_bytes = 0;
-        while let Some(&(id, size_bytes)) = self.closed.front()
-            && id < segment
-        {
-            let path = segment_path(&self.directory, id);
-            match self.file_system.unlink(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::io("delete log segment", &path, error));
-                }
-                _ => {}
-            }
-            self.closed.pop_front();
-            self.syncer.forget_before(id + 1);
-            freed_bytes += size_bytes;
+        let mut segments = self.take_before(segment);
+        let freed_bytes = self.syncer.delete(&mut segments);
+        self.put_back(segments);
+        freed_bytes
+    }
+
+    /// As [`LogSink::take_before`].
+    pub fn take_before(&mut self, segment: u64) -> Vec<Closed> {
+        let count = self.closed.partition_point(|c| c.segment < segment);
+        self.closed.drain(..count).collect()
+    }
+
+    /// As [`LogSink::put_back`].
+    pub fn put_back(&mut self, segments: Vec<Closed>) {
+        for closed in segments.into_iter().rev() {
+            self.closed.push_front(closed);
         }
-        Ok(freed_bytes)
     }
 
     /// Bytes in all segments, without room reserved ahead.
@@ -233,7 +240,8 @@ impl LocalLog {
     /// The segments and their sizes in bytes, oldest first.
     pub fn segments(&self) -> impl Iterator<Item = (u64, u64)> {
         let current = self.current.as_ref().map(|open| (open.id, open.offset));
-        self.closed.iter().copied().chain(current)
+        let closed = self.closed.iter().map(|c| (c.segment, c.size_bytes));
+        closed.chain(current)
     }
 
     /// Makes everything durable and seals it: any damage to the log from here
@@ -277,8 +285,10 @@ impl LocalLog {
             first_seq: self.last_seq + 1,
             durable_seq: self.last_seq,
         };
-        self.closed
-            .push_back((segment, offset + frame_bytes(note.len())));
+        self.closed.push_back(Closed {
+            segment,
+            size_bytes: offset + frame_bytes(note.len()),
+        });
         let seal = [&seal.encode(seed, offset), note].concat();
         write_all_at(&*file, &seal, offset).map_err(|error| {
             let path = segment_path(&self.directory, segment);
@@ -290,7 +300,8 @@ impl LocalLog {
     }
 
     /// Makes the last segment there is the one before the first of ours.
-    fn adopt(&mut self, id: u64, size_bytes: u64) -> Result<()> {
+    fn adopt(&mut self, last: Closed) -> Result<()> {
+        let id = last.segment;
         let path = segment_path(&self.directory, id);
         let fail = |error| Error::io("read log segment", &path, error);
         // Recovery has read every segment that counts, so a damaged one lies before
@@ -303,7 +314,7 @@ impl LocalLog {
             segment: id,
             first_seq: header.first_seq,
         };
-        let seal = read_seal(&*file, size_bytes, frame_seed(self.store_id, id));
+        let seal = read_seal(&*file, last.size_bytes, frame_seed(self.store_id, id));
         self.sealed = seal.map_err(fail)?.is_some();
         Ok(())
     }
@@ -340,7 +351,10 @@ impl LocalLog {
             segment: open.id,
             first_seq: open.first_seq,
         };
-        self.closed.push_back((open.id, open.offset));
+        self.closed.push_back(Closed {
+            segment: open.id,
+            size_bytes: open.offset,
+        });
         Some(open)
     }
 
@@ -523,8 +537,12 @@ impl LogSink for LocalLog {
         self.syncer.clone()
     }
 
-    fn delete_before(&mut self, segment: u64) -> Result<u64> {
-        LocalLog::delete_before(self, segment)
+    fn take_before(&mut self, segment: u64) -> Vec<Closed> {
+        LocalLog::take_before(self, segment)
+    }
+
+    fn put_back(&mut self, segments: Vec<Closed>) {
+        LocalLog::put_back(self, segments);
     }
 
     fn size_bytes(&self) -> u64 {

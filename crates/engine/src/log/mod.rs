@@ -99,13 +99,14 @@ pub trait LogSink: Send {
     /// What makes appended frames durable, without this sink.
     fn persister(&self) -> Arc<dyn LogPersist>;
 
-    /// Deletes the segments before `segment`, except the current one; returns
-    /// the bytes freed. Requires: every entry in them is in durable tables and
-    /// the manifest says so durably (I3).
-    ///
-    /// # Errors
-    /// `Io`; what could not be deleted is tried again by the next call.
-    fn delete_before(&mut self, segment: u64) -> Result<u64>;
+    /// Takes the segments before `segment`, except the current one, off the books: it names and counts them no
+    /// more, and [`LogPersist::delete`] deletes them, which takes milliseconds that no append should wait for.
+    /// Requires: every entry in them is in durable tables and the manifest says so durably (I3).
+    fn take_before(&mut self, segment: u64) -> Vec<Closed>;
+
+    /// Puts those back that could not be deleted, for the next time. Requires: they were taken, and none that is
+    /// newer was since.
+    fn put_back(&mut self, segments: Vec<Closed>);
 
     /// Bytes in all segments, without room reserved ahead.
     fn size_bytes(&self) -> u64;
@@ -118,7 +119,16 @@ pub trait LogSink: Send {
     fn close(&mut self) -> Result<()>;
 }
 
-/// Makes appended frames durable; shared by all writers.
+/// A segment that takes no appends any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Closed {
+    /// Its number.
+    pub segment: u64,
+    /// Its size, without room reserved ahead.
+    pub size_bytes: u64,
+}
+
+/// Makes appended frames durable, and deletes those that need not be; shared by all writers.
 pub trait LogPersist: Send + Sync {
     /// Returns when every frame up to `upto` is durable.
     ///
@@ -129,4 +139,11 @@ pub trait LogPersist: Send + Sync {
 
     /// Everything up to this number is durable.
     fn durable_seq(&self) -> SeqNo;
+
+    /// Deletes the first of `segments`, which [`LogSink::take_before`] gave, and takes it from them, until none is left;
+    /// returns the bytes freed.
+    ///
+    /// # Errors
+    /// `Io`; the rest is left in `segments`.
+    fn delete(&self, segments: &mut Vec<Closed>) -> Result<u64>;
 }

@@ -7,15 +7,16 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thermocline_model::SeqNo;
 
-use super::LogPersist;
 use super::format::segment_path;
 use super::segment::OpenSegment;
+use super::{Closed, LogPersist};
 use crate::store::{File, FileSystem};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex};
@@ -163,6 +164,31 @@ impl LogSyncer {
         }
     }
 
+    /// As [`LogPersist::delete`].
+    ///
+    /// # Errors
+    /// `Io`; the rest is left in `segments`.
+    pub fn delete(&self, segments: &mut Vec<Closed>) -> Result<u64> {
+        let mut freed_bytes = 0;
+        let mut error = None;
+        let gone = segments.iter().take_while(|closed| {
+            let path = segment_path(&self.directory, closed.segment);
+            match self.file_system.unlink(&path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    error = Some(Error::io("delete log segment", &path, e));
+                    return false;
+                }
+                _ => {}
+            }
+            self.forget_before(closed.segment + 1);
+            freed_bytes += closed.size_bytes;
+            true
+        });
+        let gone = gone.count();
+        segments.drain(..gone);
+        error.map_or(Ok(freed_bytes), Err)
+    }
+
     /// The last number appended.
     #[must_use]
     pub fn appended_seq(&self) -> SeqNo {
@@ -235,7 +261,7 @@ impl LogSyncer {
     }
 
     /// Forgets segments whose entries are durable elsewhere.
-    pub(super) fn forget_before(&self, segment: u64) {
+    fn forget_before(&self, segment: u64) {
         self.bases.lock().retain(|&(id, _)| id >= segment);
         let mut state = self.state.lock();
         state.unsynced.retain(|entry| entry.segment >= segment);
@@ -292,6 +318,10 @@ impl LogPersist for LogSyncer {
 
     fn durable_seq(&self) -> SeqNo {
         LogSyncer::durable_seq(self)
+    }
+
+    fn delete(&self, segments: &mut Vec<Closed>) -> Result<u64> {
+        LogSyncer::delete(self, segments)
     }
 }
 

@@ -57,6 +57,40 @@ fn after_a_full_device_appends_resume_and_nothing_good_is_lost() {
 }
 
 #[test]
+fn segments_that_could_not_be_deleted_stay_in_the_books_until_they_are() {
+    let directory = temporary();
+    let faulty = FaultyFileSystem::new();
+    let mut log = faulty_log(&faulty, directory.path());
+    for seq in 1..=3 {
+        append(&mut log, seq, 1, b"entry").unwrap();
+        log.rotate().unwrap();
+    }
+    append(&mut log, 4, 1, b"entry").unwrap();
+    let in_books = |log: &LocalLog| log.segments().map(|(id, _)| id).collect::<Vec<_>>();
+    let bytes = log.size_bytes();
+
+    faulty.cut_and_unlink_fail(true);
+    assert_eq!(log.delete_before(3).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(
+        (in_books(&log), log.size_bytes()),
+        (vec![1, 2, 3, 4], bytes)
+    );
+
+    // The first goes, the second does not.
+    let mut taken = log.take_before(3);
+    assert_eq!(in_books(&log), [3, 4]);
+    let second = taken.split_off(1);
+    faulty.cut_and_unlink_fail(false);
+    log.syncer().delete(&mut taken).unwrap();
+    assert!(taken.is_empty());
+    log.put_back(second);
+    assert_eq!(in_books(&log), [2, 3, 4]);
+    assert!(log.delete_before(4).unwrap() > 0);
+    assert_eq!(in_books(&log), [4]);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn the_remains_of_a_failed_append_do_not_follow_a_segment_that_is_gone() {
     // Segment 1 holds a whole-looking frame that failed; segment 2, which says
     // so, is torn before its first frame. Cutting 2 must not revive the frame.
