@@ -1,11 +1,10 @@
 //! Thermocline beside RocksDB and LevelDB: the same driver, the same machine,
 //! the same run.
 //!
-//! `engine` has a file for each engine, `workload` the loops that are timed,
-//! `keys` and `mix` what the workloads of `compare` do, `drive` runs them, `limit`
-//! what no engine can exceed, `report` the tables, `worker` the process that each engine runs in, `tiers`
-//! the emulated devices, `device` what the kernel counts of them, and each
-//! subcommand is a file here.
+//! `engine` has a file for each engine, `workload` the loops that are timed, `keys` and `mix` what
+//! the workloads of `compare` do, `drive` runs them, `limit` what no engine can exceed, `report`
+//! the tables, `worker` the process that each engine runs in, `tiers` the emulated devices,
+//! `device` what the kernel counts of them, and each subcommand is a file here.
 
 use std::process::ExitCode;
 

@@ -103,8 +103,8 @@ fn a_figure_without_its_preset_says_so() {
     assert!(fails(1, &["mutant-fig-12"]).contains("not published"));
 }
 
-/// So many rows say which share of the time a writer waited, the first of them of what begins like `of`, and they
-/// are the last.
+/// So many rows say which share of the time a writer waited, the first of them of what begins like
+/// `of`, and they are the last.
 fn waits(object: &Value, of: &str, count: usize) {
     let rows = object["rows"].as_array().unwrap();
     let what = |row: &Value| row["what"].as_str().unwrap().to_owned();

@@ -122,8 +122,8 @@ impl ReadArgs {
     }
 }
 
-/// The failure of `error`; where another process has the store open, and does not say what is asked, with how to
-/// read it all the same.
+/// The failure of `error`; where another process has the store open, and does not say what is
+/// asked, with how to read it all the same.
 pub(crate) fn or_how_to_read(error: Error) -> Failure {
     let exit = match error.kind() {
         ErrorKind::Locked => Exit::Locked,

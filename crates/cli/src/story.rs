@@ -12,8 +12,8 @@ use crate::html::{self, Plot, Rows, Section, Series, page};
 use crate::human;
 use crate::plot::{Line, plot};
 
-/// Of a phase, the last part, as a share, that says where it has led. Clients still write then, so that
-/// a spare is left for flushes, and the price lies somewhat below the target.
+/// Of a phase, the last part, as a share, that says where it has led. Clients still write then, so
+/// that a spare is left for flushes, and the price lies somewhat below the target.
 const END_SHARE: f64 = 0.25;
 
 /// Moves listed on the page.

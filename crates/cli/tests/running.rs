@@ -24,8 +24,8 @@ fn in_use(db: &str) -> Db {
     db
 }
 
-// It had ended with code 5; and with --read-only, which was recommended, it showed memtables that it had made
-// of the log for itself, no shares and no counts.
+// It had ended with code 5; and with --read-only, which was recommended, it showed memtables that
+// it had made of the log for itself, no shares and no counts.
 #[test]
 fn stat_shows_the_parts_and_counts_of_the_process_that_has_the_store_open() {
     let scratch = Scratch::new();
@@ -148,7 +148,8 @@ fn watching_shows_the_parts_of_a_store_that_has_several() {
     assert!(!printed.contains("parts"), "{printed}");
 }
 
-// It ended with an I/O error where the request could not be written: on a full disk, when one looks.
+// It ended with an I/O error where the request could not be written: on a full disk, when one
+// looks.
 #[test]
 fn stat_reads_the_files_where_nobody_can_be_asked() {
     let scratch = Scratch::new();

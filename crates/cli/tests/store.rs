@@ -229,9 +229,9 @@ fn a_running_store_is_tuned_by_the_process_that_has_it_open() {
     assert_eq!(target(&db), 0.3);
 }
 
-// Asked while another process had the store open, `explain` failed without a word on what to do, and
-// with --read-only told of heat that was a minute old. A negative target was an unexpected argument, and
-// of a store that is not there it was said that its preset keeps to no target.
+// Asked while another process had the store open, `explain` failed without a word on what to do,
+// and with --read-only told of heat that was a minute old. A negative target was an unexpected
+// argument, and of a store that is not there it was said that its preset keeps to no target.
 #[test]
 fn a_running_store_explains_itself_and_others_are_told_how_to_look() {
     let scratch = Scratch::new();

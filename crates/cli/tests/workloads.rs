@@ -109,7 +109,8 @@ fn a_replay_keeps_to_a_target_and_shows_price_and_share() {
     assert_eq!(files(dir.as_ref()).len(), 0);
 }
 
-/// They were passed over without a word: a store that was named was taken for one of the preset asked for.
+/// They were passed over without a word: a store that was named was taken for one of the preset
+/// asked for.
 #[test]
 fn what_a_temporary_store_is_to_be_like_is_refused_beside_the_name_of_another() {
     let scratch = Scratch::new();

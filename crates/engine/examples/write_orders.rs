@@ -1,9 +1,9 @@
 //! What parts by default cost and gain by the order of keys: so many puts of 100 bytes,
 //! ascending, all to one key, uniform, or skewed with hot keys side by side.
 //!
-//! `write_orders ORDER PARTS [PUTS] [THREADS] [MiB] [PRESET] [verify]`: PARTS is `auto` or a number, THREADS
-//! those of the background, MiB the write buffer; the preset is `leveled`; with `verify` what is
-//! written is read back. Without threads the same is done every time, for
+//! `write_orders ORDER PARTS [PUTS] [THREADS] [MiB] [PRESET] [verify]`: PARTS is `auto` or a
+//! number, THREADS those of the background, MiB the write buffer; the preset is `leveled`; with
+//! `verify` what is written is read back. Without threads the same is done every time, for
 //! `valgrind --tool=callgrind --toggle-collect='*put_all*'` to count the instructions of.
 
 use std::time::Instant;

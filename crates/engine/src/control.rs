@@ -1,13 +1,13 @@
 //! What a process that has a store open can be asked by another.
 //!
-//! It is asked by a file: `TUNE` in the first tier's directory says what is wanted.
-//! The engine looks for it once an epoch, takes it away, does what it says and leaves
-//! the file `TUNED` with the answer. Both are swapped in whole, and a request has a
-//! number of its own, so that no answer is taken for another's. Who asks waits for its turn (`control/turn.rs`), and the
-//! engine takes no further request before its answer was read. A request is bounded, is
-//! judged like any call, and asks for nothing but what whoever may write to the
-//! store's directory could do anyway. Both say of which version they are, so that processes of
-//! two versions refuse each other and misread nothing. Bytes: `docs/formats/control.md`.
+//! It is asked by a file: `TUNE` in the first tier's directory says what is wanted. The engine
+//! looks for it once an epoch, takes it away, does what it says and leaves the file `TUNED` with
+//! the answer. Both are swapped in whole, and a request has a number of its own, so that no answer
+//! is taken for another's. Who asks waits for its turn (`control/turn.rs`), and the engine takes no
+//! further request before its answer was read. A request is bounded, is judged like any call, and
+//! asks for nothing but what whoever may write to the store's directory could do anyway. Both say
+//! of which version they are, so that processes of two versions refuse each other and misread
+//! nothing. Bytes: `docs/formats/control.md`.
 
 mod asking;
 mod turn;
@@ -34,7 +34,8 @@ pub(crate) const REQUEST_FILE: &str = "TUNE";
 pub(crate) const ANSWER_FILE: &str = "TUNED";
 /// A request that the engine has taken and not yet read.
 const TAKEN_FILE: &str = "TUNE.taken";
-/// Raised with every change of what requests and answers may say. Those of the first have no number.
+/// Raised with every change of what requests and answers may say. Those of the first have no
+/// number.
 const VERSION: u32 = 2;
 /// Largest request and largest answer, in bytes: two keys as text, and all of their tables.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -222,8 +223,8 @@ fn read(environment: &Environment, path: &Path, bytes_max: usize) -> Result<Opti
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Takes the request that lies in `directory`, and away. It is given another name before it is read, so that no request
-/// that somebody puts there meanwhile goes with it.
+/// Takes the request that lies in `directory`, and away. It is given another name before it is
+/// read, so that no request that somebody puts there meanwhile goes with it.
 fn take(environment: &Environment, directory: &Path) -> Option<String> {
     let file_system = &*environment.file_system;
     let (path, taken) = (directory.join(REQUEST_FILE), directory.join(TAKEN_FILE));

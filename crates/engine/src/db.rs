@@ -275,8 +275,9 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`]; [`ErrorKind::InvalidArgument`] for a bad
-    /// name or bad cuts, and without room for its parts ([`Options::active_memtables_total_max`]); those of writing the manifest.
+    /// [`ErrorKind::AlreadyExists`]; [`ErrorKind::InvalidArgument`] for a bad name or bad cuts, and
+    /// without room for its parts ([`Options::active_memtables_total_max`]); those of writing the
+    /// manifest.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(Error::invalid("keyspace name").expected(

@@ -56,8 +56,8 @@ pub(crate) struct Space {
     pub(crate) name: String,
     pub(crate) view: ArcSwap<ReadView>,
     pub(crate) dropped: AtomicBool,
-    /// Whether a memtable that takes writes may be full: so that not every write looks at those of all parts, which others
-    /// write to.
+    /// Whether a memtable that takes writes may be full: so that not every write looks at those of
+    /// all parts, which others write to.
     pub(crate) may_be_full: AtomicBool,
     /// Bulk loads under way, which keep its cuts as they are.
     pub(crate) loads: AtomicUsize,
@@ -278,8 +278,8 @@ impl Engine {
         most.saturating_sub(takers.sum())
     }
 
-    /// A keyspace in memory with empty memtables, in a store where so many share the write buffer; with its
-    /// duplicates if there is room for `duplicates`.
+    /// A keyspace in memory with empty memtables, in a store where so many share the write buffer;
+    /// with its duplicates if there is room for `duplicates`.
     pub(crate) fn new_space(
         &self,
         keyspace: &thermocline_model::Keyspace,
@@ -422,8 +422,8 @@ impl Engine {
             let message = "refused edit: the log is not durable as far as it must reach";
             return Err(Error::invalid(message));
         }
-        // Numbers under which a fold has logged entries anew count from then on, though writers before
-        // it may have to publish theirs first.
+        // Numbers under which a fold has logged entries anew count from then on, though writers
+        // before it may have to publish theirs first.
         let logged = edit.changes.iter().filter_map(|change| match change {
             Change::SetLogReach { seq } | Change::SetLogBase { seq } => Some(*seq),
             _ => None,
@@ -599,8 +599,8 @@ impl Engine {
         }
     }
 
-    /// Deletes one of them, if there is any. Says whether it did: one that cannot be deleted is tried again after
-    /// the others.
+    /// Deletes one of them, if there is any. Says whether it did: one that cannot be deleted is
+    /// tried again after the others.
     pub(crate) fn bury_one(&self) -> bool {
         let one = self.home.graveyard.take_one();
         one.is_some_and(|(store, name)| self.delete(store, name))

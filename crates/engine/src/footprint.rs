@@ -9,12 +9,11 @@
 //! too, so that it holds for the process and not for the requests alone. Memtables and
 //! cached blocks lie in mappings of their own, of which no allocator keeps anything.
 //!
-//! Not in the formula, since the caller decides on it: batches while they are
-//! written, values and iterators that the caller holds
-//! ([`Options::iterator_bytes_max`]), and what they keep alive; and a job for each thread that asks
-//! for a compaction ([`Db::compact_range`](crate::Db::compact_range)), beside those of the background. Nor are pages of
-//! files, among them those of the mapped log: the system takes them back as it
-//! needs them.
+//! Not in the formula, since the caller decides on it: batches while they are written, values and
+//! iterators that the caller holds ([`Options::iterator_bytes_max`]), and what they keep alive; and
+//! a job for each thread that asks for a compaction
+//! ([`Db::compact_range`](crate::Db::compact_range)), beside those of the background. Nor are pages
+//! of files, among them those of the mapped log: the system takes them back as it needs them.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,8 +47,8 @@ pub struct MemoryBytes {
     pub jobs: u64,
     /// The lookup index.
     pub lookup_index: u64,
-    /// Everything else: what is known of heat, the version, counters, the events of
-    /// the last jobs, what large reads land in. As a use only the first of these, the rest is not measured.
+    /// Everything else: what is known of heat, the version, counters, the events of the last jobs,
+    /// what large reads land in. As a use only the first of these, the rest is not measured.
     pub other: u64,
 }
 
@@ -98,8 +97,8 @@ const FLUSH_FILTER_SHARE: u64 = 32;
 /// What a table that moves has in memory: a piece of it, and what is gathered before it is written.
 const MOVE_BYTES: u64 = (PIECE_BYTES + WRITE_BUFFER_BYTES) as u64;
 
-/// What a job that moves cuts holds for each key of its sample, beside the key: it sorts, weighs and groups
-/// them.
+/// What a job that moves cuts holds for each key of its sample, beside the key: it sorts, weighs
+/// and groups them.
 const SAMPLE_KEY_BYTES: u64 = 192;
 
 /// The least bytes of a memtable that an entry takes.
@@ -112,8 +111,8 @@ const ALLOCATOR_COPIES: u64 = 2;
 /// See [`MemoryBytes::other`]: the events, and a store of some thousand tables.
 const OTHER_BYTES: u64 = 4 << 20;
 
-/// The most memory that a memtable of this capacity takes, in bytes: writers that were let to it before it was
-/// full, pages, and its filter.
+/// The most memory that a memtable of this capacity takes, in bytes: writers that were let to it
+/// before it was full, pages, and its filter.
 pub(crate) fn memtable_bytes_max(capacity_bytes: u64) -> u64 {
     capacity_bytes.saturating_add(capacity_bytes / 8 + (256 << 10))
 }
@@ -136,9 +135,9 @@ impl Options {
         self.memory_max(self.parts_expected()).total()
     }
 
-    /// The most memory that the engine holds with these options and `parts` parts
-    /// in all keyspaces together, each duplicate of a part ([`Options::duplicates_max`]) counting as one
-    /// more, by kind:
+    /// The most memory that the engine holds with these options and `parts` parts in all keyspaces
+    /// together, each duplicate of a part ([`Options::duplicates_max`]) counting as one more, by
+    /// kind:
     ///
     /// - memtables: `write_buffer_bytes`, and what the block cache lends and then has less
     ///   ([`Options::write_buffer_grows`]; what is lent now is in
@@ -149,26 +148,29 @@ impl Options {
     ///   ([`Options::block_cache_grows`]; what each may hold now is in the same place).
     /// - table metadata: `pinned_meta_bytes`. Kept to at the end of every job, and
     ///   whenever a thread of the background finds nothing else to do.
-    /// - jobs: for each job that may run at a time, what a merge reads ahead (1.5 MiB
-    ///   from slower tiers, and beside it 512 KiB, or 32 KiB for each run when there are
-    ///   more than 16, and a block for each run where blocks are larger than that; three times that where the store's own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for compression, and five
-    ///   times the metadata of one table, reckoned with keys of 64 bytes and
+    /// - jobs: for each job that may run at a time, what a merge reads ahead (1.5 MiB from slower
+    ///   tiers, and beside it 512 KiB, or 32 KiB for each run when there are more than 16, and a
+    ///   block for each run where blocks are larger than that; three times that where the store's
+    ///   own threads read ahead), two blocks for each run, 1 MiB of write buffers, 2 MiB for
+    ///   compression, and five times the metadata of one table, reckoned with keys of 64 bytes and
     ///   entries of no less; where cuts move no less than what a sample takes
-    ///   ([`RecutTriggers`](crate::RecutTriggers): its bytes, and 192 for each of its keys); all that twice, for the allocator. One job without background threads or with one of
-    ///   them; with `n` of them (where no number is given, as many as the machine has processors:
+    ///   ([`RecutTriggers`](crate::RecutTriggers): its bytes, and 192 for each of its keys); all
+    ///   that twice, for the allocator. One job without background threads or with one of them;
+    ///   with `n` of them (where no number is given, as many as the machine has processors:
     ///   [`Options::background_threads`]), a flush and `2n - 3` stretches of merges, twice as many
-    ///   with `logstore` on several tiers, whose merges send intervals deeper. And where
-    ///   that is more than what a merge reads ahead, a thirty-second of
-    ///   what memtables may have at most, for the filter of a flush, and 1.5 MiB for a table that moves beside it.
+    ///   with `logstore` on several tiers, whose merges send intervals deeper. And where that is
+    ///   more than what a merge reads ahead, a thirty-second of what memtables may have at most,
+    ///   for the filter of a flush, and 1.5 MiB for a table that moves beside it.
     /// - lookup index: a sixteenth of `write_buffer_bytes`, unless it is off.
     /// - everything else: 4 MiB, and 8 MiB of huge pages that large reads land in, where a
     ///   tier has `direct_io`.
     ///
-    /// It holds once a store is open for writing. While it opens, the log is read to its end before anything is flushed: what
-    /// has no room is compacted to the latest version of each key, of which memory may hold twice what the log
-    /// has, and what is still too much after that is flushed before [`Db::open`](crate::Db::open) returns. Only where no tier takes it, it stays until
-    /// one does, and writers wait. A store that is open for reading only holds all that the log has of
-    /// latest versions, if these take more.
+    /// It holds once a store is open for writing. While it opens, the log is read to its end before
+    /// anything is flushed: what has no room is compacted to the latest version of each key, of
+    /// which memory may hold twice what the log has, and what is still too much after that is
+    /// flushed before [`Db::open`](crate::Db::open) returns. Only where no tier takes it, it stays
+    /// until one does, and writers wait. A store that is open for reading only holds all that the
+    /// log has of latest versions, if these take more.
     ///
     /// Larger keys and values add what a handful of them take. See the module
     /// for what is left out: memory that the caller holds on to.
@@ -200,10 +202,10 @@ impl Options {
         }
     }
 
-    /// The most memory that one open iterator takes, in bytes: for each run that
-    /// there may be, those included that are handed down when cuts move, 256 KiB read ahead and two blocks; three times 512 KiB, or three blocks more if
-    /// those are larger, where the store's own threads read ahead. It also keeps alive the memtables
-    /// that it was made over.
+    /// The most memory that one open iterator takes, in bytes: for each run that there may be,
+    /// those included that are handed down when cuts move, 256 KiB read ahead and two blocks; three
+    /// times 512 KiB, or three blocks more if those are larger, where the store's own threads read
+    /// ahead. It also keeps alive the memtables that it was made over.
     ///
     /// ```
     /// # use thermocline::Options;
@@ -223,7 +225,8 @@ impl Options {
         runs.saturating_mul(ahead + 2 * self.block_bytes_max())
     }
 
-    /// The most memory that a memtable takes where so many that take writes share the write buffer, in bytes.
+    /// The most memory that a memtable takes where so many that take writes share the write buffer,
+    /// in bytes.
     pub(crate) fn memtable_bytes_max(&self, takers: u64) -> u64 {
         memtable_bytes_max(self.memtable_capacity(takers) as u64)
     }
@@ -257,7 +260,8 @@ impl Options {
         JOB_FIXED_BYTES.saturating_add(merge.max(self.sample_bytes()))
     }
 
-    /// What a job that moves cuts takes for its sample, in bytes: of what memory has, so many keys at most.
+    /// What a job that moves cuts takes for its sample, in bytes: of what memory has, so many keys
+    /// at most.
     fn sample_bytes(&self) -> u64 {
         if !self.moves_cuts() {
             return 0;
@@ -294,8 +298,8 @@ impl Options {
         ahead.saturating_mul(copies).saturating_add(blocks)
     }
 
-    /// What the filter of a flush may take beyond that, and a table that makes room beside it, in bytes: a flush, of which
-    /// there is one at a time, reads no tables.
+    /// What the filter of a flush may take beyond that, and a table that makes room beside it, in
+    /// bytes: a flush, of which there is one at a time, reads no tables.
     fn flush_filter_bytes(&self) -> u64 {
         let memtables = self
             .write_buffer_bytes
@@ -308,7 +312,8 @@ impl Options {
         beside.saturating_sub(self.merge_read_bytes())
     }
 
-    /// What the process has for the jobs of so many threads at most, in bytes, but for [`Options::flush_filter_bytes`].
+    /// What the process has for the jobs of so many threads at most, in bytes, but for
+    /// [`Options::flush_filter_bytes`].
     pub(crate) fn jobs_bytes_max(&self, threads: usize) -> u64 {
         let jobs = self.jobs_max(threads).saturating_mul(ALLOCATOR_COPIES);
         jobs.saturating_mul(self.job_bytes_max())

@@ -1,10 +1,10 @@
 //! Heat over a restart, and what else is seen to once an epoch.
 //!
-//! Temperatures are kept in a small file of their own on the first tier, written
-//! once a minute and when the store closes. Nothing depends on it: a file that is
-//! damaged or of another store is noted among the events, and the tables
-//! begin without a temperature, as they do where there is none. A file that cannot be written is noted too, and
-//! tried again. Byte layout: docs/formats/heat.md.
+//! Temperatures are kept in a small file of their own on the first tier, written once a minute and
+//! when the store closes. Nothing depends on it: a file that is damaged or of another store is
+//! noted among the events, and the tables begin without a temperature, as they do where there is
+//! none. A file that cannot be written is noted too, and tried again. Byte layout:
+//! docs/formats/heat.md.
 
 use std::path::Path;
 
@@ -158,8 +158,8 @@ impl Engine {
     /// block cache lends, once an
     /// epoch what somebody asks for from outside, once a minute the heat file.
     pub(crate) fn tend(&self) {
-        // A time from before another thread's look would seem to be of a clock that has gone back, and two
-        // threads would do the same at once. So it is read under the lock.
+        // A time from before another thread's look would seem to be of a clock that has gone back,
+        // and two threads would do the same at once. So it is read under the lock.
         let clock = &self.environment.clock;
         let (record, lend) = {
             let tended = &mut self.scheduler.lock().tended;

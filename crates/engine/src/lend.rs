@@ -1,17 +1,18 @@
 //! Memory that memtables and the block cache share.
 //!
-//! What memtables leave of the write buffer the block cache has ([`Options::block_cache_grows`]), and
-//! while hardly anybody reads memtables have memory of the cache as well ([`Options::write_buffer_grows`]). How
-//! much of the second there should be is policy ([`thermocline_policy::lending`]). Here it changes
-//! hands, and what both take together never exceeds what the options say: the cache lets
-//! go of blocks before memtables may have their memory, and has it back only once
-//! memtables have less.
+//! What memtables leave of the write buffer the block cache has ([`Options::block_cache_grows`]),
+//! and while hardly anybody reads memtables have memory of the cache as well
+//! ([`Options::write_buffer_grows`]). How much of the second there should be is policy
+//! ([`thermocline_policy::lending`]). Here it changes hands, and what both take together never
+//! exceeds what the options say: the cache lets go of blocks before memtables may have their
+//! memory, and has it back only once memtables have less.
 //!
-//! Of the write buffer, memtables are given what they hold, and some more, before they fill it; they need not ask
-//! whether there is any. They give it back by a little at a time, so that memtables that fill and empty by turns do not
-//! empty the cache each time. What is lent beyond that makes the *write buffer in force* larger, by which
-//! flushes are planned and writers are stopped. It grows at once, and shrinks by a little at a time as well, so that writers
-//! are not stopped for as long as it takes to flush all that there may be too much of.
+//! Of the write buffer, memtables are given what they hold, and some more, before they fill it;
+//! they need not ask whether there is any. They give it back by a little at a time, so that
+//! memtables that fill and empty by turns do not empty the cache each time. What is lent beyond
+//! that makes the *write buffer in force* larger, by which flushes are planned and writers are
+//! stopped. It grows at once, and shrinks by a little at a time as well, so that writers are not
+//! stopped for as long as it takes to flush all that there may be too much of.
 
 use thermocline_model::view::ShapeOptions;
 use thermocline_policy::lending::{LENT_BUFFERS_MAX, LENT_SHARE_MAX, Lending, MemoryUse};
@@ -31,8 +32,8 @@ const SHRINK_SHARE: u64 = 16;
 /// Of the write buffer, the share that memtables are given at a time, beside what they need.
 const GRANT_SHARE: u64 = 8;
 
-/// Of what the cache may have of the write buffer, the share that it gets in the time of a look at most: all of it in
-/// 26 seconds.
+/// Of what the cache may have of the write buffer, the share that it gets in the time of a look at
+/// most: all of it in 26 seconds.
 const RETURN_SHARE: u64 = 256;
 
 /// What is lent now.
@@ -48,8 +49,8 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// For how many looks this one stands: threads that have nothing to do look more seldom. Requires: the caller's
-    /// turn.
+    /// For how many looks this one stands: threads that have nothing to do look more seldom.
+    /// Requires: the caller's turn.
     fn looks(&self, now_us: u64) -> u64 {
         let before_us = self.looked_us.load(Ordering::Relaxed);
         self.looked_us.store(now_us, Ordering::Relaxed);
@@ -164,8 +165,8 @@ impl Engine {
         self.lent.allowed.store(allowed, Ordering::Release);
     }
 
-    /// Has the block cache do without what memtables need of the write buffer, where they are about to take `more`
-    /// bytes. What readers hold of the cache is not waited for.
+    /// Has the block cache do without what memtables need of the write buffer, where they are about
+    /// to take `more` bytes. What readers hold of the cache is not waited for.
     pub(crate) fn grant_memory(&self, more: u64) {
         if self.options.pooled_bytes() == 0 || self.needed_bytes(more) <= self.lent_bytes() {
             return;
@@ -181,8 +182,8 @@ impl Engine {
         }
     }
 
-    /// Bytes that memtables, about to take `more`, hold of what they share with the cache. As `update_brake`
-    /// does it, what may be added unseen counts as there.
+    /// Bytes that memtables, about to take `more`, hold of what they share with the cache. As
+    /// `update_brake` does it, what may be added unseen counts as there.
     fn needed_bytes(&self, more: u64) -> u64 {
         // What a memtable takes of the idle memory meanwhile is in one of the two.
         let idle = self.arenas.idle_bytes();
@@ -196,8 +197,8 @@ impl Engine {
         self.options.write_buffer_bytes - self.options.pooled_bytes()
     }
 
-    /// Gives the cache back what memtables neither have nor may have, and of the write buffer some of what they
-    /// leave, as much as in the time of so many looks. Requires: the caller's turn.
+    /// Gives the cache back what memtables neither have nor may have, and of the write buffer some
+    /// of what they leave, as much as in the time of so many looks. Requires: the caller's turn.
     fn take_back(&self, looks: u64) {
         let (allowed, given) = (self.borrowable_bytes(), self.lent_bytes());
         let pooled = self.options.pooled_bytes();

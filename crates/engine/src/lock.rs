@@ -75,7 +75,8 @@ impl StoreLock {
     ///
     /// # Errors
     /// [`ErrorKind::Locked`] when the store is open, and still is half a second later;
-    /// [`ErrorKind::InvalidArgument`] when the paths of two tiers lead to one directory; [`ErrorKind::Io`].
+    /// [`ErrorKind::InvalidArgument`] when the paths of two tiers lead to one directory;
+    /// [`ErrorKind::Io`].
     pub fn take(options: &Options) -> Result<StoreLock> {
         StoreLock::take_in(options, &Environment::real(), &mut Patience::of_a_moment())
     }
@@ -94,8 +95,8 @@ impl StoreLock {
     }
 }
 
-/// What to say of `error`, met when the directories of `tiers` were locked in turn: two paths may lead to one
-/// directory, and then nobody else has it open.
+/// What to say of `error`, met when the directories of `tiers` were locked in turn: two paths may
+/// lead to one directory, and then nobody else has it open.
 pub(crate) fn who_locked(error: Error, tiers: &[Tier], environment: &Environment) -> Error {
     if error.kind() != ErrorKind::Locked {
         return error;

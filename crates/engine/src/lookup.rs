@@ -1,16 +1,16 @@
 //! The lookup index of a store: when it is used, what it costs.
 //!
-//! One index serves all keyspaces. A memtable made while it is in use has a stamp, which
-//! the tables made of it keep; those without one, and all behind them, are searched as if
-//! there were no index. So what a bulk load brings and what a merge makes is outside of it,
-//! until merges have taken it to the levels below. An opening has the index know what tables have of
-//! the newest runs (`open/indexed.rs`).
+//! One index serves all keyspaces. A memtable made while it is in use has a stamp, which the tables
+//! made of it keep; those without one, and all behind them, are searched as if there were no index.
+//! So what a bulk load brings and what a merge makes is outside of it, until merges have taken it
+//! to the levels below. An opening has the index know what tables have of the newest runs
+//! (`open/indexed.rs`).
 //!
-//! What the index saves is asking the filter of each memtable and run that is newer than
-//! the key's entry, one line of memory each. What it costs is one line for each put and
-//! for each read. With few memtables it costs more; so by default a memtable gets a stamp
-//! only if a read of its part has many places to look in ([`PLACES_MIN`]), and only as long as
-//! what is passed over was worth it ([`thermocline_policy::plan::lookup`]). Uses are counted by samples.
+//! What the index saves is asking the filter of each memtable and run that is newer than the key's
+//! entry, one line of memory each. What it costs is one line for each put and for each read. With
+//! few memtables it costs more; so by default a memtable gets a stamp only if a read of its part
+//! has many places to look in ([`PLACES_MIN`]), and only as long as what is passed over was worth
+//! it ([`thermocline_policy::plan::lookup`]). Uses are counted by samples.
 //!
 //! Range deletes are no keys: nothing is passed over that is not newer than the newest
 //! memtable that got one.

@@ -49,7 +49,8 @@ impl Placing {
     pub(crate) fn price(&self, placer: &dyn Placer, job: Job) -> Job {
         let view = self.scene.view(&self.busy, &self.busy_outputs);
         let seen = Seen::of(&view);
-        // Its ranking is not kept: by the time that tables are placed the tiers may hold other bytes.
+        // Its ranking is not kept: by the time that tables are placed the tiers may hold other
+        // bytes.
         self.seen.get_or_init(|| seen.unranked());
         let places = Places {
             placer,

@@ -111,13 +111,13 @@ pub struct PartsPulse {
     pub keyspace: String,
     /// Its parts.
     pub parts: u64,
-    /// The least share of its writes that a part gets, from 0 to 1; none until something is written. See
-    /// [`PartStats::write_share`].
+    /// The least share of its writes that a part gets, from 0 to 1; none until something is
+    /// written. See [`PartStats::write_share`].
     pub write_share_min: Option<f64>,
     /// The largest.
     pub write_share_max: Option<f64>,
-    /// The standard deviation of the shares of the memtables that take writes, duplicates included (Nova-LSM,
-    /// section 8.2.1).
+    /// The standard deviation of the shares of the memtables that take writes, duplicates included
+    /// (Nova-LSM, section 8.2.1).
     pub imbalance: Option<f64>,
     /// Memtables that take its writes beside the first of each part.
     pub duplicates: u64,
@@ -264,8 +264,8 @@ impl Pulse {
 ///
 /// # Errors
 /// [`ErrorKind::Locked`](crate::ErrorKind::Locked) when whoever has it open did not answer in time;
-/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) when that is another version of Thermocline;
-/// [`ErrorKind::Io`](crate::ErrorKind::Io).
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) when that is another version of
+/// Thermocline; [`ErrorKind::Io`](crate::ErrorKind::Io).
 pub fn pulse(options: &Options, patience: Duration) -> Result<Option<Pulse>> {
     match ask_if_open(options, Wanted::Pulse {}, patience)? {
         None => Ok(None),

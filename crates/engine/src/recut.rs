@@ -1,16 +1,16 @@
 //! Cutting a keyspace into parts by the keys that it gets (OHDB's L0 partition,
 //! section III-A).
 //!
-//! With a preset whose cuts do not move a keyspace is divided when its first memtable is full, and the memtables are
-//! divided with it. Policy says whether and where (`policy/plan/first_cuts.rs`); the writer whose memtable
-//! is full does it, as it holds the write path.
+//! With a preset whose cuts do not move a keyspace is divided when its first memtable is full, and
+//! the memtables are divided with it. Policy says whether and where (`policy/plan/first_cuts.rs`);
+//! the writer whose memtable is full does it, as it holds the write path.
 //!
-//! Where cuts move with the writes (Nova-LSM's dynamic ranges, section 4.1), a planner says
-//! when (`policy/plan/ranges.rs`), and a job does it, at any time. Nothing is copied and
-//! no table is written: the memtables of the parts concerned are sealed, whole, and every new
-//! part lists those that reach into it. Such a memtable is of an *older generation*. Each part reads and flushes
-//! only what is its own of it, and it goes when the last part has flushed. What becomes of tables is in
-//! `model/recut.rs`. Writers wait while the manifest is synced, once.
+//! Where cuts move with the writes (Nova-LSM's dynamic ranges, section 4.1), a planner says when
+//! (`policy/plan/ranges.rs`), and a job does it, at any time. Nothing is copied and no table is
+//! written: the memtables of the parts concerned are sealed, whole, and every new part lists those
+//! that reach into it. Such a memtable is of an *older generation*. Each part reads and flushes
+//! only what is its own of it, and it goes when the last part has flushed. What becomes of tables
+//! is in `model/recut.rs`. Writers wait while the manifest is synced, once.
 //!
 //! `Ensures:` readers see the old view or the new one, which hold the same entries. A
 //! crash leaves the keyspace with its old cuts or with the new ones, and recovery
@@ -138,8 +138,8 @@ impl Engine {
         });
     }
 
-    /// Waits until those that have numbers already have put their entries into the memtables of `part`, for which they
-    /// need no lock, or never will.
+    /// Waits until those that have numbers already have put their entries into the memtables of
+    /// `part`, for which they need no lock, or never will.
     fn await_pending(&self, part: &PartView) {
         let pending = || {
             part.memtables()
@@ -150,8 +150,8 @@ impl Engine {
         }
     }
 
-    /// The memtables of `old`, divided by `cuts`: each into one for every part, so
-    /// that their order is still the order of recency. With `apart` false, all into the one that takes writes, where
+    /// The memtables of `old`, divided by `cuts`: each into one for every part, so that their order
+    /// is still the order of recency. With `apart` false, all into the one that takes writes, where
     /// numbers order them. `sharing`: as [`Engine::sharing_takers`] will be.
     fn divide(&self, old: &PartView, cuts: &Cuts, sharing: u64, apart: bool) -> Vec<PartView> {
         let prefix = likely_prefix(&old.active);
@@ -188,8 +188,8 @@ impl Engine {
     }
 }
 
-/// Copies the entries of `from` into the memtables of the parts that they lie in, which the lookup index knows
-/// by `stamp`.
+/// Copies the entries of `from` into the memtables of the parts that they lie in, which the lookup
+/// index knows by `stamp`.
 fn copy(from: &LiveMemtable, to: &[Arc<LiveMemtable>], cuts: &Cuts, stamp: u64) {
     let mut cursor = from.table.cursor();
     cursor.seek_first();

@@ -1,13 +1,14 @@
 //! Sealing memtables, as many as the options allow to be sealed at a time.
 //!
-//! A memtable is sealed when it is full, or when it is to be flushed. Those of a part that take writes
-//! are sealed together. Sealed ones may be bounded in number, of a part and of all
-//! ([`Options::sealed_memtables_max`](crate::Options::sealed_memtables_max)), and by the memory of a part
-//! ([`Options::part_memory_bytes_max`](crate::Options::part_memory_bytes_max)): lists get longer only here and where cuts
-//! move, with the write path held, and all else makes them shorter. So whoever holds it and finds room
-//! has it, and the bounds hold at any moment. Who finds none: a writer waits until flushes have made some;
-//! a flush on demand flushes what is sealed, then the rest while writers wait (`compact.rs`); a job flushes what is
-//! there; cuts are moved once the memtables concerned are in tables (`recut/moving.rs`).
+//! A memtable is sealed when it is full, or when it is to be flushed. Those of a part that take
+//! writes are sealed together. Sealed ones may be bounded in number, of a part and of all
+//! ([`Options::sealed_memtables_max`](crate::Options::sealed_memtables_max)), and by the memory of
+//! a part ([`Options::part_memory_bytes_max`](crate::Options::part_memory_bytes_max)): lists get
+//! longer only here and where cuts move, with the write path held, and all else makes them shorter.
+//! So whoever holds it and finds room has it, and the bounds hold at any moment. Who finds none: a
+//! writer waits until flushes have made some; a flush on demand flushes what is sealed, then the
+//! rest while writers wait (`compact.rs`); a job flushes what is there; cuts are moved once the
+//! memtables concerned are in tables (`recut/moving.rs`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -39,8 +40,8 @@ impl SealedRoom {
         sealed <= self.part_max && more(part, beside) <= self.left && self.has_memory(part, beside)
     }
 
-    /// A batch goes to one memtable, however large it is: one with nothing sealed beside it may always be
-    /// sealed.
+    /// A batch goes to one memtable, however large it is: one with nothing sealed beside it may
+    /// always be sealed.
     fn has_memory(&self, part: &PartView, beside: Option<&LiveMemtable>) -> bool {
         if self.part_bytes_max == u64::MAX || (part.sealed.is_empty() && beside.is_none()) {
             return true;
@@ -59,7 +60,8 @@ impl SealedRoom {
         self.has(part, None)
     }
 
-    /// As [`SealedRoom::has_for`], with another memtable that joins the sealed ones, and takes that room.
+    /// As [`SealedRoom::has_for`], with another memtable that joins the sealed ones, and takes that
+    /// room.
     pub(crate) fn take(&mut self, part: &PartView, beside: Option<&LiveMemtable>) -> bool {
         let has = self.has(part, beside);
         if has {
@@ -104,8 +106,8 @@ impl Engine {
         sealed_of(&self.views_at_once())
     }
 
-    /// The views of all keyspaces at one moment, unless these or their views change faster than they can be
-    /// looked at.
+    /// The views of all keyspaces at one moment, unless these or their views change faster than
+    /// they can be looked at.
     pub(crate) fn views_at_once(&self) -> Vec<Arc<ReadView>> {
         let mut looked = self.look_at_views();
         for _ in 1..LOOKS_MAX {
@@ -125,14 +127,16 @@ impl Engine {
         (spaces, views)
     }
 
-    /// Whether these are all keyspaces and their views, so that all were when the last of them was looked at.
+    /// Whether these are all keyspaces and their views, so that all were when the last of them was
+    /// looked at.
     fn are_still(&self, (spaces, views): &(Arc<Spaces>, Vec<Arc<ReadView>>)) -> bool {
         let mut looked = spaces.values().zip(views);
         Arc::ptr_eq(&self.spaces.load(), spaces)
             && looked.all(|(space, view)| Arc::ptr_eq(&space.view.load(), view))
     }
 
-    /// The same without those of a keyspace. Requires: the commit mutex, so that there is at most what it says.
+    /// The same without those of a keyspace. Requires: the commit mutex, so that there is at most
+    /// what it says.
     fn sealed_but(&self, without: KeyspaceId) -> usize {
         let spaces = self.spaces.load();
         let others = spaces.values().filter(|space| space.id != without);
@@ -178,9 +182,9 @@ impl Engine {
         })
     }
 
-    /// Replaces the memtables that take writes, of the parts that `which` picks, by empty ones; says whether
-    /// there was room for all of them. Requires: the commit mutex, so that nobody is being assigned to
-    /// them.
+    /// Replaces the memtables that take writes, of the parts that `which` picks, by empty ones;
+    /// says whether there was room for all of them. Requires: the commit mutex, so that nobody is
+    /// being assigned to them.
     pub(crate) fn seal(
         &self,
         _commit: &mut Commit,
@@ -221,8 +225,8 @@ impl Engine {
         is_all
     }
 
-    /// Seals every memtable of the store, or of one keyspace, that has entries; says whether there was room
-    /// for all of them.
+    /// Seals every memtable of the store, or of one keyspace, that has entries; says whether there
+    /// was room for all of them.
     pub(crate) fn seal_all(&self, only: Option<KeyspaceId>) -> bool {
         let mut commit = self.commit.lock();
         let mut is_all = true;
@@ -239,7 +243,8 @@ impl Engine {
         self.sealed_room().has_for(part)
     }
 
-    /// Waits until memtables may be sealed that a writer found full; `is_stuck` says whether they still may not.
+    /// Waits until memtables may be sealed that a writer found full; `is_stuck` says whether they
+    /// still may not.
     #[cold]
     pub(crate) fn wait_to_seal(&self, is_stuck: impl Fn(&SealedRoom) -> bool) -> Result<()> {
         let clock = &self.environment.clock;
@@ -278,7 +283,8 @@ mod tests {
 
     use super::*;
 
-    /// It was looked at with every write to any other part, and a new view of all parts made, in which nothing was new.
+    /// It was looked at with every write to any other part, and a new view of all parts made, in
+    /// which nothing was new.
     #[test]
     fn a_full_part_that_no_batch_reaches_is_left_as_it_is_and_costs_other_writers_no_view() {
         let directory = tempfile::tempdir().unwrap();
@@ -303,7 +309,8 @@ mod tests {
         assert!(!is_full() && db.stats().sealed_memtables == 1);
     }
 
-    /// A keyspace that was dropped was counted with what others had sealed since, by who had begun to look before.
+    /// A keyspace that was dropped was counted with what others had sealed since, by who had begun
+    /// to look before.
     #[test]
     fn what_was_looked_at_is_not_all_there_is_once_a_keyspace_comes_or_goes_or_a_memtable_is_sealed()
      {

@@ -42,11 +42,12 @@ pub struct Recovery {
     pub entries: u64,
     /// Log bytes read.
     pub bytes: u64,
-    /// Times that a part's memtables were compacted into one, as memory was short: the log has more than what
-    /// memtables had where folds left something out, or the options gave more memory before.
+    /// Times that a part's memtables were compacted into one, as memory was short: the log has more
+    /// than what memtables had where folds left something out, or the options gave more memory
+    /// before.
     pub compactions: u64,
-    /// The most bytes of memory that memtables took meanwhile, the latest versions that a compaction makes
-    /// beside what it makes them of included.
+    /// The most bytes of memory that memtables took meanwhile, the latest versions that a
+    /// compaction makes beside what it makes them of included.
     pub memory_bytes: u64,
     /// Entries of tables that were read so that the lookup index knows them.
     pub indexed_entries: u64,
@@ -163,7 +164,8 @@ pub struct Stats {
     pub recuts: u64,
     /// Bytes of tables built by bulk loads.
     pub bulk_bytes: u64,
-    /// Bytes written to tables, by flushes, merges and relocations, for each byte written by the user.
+    /// Bytes written to tables, by flushes, merges and relocations, for each byte written by the
+    /// user.
     pub write_amplification: f64,
     /// Bytes on the tiers for each byte of live data, as far as known: table
     /// bytes over bytes in the last level of each keyspace.

@@ -1,12 +1,11 @@
 //! Background work: plan one job, run it, again.
 //!
-//! [`Engine::step`] is all there is; the threads loop on it, and with no
-//! threads a test or a stalled writer calls it. Planners see a view and answer
-//! with a job; the tables it names are marked busy while it runs. With two or
-//! more threads one of them only flushes, and moves what gives way to a flush, so that
-//! a long merge never keeps memory from being freed; it deletes what nobody names any more only when there is nothing to
-//! flush, one object at a time. What makes room for merges it hands to a thread that mostly waits
-//! for the device that it moves to.
+//! [`Engine::step`] is all there is; the threads loop on it, and with no threads a test or a
+//! stalled writer calls it. Planners see a view and answer with a job; the tables it names are
+//! marked busy while it runs. With two or more threads one of them only flushes, and moves what
+//! gives way to a flush, so that a long merge never keeps memory from being freed; it deletes what
+//! nobody names any more only when there is nothing to flush, one object at a time. What makes room
+//! for merges it hands to a thread that mostly waits for the device that it moves to.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,8 +137,8 @@ impl Scheduler {
         }
     }
 
-    /// `job`, which was planned by `scene` or is about to be run under it, with what it is predicted
-    /// to cost and to gain. What it makes is placed by the same scene.
+    /// `job`, which was planned by `scene` or is about to be run under it, with what it is
+    /// predicted to cost and to gain. What it makes is placed by the same scene.
     fn price(&mut self, scene: Scene, job: Job) -> Job {
         let placing = Placing::new(scene, self);
         let job = placing.price(&*self.preset.placer, job);
@@ -236,14 +235,16 @@ impl Engine {
         Some(self.begin(&mut scheduler, job))
     }
 
-    /// Begins `job` for the thread that moves beside flushes. Requires: none waits for that already.
+    /// Begins `job` for the thread that moves beside flushes. Requires: none waits for that
+    /// already.
     fn hand_over(&self, scheduler: &mut Scheduler, job: Job) {
         let planned = self.begin(scheduler, job);
         scheduler.handed = Some(planned);
         self.handed.notify_all();
     }
 
-    /// Whether there is a thread that moves what makes room beside flushes, where there are several threads.
+    /// Whether there is a thread that moves what makes room beside flushes, where there are several
+    /// threads.
     fn has_mover(&self, preset: &Preset) -> bool {
         self.tiers.len() > 1 && preset.room.is_some()
     }
@@ -265,8 +266,8 @@ impl Engine {
         roles
     }
 
-    /// Marks what `job` works on as busy. One that was asked for, and not planned, is priced by what
-    /// there is now.
+    /// Marks what `job` works on as busy. One that was asked for, and not planned, is priced by
+    /// what there is now.
     pub(crate) fn begin(&self, scheduler: &mut Scheduler, job: Job) -> Planned {
         let job = match job.reason().predicted {
             Some(_) => job,
@@ -469,7 +470,8 @@ impl Engine {
     }
 
     fn loop_until_closed(&self, role: Role) {
-        // Where there are more clients than processors a flush of a millisecond else waits its turn for twenty.
+        // Where there are more clients than processors a flush of a millisecond else waits its turn
+        // for twenty.
         if role == Role::FlushOnly {
             self.environment.clock.take_short_turns();
         }

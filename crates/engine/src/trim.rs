@@ -1,9 +1,9 @@
 //! What of the log is still needed, and what becomes of the rest.
 //!
-//! Two numbers in the manifest say it: the *floor*, the first segment that counts, and the
-//! *reach*, the number up to which the log must be there. Both follow from the memtables;
-//! a clean close sets the reach to the log's end. A segment goes once the floor has passed it (I3); a log that ends before its reach was
-//! cut by something other than a crash (I9).
+//! Two numbers in the manifest say it: the *floor*, the first segment that counts, and the *reach*,
+//! the number up to which the log must be there. Both follow from the memtables; a clean close sets
+//! the reach to the log's end. A segment goes once the floor has passed it (I3); a log that ends
+//! before its reach was cut by something other than a crash (I9).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ impl LogNeed {
 }
 
 impl Engine {
-    /// What of the log the memtables still need, but for those which a flush of parts of a keyspace makes
-    /// superfluous there.
+    /// What of the log the memtables still need, but for those which a flush of parts of a keyspace
+    /// makes superfluous there.
     pub(crate) fn log_need(&self, keyspace: KeyspaceId, flushed: &[Sealed]) -> LogNeed {
         // Read first: a memtable that gets its first entry from here on gets
         // it in this segment or a later one.
@@ -70,11 +70,11 @@ impl Engine {
     /// How far the log must reach once `edit` is in force, if the edit changes that
     /// (see [`Version::log_reach`]); so far it must be durable before the edit is.
     ///
-    /// A flush asks before it commits, to persist the log, and the commit asks again. In between the
-    /// answer gets no larger than what is durable: the flush's own memtables are in the view all along; where
-    /// no other had anything as old, none gets it, as new entries have higher numbers, and folds and
-    /// moved cuts make nothing older than it was; and what else raises the recorded reach persists the
-    /// log as well.
+    /// A flush asks before it commits, to persist the log, and the commit asks again. In between
+    /// the answer gets no larger than what is durable: the flush's own memtables are in the view
+    /// all along; where no other had anything as old, none gets it, as new entries have higher
+    /// numbers, and folds and moved cuts make nothing older than it was; and what else raises the
+    /// recorded reach persists the log as well.
     pub(crate) fn log_reach(&self, version: &Version, edit: &Edit) -> Option<SeqNo> {
         let mut flushed = BTreeMap::new();
         for change in &edit.changes {
@@ -163,8 +163,9 @@ impl Engine {
         changes.flatten().collect()
     }
 
-    /// Deletes log segments that the version in force does not need, oldest first. Writers go on meanwhile: on a file
-    /// system that deletes in a millisecond or two they waited for it at each flush. Requires: the commit mutex is free.
+    /// Deletes log segments that the version in force does not need, oldest first. Writers go on
+    /// meanwhile: on a file system that deletes in a millisecond or two they waited for it at each
+    /// flush. Requires: the commit mutex is free.
     pub(crate) fn trim_log(&self) {
         if let Some(syncer) = &self.syncer {
             syncer.tidy();
@@ -224,7 +225,8 @@ mod tests {
         assert_eq!(reach().0, 0);
     }
 
-    /// Found by measuring: with ten parts on one disk a quarter of what was written there was the log.
+    /// Found by measuring: with ten parts on one disk a quarter of what was written there was the
+    /// log.
     #[test]
     fn parts_that_are_flushed_together_need_no_log_and_become_durable_in_one_commit() {
         let directory = tempfile::tempdir().unwrap();
@@ -283,8 +285,9 @@ mod tests {
         assert_eq!(found(&Db::open(options).unwrap()), expected);
     }
 
-    /// Found with many writers and a limit of sealed memtables: the flush was refused, as the log was to reach
-    /// further than the last entry that was published, and writers who waited for it got that as an error.
+    /// Found with many writers and a limit of sealed memtables: the flush was refused, as the log
+    /// was to reach further than the last entry that was published, and writers who waited for it
+    /// got that as an error.
     #[test]
     fn a_flush_beside_a_fold_that_waits_for_a_writer_knows_the_numbers_that_the_fold_took() {
         let directory = tempfile::tempdir().unwrap();

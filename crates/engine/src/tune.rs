@@ -1,8 +1,8 @@
 //! Tune: another cost target for a store, open or not.
 //!
-//! Who has the store open is asked by a file (`control.rs`). The target is kept in
-//! the options file, so that an opening that goes by that finds it; one with options of its own goes
-//! by those. Each change, and each that was refused, is an event.
+//! Who has the store open is asked by a file (`control.rs`). The target is kept in the options
+//! file, so that an opening that goes by that finds it; one with options of its own goes by those.
+//! Each change, and each that was refused, is an event.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -238,8 +238,8 @@ mod tests {
         assert!(event.job == "tune" && event.error.is_some());
     }
 
-    // Only a request by file left an event, without the target before; a call and a change of a closed
-    // store left none.
+    // Only a request by file left an event, without the target before; a call and a change of a
+    // closed store left none.
     #[test]
     fn every_change_of_the_target_is_an_event_with_old_and_new() {
         let directory = tempfile::tempdir().unwrap();
@@ -265,8 +265,8 @@ mod tests {
         );
     }
 
-    // A target was compared with the prices of tiers alone: one that a small fast tier cannot make so
-    // dear, or metadata on it so cheap, was taken and never met.
+    // A target was compared with the prices of tiers alone: one that a small fast tier cannot make
+    // so dear, or metadata on it so cheap, was taken and never met.
     #[test]
     fn a_target_beyond_what_is_stored_is_refused_naming_both_bounds() {
         let directory = tempfile::tempdir().unwrap();

@@ -34,8 +34,8 @@ impl Engine {
         }
     }
 
-    /// Looks what writers wait for, if that is due, and so whether there should be more than one part; `scene` shows then what
-    /// follows from it.
+    /// Looks what writers wait for, if that is due, and so whether there should be more than one
+    /// part; `scene` shows then what follows from it.
     pub(crate) fn look_what_is_waited_for(&self, scheduler: &mut Scheduler, scene: &mut Scene) {
         let (adapts, tiers) = (self.options.adapts_parts(), self.options.tiers.len());
         if (!adapts && tiers < 2) || !scheduler.tended.waits_are_due(scene.now_us, LOOK_MICROS) {

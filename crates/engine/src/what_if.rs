@@ -147,9 +147,9 @@ impl Engine {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unknown preset or a target that cannot be
-/// met; [`ErrorKind::Locked`](crate::ErrorKind::Locked) when whoever has it open did not answer in time; those of
-/// opening a store for reading only.
+/// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for an unknown preset or a
+/// target that cannot be met; [`ErrorKind::Locked`](crate::ErrorKind::Locked) when whoever has it
+/// open did not answer in time; those of opening a store for reading only.
 pub fn forecast(options: &Options, what_if: &WhatIf, patience: Duration) -> Result<Forecast> {
     let environment = Environment::real();
     options.check()?;

@@ -393,8 +393,8 @@ fn insert(lookup: &Indexing, routes: &[Route], payload: &[u8], first: SeqNo) {
     }
 }
 
-/// Puts one operation into the memtables that `taker` names by part of `view`. It counts nothing: what recovery
-/// replays was counted when it was written, and the manifest has that.
+/// Puts one operation into the memtables that `taker` names by part of `view`. It counts nothing:
+/// what recovery replays was counted when it was written, and the manifest has that.
 pub(crate) fn apply<'a>(
     lookup: &Indexing,
     view: &'a ReadView,

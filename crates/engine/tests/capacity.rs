@@ -199,8 +199,8 @@ fn a_tier_whose_capacity_is_reached_spills_with_a_warning_that_names_it() {
     );
 }
 
-/// Each output asked for room of a whole table: small flushes went to the slow tier while the fast one had room for many
-/// more of them.
+/// Each output asked for room of a whole table: small flushes went to the slow tier while the fast
+/// one had room for many more of them.
 #[test]
 fn a_small_flush_asks_for_no_room_of_a_large_table() {
     let root = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Merges of `logstore` that put the fast level in order and send cold intervals to the slow one, in
-//! threads of their own.
+//! Merges of `logstore` that put the fast level in order and send cold intervals to the slow one,
+//! in threads of their own.
 
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]

@@ -1,8 +1,8 @@
 //! A store that another process writes to opens for reading only, whatever goes meanwhile.
 //!
-//! A reader takes no lock. Between its look at the manifest and its look at a file, the writer
-//! may have replaced the one and deleted the other; that was an I/O error, or, where the log was not durable
-//! yet, a store without its last entries.
+//! A reader takes no lock. Between its look at the manifest and its look at a file, the writer may
+//! have replaced the one and deleted the other; that was an I/O error, or, where the log was not
+//! durable yet, a store without its last entries.
 //!
 //! And writers go on while what they need no more is deleted.
 
@@ -114,7 +114,8 @@ fn writer(root: &Path) -> Db {
     db
 }
 
-/// Opens the store for reading while `write` is done once: ahead of the first call that `when` says.
+/// Opens the store for reading while `write` is done once: ahead of the first call that `when`
+/// says.
 fn read_while(
     root: &Path,
     when: impl FnMut(Call, &str) -> bool + Send + 'static,
@@ -149,8 +150,8 @@ fn read_with_while(
     }
 }
 
-/// The so many-th list of a directory after the manifest was read: that of the log for the note of a clean close,
-/// that of the tables, that of the log for its entries.
+/// The so many-th list of a directory after the manifest was read: that of the log for the note of
+/// a clean close, that of the tables, that of the log for its entries.
 fn list_after_manifest(number: usize) -> impl FnMut(Call, &str) -> bool + Send {
     let (mut seen, mut lists) = (false, 0);
     move |call, name| {
@@ -301,8 +302,8 @@ fn a_manifest_that_moves_to_another_tier_begins_the_opening_anew() {
     }
 }
 
-/// Log segments were deleted by who held the write path: a millisecond or two each, ten times a second where a fast
-/// device takes all that it can, and every writer waited for it.
+/// Log segments were deleted by who held the write path: a millisecond or two each, ten times a
+/// second where a fast device takes all that it can, and every writer waited for it.
 #[test]
 fn writers_go_on_while_log_segments_are_deleted() {
     let directory = tempfile::tempdir().unwrap();

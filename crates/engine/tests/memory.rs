@@ -1,10 +1,10 @@
 //! What the engine holds in memory never exceeds what the options promise.
 //!
-//! An allocator that counts stands under the whole test binary, so these tests
-//! run one after the other, and each looks only at what was added since it began.
-//! Memtables do not lie in its memory but in mappings of their own, nor do cached
-//! blocks and large buffers; the engine counts those by the page and by the chunk. The sum is held to `Options::memory_bytes_max` after
-//! every few operations, and the allocator's share of it at every allocation.
+//! An allocator that counts stands under the whole test binary, so these tests run one after the
+//! other, and each looks only at what was added since it began. Memtables do not lie in its memory
+//! but in mappings of their own, nor do cached blocks and large buffers; the engine counts those by
+//! the page and by the chunk. The sum is held to `Options::memory_bytes_max` after every few
+//! operations, and the allocator's share of it at every allocation.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
@@ -475,8 +475,8 @@ fn the_tables_of_a_flush_keep_one_filter_and_that_as_large_as_their_keys_ask_for
     );
 }
 
-/// Every table of a range was explained by a ranking of all tables made for it alone, so that a store of
-/// ten times the tables took a hundred times the memory traffic, and the time.
+/// Every table of a range was explained by a ranking of all tables made for it alone, so that a
+/// store of ten times the tables took a hundred times the memory traffic, and the time.
 #[test]
 fn explaining_a_range_asks_for_memory_in_proportion_to_its_tables() {
     let _turn = alone();

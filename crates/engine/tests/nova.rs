@@ -89,8 +89,8 @@ fn batch(dice: &mut Dice, round: u64, model: &mut BTreeMap<Vec<u8>, Vec<u8>>) ->
     batch
 }
 
-/// Batches, deletes of ranges, snapshots and iterators both ways, over cuts made, moved, made anew, and parts
-/// that are duplicated.
+/// Batches, deletes of ranges, snapshots and iterators both ways, over cuts made, moved, made anew,
+/// and parts that are duplicated.
 #[test]
 fn what_readers_see_is_exact_while_cuts_move() {
     let directory = tempfile::tempdir().unwrap();
@@ -273,7 +273,8 @@ impl Zipf {
     }
 }
 
-/// The paper's load imbalance (section 8.2.1) of a store as it is, and how many memtables that is of.
+/// The paper's load imbalance (section 8.2.1) of a store as it is, and how many memtables that is
+/// of.
 fn imbalance(db: &Db) -> (f64, usize) {
     let parts = &db.stats().keyspaces[0].part_list;
     let shares = parts.iter().flat_map(|part| {
@@ -321,8 +322,9 @@ fn skewed_writes_are_shared_out_about_as_evenly_as_uniform_ones() {
     );
 }
 
-/// After a load the sample had hardly any writes of the hot part in its older half, as that was flushed sooner
-/// than the others: seven times new cuts were held to be no better, and the wait doubled each time.
+/// After a load the sample had hardly any writes of the hot part in its older half, as that was
+/// flushed sooner than the others: seven times new cuts were held to be no better, and the wait
+/// doubled each time.
 #[test]
 fn skewed_writes_after_a_load_are_shared_out_as_evenly_as_in_a_fresh_store() {
     let uniform = imbalance_after(1000, 100_000, 0);
@@ -333,7 +335,8 @@ fn skewed_writes_after_a_load_are_shared_out_as_evenly_as_in_a_fresh_store() {
     );
 }
 
-/// Looks at a load in order are in vain, and each made the next wait for as many writes as there had been in all.
+/// Looks at a load in order are in vain, and each made the next wait for as many writes as there
+/// had been in all.
 #[test]
 fn skewed_writes_after_a_load_in_order_are_cut_long_before_there_are_as_many() {
     let directory = tempfile::tempdir().unwrap();
@@ -357,7 +360,8 @@ fn skewed_writes_after_a_load_in_order_are_cut_long_before_there_are_as_many() {
     assert!(parts() > 1);
 }
 
-/// What memtables hold. A look counts twice what leaves a part at that moment, so one above `max` is taken again.
+/// What memtables hold. A look counts twice what leaves a part at that moment, so one above `max`
+/// is taken again.
 fn memtable_bytes(db: &Db, max: u64) -> u64 {
     let mut looks = (0..5).map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -370,8 +374,8 @@ fn memtable_bytes(db: &Db, max: u64) -> u64 {
     }
 }
 
-/// The memtables of a duplicated part were as large as that of a single one, eight at a time. So what was sealed and
-/// what followed it took more than the write buffer, and each fold was a flush.
+/// The memtables of a duplicated part were as large as that of a single one, eight at a time. So
+/// what was sealed and what followed it took more than the write buffer, and each fold was a flush.
 #[test]
 fn one_hot_key_is_folded_and_never_flushed_once_its_part_is_duplicated() {
     let directory = tempfile::tempdir().unwrap();
@@ -398,15 +402,16 @@ fn one_hot_key_is_folded_and_never_flushed_once_its_part_is_duplicated() {
     let stats = db.stats();
     assert_eq!(stats.keyspaces[0].part_list[0].duplicates, 7);
     let words: Vec<_> = db.events(4096).into_iter().map(|e| e.what).collect();
-    // A fold does not wait for writers that a busy machine keeps from going on, and is a flush then.
+    // A fold does not wait for writers that a busy machine keeps from going on, and is a flush
+    // then.
     let held = words.iter().filter(|w| w.contains("write path was held"));
     let others = stats.flushes - flushes.unwrap();
     assert!(others <= held.count() as u64, "{words:?}");
     assert!(stats.folds > 5, "{words:?}");
 }
 
-/// Room was asked for after the memtables were made, each as large as that of a single part: so many
-/// duplicates never found any, and where they did they took more than the options say.
+/// Room was asked for after the memtables were made, each as large as that of a single part: so
+/// many duplicates never found any, and where they did they took more than the options say.
 #[test]
 fn a_key_is_duplicated_as_often_as_may_be_within_the_memory() {
     let directory = tempfile::tempdir().unwrap();
@@ -433,9 +438,10 @@ fn a_key_is_duplicated_as_often_as_may_be_within_the_memory() {
     assert!(found.is_none(), "{found:?}");
 }
 
-/// Recovery counted what it replayed, though the counters that each part had written with its last flush held most of it
-/// already, and were halved in between for others: of eight parts with an eighth of the writes each, four had a
-/// fifth afterwards and four a twentieth, and cuts were made anew for that.
+/// Recovery counted what it replayed, though the counters that each part had written with its last
+/// flush held most of it already, and were halved in between for others: of eight parts with an
+/// eighth of the writes each, four had a fifth afterwards and four a twentieth, and cuts were made
+/// anew for that.
 #[test]
 fn the_shares_of_the_writes_are_the_same_after_a_crash() {
     let directory = tempfile::tempdir().unwrap();

@@ -16,8 +16,8 @@ use thermocline::{Db, KeyspaceOptions, Options};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// A clock by which every look at it takes 20 microseconds and every stretch of a merge a second, of
-/// a machine that lacks processors or whose devices are slow.
+/// A clock by which every look at it takes 20 microseconds and every stretch of a merge a second,
+/// of a machine that lacks processors or whose devices are slow.
 #[derive(Debug, Default)]
 struct Slow {
     now_us: AtomicU64,

@@ -1,5 +1,5 @@
-//! Sealed memtables, and the memory of a part's memtables, are never more than the options allow, of a part and of
-//! all, whoever seals.
+//! Sealed memtables, and the memory of a part's memtables, are never more than the options allow,
+//! of a part and of all, whoever seals.
 
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]
@@ -81,8 +81,8 @@ fn written_and_dropped(db: &Db) {
     db.drop_keyspace("third").unwrap();
 }
 
-/// Many writers, whatever else may seal memtables or wait for those who do, and a watcher. What a writer wrote last
-/// is there at the end, and nobody waits for ever.
+/// Many writers, whatever else may seal memtables or wait for those who do, and a watcher. What a
+/// writer wrote last is there at the end, and nobody waits for ever.
 fn written_by_many(
     options: Options,
     part_max: u64,
@@ -215,8 +215,8 @@ fn many_writers_never_take_more_memory_for_a_part_than_the_options_allow() {
     assert!(seen.part.into_inner() > 1);
 }
 
-/// What a recovery finds of a part is flushed before anybody writes, as far as it is too much; a batch that is larger than
-/// all of it is taken, and flushed like any other.
+/// What a recovery finds of a part is flushed before anybody writes, as far as it is too much; a
+/// batch that is larger than all of it is taken, and flushed like any other.
 #[test]
 fn a_part_that_has_more_than_its_memory_is_flushed_as_the_store_opens() {
     let directory = tempfile::tempdir().unwrap();
@@ -297,7 +297,8 @@ fn without_threads_writers_and_flushes_keep_to_the_limits_by_themselves() {
             rules.contains("sealed-full"),
             "{part_max} {total_max}: {rules:?}"
         );
-        // Memtables that are not sealed are recovered as well, within the limits: from what a crash leaves.
+        // Memtables that are not sealed are recovered as well, within the limits: from what a crash
+        // leaves.
         let copied = tempfile::tempdir().unwrap();
         for entry in std::fs::read_dir(directory.path()).unwrap().flatten() {
             std::fs::copy(entry.path(), copied.path().join(entry.file_name())).unwrap();
@@ -322,8 +323,8 @@ fn recuts(db: &Db) -> usize {
     found.count()
 }
 
-/// A move of cuts lists what is in memory in all parts that it reaches into, sealed: with a limit of one there
-/// would never be room under load.
+/// A move of cuts lists what is in memory in all parts that it reaches into, sealed: with a limit
+/// of one there would never be room under load.
 #[test]
 fn cuts_move_as_often_with_one_sealed_memtable_a_part_as_without_a_limit() {
     let moved = |limit: bool| {
@@ -451,8 +452,8 @@ fn a_keyspace_is_cut_by_its_first_keys_within_the_limits() {
     }
 }
 
-/// The memtables that were sealed before become one for every part, which the limit has room for only as long as
-/// nobody else has any.
+/// The memtables that were sealed before become one for every part, which the limit has room for
+/// only as long as nobody else has any.
 #[test]
 fn what_other_keyspaces_have_sealed_counts_when_a_keyspace_is_cut() {
     let directory = tempfile::tempdir().unwrap();

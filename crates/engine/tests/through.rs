@@ -1,4 +1,5 @@
-//! Newest runs that go through a full level (docs/experiments.md, "Uniform writes on two tiers"), in a store of two tiers.
+//! Newest runs that go through a full level (docs/experiments.md, "Uniform writes on two tiers"),
+//! in a store of two tiers.
 
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]

@@ -87,8 +87,8 @@ impl Moves {
         !self.are_running() && self.wait_us(now_us) == 0
     }
 
-    /// Whether a move that cannot wait may begin now, beside another and up to `ahead_us` microseconds before the bound
-    /// on bytes allows it. Those after it wait for as much longer.
+    /// Whether a move that cannot wait may begin now, beside another and up to `ahead_us`
+    /// microseconds before the bound on bytes allows it. Those after it wait for as much longer.
     #[must_use]
     pub fn may_begin_ahead(&self, now_us: u64, ahead_us: u64) -> bool {
         self.wait_us(now_us) <= ahead_us

@@ -126,8 +126,8 @@ pub struct Tiny {
     /// Its first key; it ends where the next one begins. Empty for the first of a
     /// keyspace.
     pub start: Box<[u8]>,
-    /// Writes counted; halved now and then, so that old ones weigh less. In a version they are shares, on a
-    /// scale that all parts of a keyspace have in common.
+    /// Writes counted; halved now and then, so that old ones weigh less. In a version they are
+    /// shares, on a scale that all parts of a keyspace have in common.
     pub writes: u64,
 }
 
@@ -299,9 +299,9 @@ pub struct Version {
     /// The last number logged before the segment of the floor. Where that segment's
     /// header is lost, it tells what is missing: all that was durable beyond.
     pub log_base: SeqNo,
-    /// The log must hold every number up to this one, from its floor on: tables hold
-    /// entries up to it and memtables hold older ones, or folds have logged such entries anew
-    /// up to it, or the log was closed there. Zero while none of these is so. It tells a log that was cut by
+    /// The log must hold every number up to this one, from its floor on: tables hold entries up to
+    /// it and memtables hold older ones, or folds have logged such entries anew up to it, or the
+    /// log was closed there. Zero while none of these is so. It tells a log that was cut by
     /// something other than a crash from one that simply ends here (I9).
     pub log_reach: SeqNo,
     /// Every entry up to this number was committed before this version.

@@ -132,8 +132,8 @@ pub struct KeyspaceWrites {
 pub struct RangeOptions {
     /// Most memtables that take writes in a keyspace, all parts and their duplicates together.
     pub slots: usize,
-    /// Memtables that take writes, of a keyspace, above which parts that writes have made are joined until there are
-    /// no more than `slots`; `usize::MAX` where they never are.
+    /// Memtables that take writes, of a keyspace, above which parts that writes have made are
+    /// joined until there are no more than `slots`; `usize::MAX` where they never are.
     pub joins_above: usize,
     /// Whether a keyspace is cut once, by its first keys, and its cuts stay.
     pub once: bool,
@@ -193,8 +193,8 @@ pub struct ShapeOptions {
     pub level_ratio: u64,
     /// Bytes of sealed memtables at which they are flushed.
     pub flush_bytes: u64,
-    /// Bytes that parts have on the average at least where those that are about as full are flushed together; 0 for
-    /// never, `None` for where it pays.
+    /// Bytes that parts have on the average at least where those that are about as full are flushed
+    /// together; 0 for never, `None` for where it pays.
     pub flush_together_bytes_min: Option<u64>,
     /// The same where memtables have no more memory than the options give them: what
     /// levels are measured by, so that these do not change with what memory is lent.
@@ -380,15 +380,18 @@ pub struct View<'a> {
     /// Bytes that flushes write in a second, smoothed over ten seconds or so; infinite where
     /// nobody measures it.
     pub flushed_bytes_per_s: f64,
-    /// Bytes of memtables that flushes free in a second while one of them runs, or writers wait for it; `None` before
-    /// there was one.
+    /// Bytes of memtables that flushes free in a second while one of them runs, or writers wait for
+    /// it; `None` before there was one.
     pub freed_bytes_per_s: Option<f64>,
-    /// Of the time that flushes take while something older than they flush stays in memory, the share in which they wait
-    /// for the log of that to be durable, smoothed over half a minute or so; `None` where too few of them were.
+    /// Of the time that flushes take while something older than they flush stays in memory, the
+    /// share in which they wait for the log of that to be durable, smoothed over half a minute or
+    /// so; `None` where too few of them were.
     pub log_wait_share: Option<f64>,
-    /// Of the time, the share in which some writer waited, or was slowed, smoothed over ten seconds or so.
+    /// Of the time, the share in which some writer waited, or was slowed, smoothed over ten seconds
+    /// or so.
     pub stalled_share: f64,
-    /// Blocks that readers read from devices in a second, smoothed in the same way; infinite where nobody measures it.
+    /// Blocks that readers read from devices in a second, smoothed in the same way; infinite where
+    /// nobody measures it.
     pub block_reads_per_s: f64,
     /// Bytes of log segments not yet deleted.
     pub log_bytes: u64,
@@ -400,8 +403,8 @@ pub struct View<'a> {
     /// Whether nothing was written for a while, or somebody waits for the store
     /// to settle: the time for work that only makes reads cheaper.
     pub idle: bool,
-    /// Whether this is a copy that is planned on to see where it leads, and no job will be run: what
-    /// says when and not what, such as merges that are urgent, keeps nothing back then.
+    /// Whether this is a copy that is planned on to see where it leads, and no job will be run:
+    /// what says when and not what, such as merges that are urgent, keeps nothing back then.
     pub forecast: bool,
     /// The shape options.
     pub shape: &'a ShapeOptions,

@@ -1,5 +1,5 @@
 //! The rules of the house that no compiler checks: arrows between crates and
-//! folders, where `unsafe` may stand, length of files, and litter.
+//! folders, where `unsafe` may stand, length of files and comments, and litter.
 //!
 //! Every check lists all that it finds, so that one run shows all there is to do.
 
@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 
 /// Lines that a source file may have before its tests.
 const LINES_MAX: usize = 700;
+
+/// Columns of a comment, but for tables and examples: those that `cargo fmt` gives code.
+const COLUMNS_MAX: usize = 100;
 
 /// Longer files, and why.
 const LONG_FILES: &[(&str, &str)] = &[(
@@ -219,6 +222,27 @@ fn no_line_ends_in_white_space_and_every_file_in_a_newline() {
         }
     }
     report("white space", &found);
+}
+
+#[test]
+fn comments_are_no_wider_than_code() {
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|source| source.is(".rs")) {
+        let mut is_example = false;
+        for (at, line) in source.text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                is_example = false;
+                continue;
+            };
+            let text = comment.trim_start_matches(['/', '!']).trim_start();
+            is_example ^= text.starts_with("```");
+            let may_be_wide = is_example || text.starts_with('|');
+            if line.chars().count() > COLUMNS_MAX && !may_be_wide {
+                found.push(format!("{}:{}", source.path, at + 1));
+            }
+        }
+    }
+    report("comments wider than code", &found);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! What would happen: a preset plans on a copy of the store's picture, and nothing
 //! moves.
 //!
-//! The preset's planners see a view as they always do, and every relocation and merge they ask
-//! for is carried out in the copy alone, in the order in which the store would, until they rest. So what is predicted
-//! is what the same planners will do, as far as heat stays what it is. What bounds jobs in time
-//! (bytes a second, cool-down, merges that are urgent) is left out: it says when, not what. What a merge
-//! would make is reckoned from sizes and intervals, as if nothing in it were overwritten.
+//! The preset's planners see a view as they always do, and every relocation and merge they ask for
+//! is carried out in the copy alone, in the order in which the store would, until they rest. So
+//! what is predicted is what the same planners will do, as far as heat stays what it is. What
+//! bounds jobs in time (bytes a second, cool-down, merges that are urgent) is left out: it says
+//! when, not what. What a merge would make is reckoned from sizes and intervals, as if nothing in
+//! it were overwritten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

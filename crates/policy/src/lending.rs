@@ -9,9 +9,9 @@
 //! Blocks that merges and flushes read do not count: they pass the cache by. What a get
 //! finds in a memtable, and what a filter answers, asks the cache for nothing either.
 //!
-//! More is lent after two windows in a row in which so much would be; the cache has its
-//! memory back as soon as one window says so. While next to nothing is done nothing changes: windows
-//! last until enough was done to say something.
+//! More is lent after two windows in a row in which so much would be; the cache has its memory back
+//! as soon as one window says so. While next to nothing is done nothing changes: windows last until
+//! enough was done to say something.
 
 /// The most that a block cache lends, as a share of itself.
 pub const LENT_SHARE_MAX: f64 = 0.75;

@@ -58,15 +58,16 @@ pub trait Placer: Send + Sync {
     fn place(&self, view: &View<'_>, new: &NewTable) -> Layout {
         self.place_as_seen(view, &Seen::of(view), new)
     }
-    /// The same, by what was seen under `view` or one that differs from it in what the tiers hold alone.
+    /// The same, by what was seen under `view` or one that differs from it in what the tiers hold
+    /// alone.
     fn place_as_seen(&self, view: &View<'_>, seen: &Seen, new: &NewTable) -> Layout;
     /// Why `table` lies where it lies, and what would move it next; `None` when
     /// no keyspace has it.
     fn why(&self, view: &View<'_>, table: TableId) -> Option<Explanation> {
         self.why_each(view, &[table]).pop().flatten()
     }
-    /// The same of each of `tables`, in their order. What all of them are compared with is looked at once, so
-    /// this takes little more time for all tables than for one.
+    /// The same of each of `tables`, in their order. What all of them are compared with is looked
+    /// at once, so this takes little more time for all tables than for one.
     fn why_each(&self, view: &View<'_>, tables: &[TableId]) -> Vec<Option<Explanation>>;
     /// What lies lower than it belongs because the tier it belongs on is full.
     /// Nothing where that depends on more than the room on the tiers.

@@ -1,27 +1,30 @@
 //! How fast writers may write when what they fill is emptied more slowly.
 //!
-//! Memtables are emptied by flushes, newest levels by merges, and both in lumps: a merge of a
-//! level that lies on a slow disk takes seconds, in which nothing gets less, and then all is gone. Writers
-//! that are not slowed in time fill what room there is in a moment and stand still for the
-//! rest. So they are given the rate at which it is emptied, many times that while there
-//! is much room and a small part of it while there is little: with the share `x` of the room taken,
-//! 2 (1 - x) / x times the rate. At two thirds it is the rate itself, and near the end it goes to nothing,
-//! so that a merge which takes longer than the ones before it does not stop anybody: beginning with an empty room, 0.95 of it
-//! are full when as much was written as is emptied, and 0.98 when it took half as long again (half the integral of x / (1 - x)).
+//! Memtables are emptied by flushes, newest levels by merges, and both in lumps: a merge of a level
+//! that lies on a slow disk takes seconds, in which nothing gets less, and then all is gone.
+//! Writers that are not slowed in time fill what room there is in a moment and stand still for the
+//! rest. So they are given the rate at which it is emptied, many times that while there is much
+//! room and a small part of it while there is little: with the share `x` of the room taken, 2 (1 -
+//! x) / x times the rate. At two thirds it is the rate itself, and near the end it goes to nothing,
+//! so that a merge which takes longer than the ones before it does not stop anybody: beginning with
+//! an empty room, 0.95 of it are full when as much was written as is emptied, and 0.98 when it took
+//! half as long again (half the integral of x / (1 - x)).
 //!
-//! Where it can be said of each job how much it will take away and how far it is, nothing has to come in lumps
-//! ([`ps_per_byte_beside`]). What a job has done counts as taken away though it is not, which makes one
-//! even flow of what they do. Then writers are given no more than 5/3 - x times the rate, between jobs too, which changes little with
-//! the share; and no more than what room there really is lasts for until they end.
+//! Where it can be said of each job how much it will take away and how far it is, nothing has to
+//! come in lumps ([`ps_per_byte_beside`]). What a job has done counts as taken away though it is
+//! not, which makes one even flow of what they do. Then writers are given no more than 5/3 - x
+//! times the rate, between jobs too, which changes little with the share; and no more than what
+//! room there really is lasts for until they end.
 //!
-//! The rate is what jobs took away while one of them ran. Where they do not run all the time, or writers
-//! overwrite what no flush will write, it is not what can be written; then the share settles where the factor makes up for it.
+//! The rate is what jobs took away while one of them ran. Where they do not run all the time, or
+//! writers overwrite what no flush will write, it is not what can be written; then the share
+//! settles where the factor makes up for it.
 
 /// What the latest job leaves of the weight of those before it: about five jobs count.
 const KEPT: f64 = 0.8;
 
-/// As how many usual jobs, and a second, one counts at most, however long it took: a process that stood still,
-/// or a store at rest with much to empty, says nothing about how fast it is emptied.
+/// As how many usual jobs, and a second, one counts at most, however long it took: a process that
+/// stood still, or a store at rest with much to empty, says nothing about how fast it is emptied.
 const JOBS_MAX: u64 = 16;
 
 /// How many times the rate, where half of the room is taken.
@@ -36,8 +39,8 @@ const DONE_MIN: f64 = 0.05;
 /// A job that is all but done may still take this part of its time.
 const LEFT_MIN: f64 = 0.1;
 
-/// What is taken of the room counts as no less, once writers are slowed; and for a job that takes away
-/// less nobody has to wait.
+/// What is taken of the room counts as no less, once writers are slowed; and for a job that takes
+/// away less nobody has to wait.
 const SHARE_MIN: f64 = 0.01;
 
 /// The share of the room that is taken where writers keep to the rate itself.
@@ -116,8 +119,9 @@ impl Lump {
     }
 }
 
-/// As [`ps_per_byte`], of room for `room_bytes` where `lumps` are all the jobs that make some: writers keep
-/// to one rate all through a long one, instead of to many times that at first and to a small part of it in the end.
+/// As [`ps_per_byte`], of room for `room_bytes` where `lumps` are all the jobs that make some:
+/// writers keep to one rate all through a long one, instead of to many times that at first and to a
+/// small part of it in the end.
 #[must_use]
 pub fn ps_per_byte_beside(
     share: f64,
@@ -238,8 +242,9 @@ mod tests {
         assert!(beside(0.5, &[odd]) > 0.0);
     }
 
-    /// Jobs in turn that take little and much time for what they take away, writers that always write as fast as
-    /// they may: the slowest second has nine tenths of the mean, and half of it where writers go by the room alone.
+    /// Jobs in turn that take little and much time for what they take away, writers that always
+    /// write as fast as they may: the slowest second has nine tenths of the mean, and half of it
+    /// where writers go by the room alone.
     #[test]
     fn beside_jobs_that_come_in_lumps_writers_keep_nearly_one_rate() {
         let least_of_mean = |is_even: bool| {

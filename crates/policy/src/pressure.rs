@@ -10,14 +10,15 @@ use crate::plan::targets::Targets;
 /// more of their kind.
 pub const RUNS_DUE_PERCENT: u64 = 40;
 
-/// The same, from which on writers begin to slow where a keyspace has several parts. Up to there a merge has
-/// some time to take them away while writers go on: slowed from the beginning they bring less for each merge, which
-/// then rewrites as much for fewer bytes.
+/// The same, from which on writers begin to slow where a keyspace has several parts. Up to there a
+/// merge has some time to take them away while writers go on: slowed from the beginning they bring
+/// less for each merge, which then rewrites as much for fewer bytes.
 const RUNS_SLOW_PERCENT: u64 = 75;
 
-/// From which share of the runs at which writes stop, in percent, writers begin to slow, with so many parts. With one
-/// of them a merge takes all runs there are at once, and until it ends more of them come than there is room for between
-/// three quarters and the stop; so they are slowed from where runs are due.
+/// From which share of the runs at which writes stop, in percent, writers begin to slow, with so
+/// many parts. With one of them a merge takes all runs there are at once, and until it ends more of
+/// them come than there is room for between three quarters and the stop; so they are slowed from
+/// where runs are due.
 #[must_use]
 pub fn runs_slow_percent(parts: usize) -> u64 {
     match parts {
@@ -26,9 +27,9 @@ pub fn runs_slow_percent(parts: usize) -> u64 {
     }
 }
 
-/// As how many `runs` count for that which hold `bytes`, above a level of which the part's share
-/// is `base_bytes` ([`base_shares`]). Half as many up to half of that, and all from as much on: a merge
-/// rewrites the share, so that with little to merge it costs most for each byte written, and
+/// As how many `runs` count for that which hold `bytes`, above a level of which the part's share is
+/// `base_bytes` ([`base_shares`]). Half as many up to half of that, and all from as much on: a
+/// merge rewrites the share, so that with little to merge it costs most for each byte written, and
 /// writers that were stopped for it would only be stopped again sooner.
 #[must_use]
 pub fn counted_runs(runs: u64, bytes: u64, base_bytes: u64) -> u64 {
@@ -36,9 +37,9 @@ pub fn counted_runs(runs: u64, bytes: u64, base_bytes: u64) -> u64 {
     (runs as f64 * share.clamp(0.5, 1.0)).round() as u64
 }
 
-/// What a merge of a part's newest runs rewrites of `level`, in bytes, by part: what overlaps the part, or what
-/// each part has on average if that is more. Of few keys that are written much there is little
-/// to rewrite, but all the more is overwritten while they wait.
+/// What a merge of a part's newest runs rewrites of `level`, in bytes, by part: what overlaps the
+/// part, or what each part has on average if that is more. Of few keys that are written much there
+/// is little to rewrite, but all the more is overwritten while they wait.
 #[must_use]
 pub fn base_shares(keyspace: &Keyspace, level: usize) -> Vec<u64> {
     let runs = keyspace.levels.get(level).map_or(&[][..], |l| &l.runs);

@@ -223,8 +223,9 @@ fn what_memtables_are_lent_merges_wait_for() {
     assert_eq!(decide(&world), "level-full: merge [10, 1] into L7");
 }
 
-/// Measured: levels that had waited for longer went first, while newest runs came near the number from which on writers
-/// are slowed for them, and beyond; and with newest runs first whatever waits a level grew to eight times its size.
+/// Measured: levels that had waited for longer went first, while newest runs came near the number
+/// from which on writers are slowed for them, and beyond; and with newest runs first whatever waits
+/// a level grew to eight times its size.
 #[test]
 fn newest_runs_go_before_levels_before_writers_are_slowed_for_them() {
     let of = |level_mib: u64, count: u64| {
@@ -457,9 +458,10 @@ fn no_part_is_flushed_that_has_nothing_sealed_and_no_room_to_seal() {
     assert_eq!(decide(&world), "log-full: flush 0");
 }
 
-/// Found on emulated devices: where writes wait for reads of a slow device, only a
-/// quarter of the write buffer was ever used. What is slow was said by a constant first; beside it flushes
-/// in memory took a twentieth of the time in which it was filled, and scans looked into twice as many runs.
+/// Found on emulated devices: where writes wait for reads of a slow device, only a quarter of the
+/// write buffer was ever used. What is slow was said by a constant first; beside it flushes in
+/// memory took a twentieth of the time in which it was filled, and scans looked into twice as many
+/// runs.
 #[test]
 fn writers_much_slower_than_flushes_fill_half_of_the_memory_before_it_is_flushed() {
     let mut preset = leveled();
@@ -610,7 +612,8 @@ fn before_a_flush_spills_the_least_used_table_of_the_last_level_gives_way() {
     assert_eq!(decide(&world), flushes);
 }
 
-/// Each as large as what is lacking, if there is one: small ones were moved one by one, and the flush spilled.
+/// Each as large as what is lacking, if there is one: small ones were moved one by one, and the
+/// flush spilled.
 #[test]
 fn tables_give_way_until_a_flush_has_room_and_no_longer_than_two_seconds() {
     let world_of = |capacity: u64, moved: &[u64]| {
@@ -665,7 +668,8 @@ fn what_gives_way_to_a_flush_begins_ahead_of_the_bound_on_moved_bytes() {
     assert_eq!(decide(&world), "flush-needs-room: move 1 to 1");
 }
 
-/// Measured: writers waited for a third of a second for each table that gave way, and what a merge reads did not count either.
+/// Measured: writers waited for a third of a second for each table that gave way, and what a merge
+/// reads did not count either.
 #[test]
 fn what_is_being_moved_away_takes_no_room_from_a_flush() {
     let text = "L7: #1[a..f]{size=46M} #2[g..m]{size=46M} #3[n..z]{size=30M,tier=1}";
@@ -689,7 +693,8 @@ fn what_is_being_moved_away_takes_no_room_from_a_flush() {
     assert_eq!(decide(&world), "flush-needs-room: move 2 to 1");
 }
 
-/// Measured: for a quarter of the time tables were moved down to make room for flushes, while a merge took ten times as much there.
+/// Measured: for a quarter of the time tables were moved down to make room for flushes, while a
+/// merge took ten times as much there.
 #[test]
 fn what_is_being_merged_down_takes_no_room_from_a_flush() {
     let text = "L6: #1[a..f]{size=46M} #2[g..m]{size=46M} | L7: #3[a..f]{size=30M,tier=1} #4[n..z]{size=30M,tier=1}";
@@ -847,8 +852,8 @@ fn every_table_can_say_why_it_lies_there() {
     assert_eq!(ByLevel.why_each(&world.view(), &all), each);
 }
 
-/// Once: an older level gave up a table to a newer one that did not fit even then, and got it back at once, as
-/// it was larger than the level's quota of that one tier: 20,000 moves and no end.
+/// Once: an older level gave up a table to a newer one that did not fit even then, and got it back
+/// at once, as it was larger than the level's quota of that one tier: 20,000 moves and no end.
 #[test]
 fn moves_between_tiers_come_to_an_end_wherever_tables_lie() {
     let mut dice = Dice(1);

@@ -306,8 +306,8 @@ fn what_a_newest_run_waits_for_is_told() {
     assert_eq!(decide(&full), "newest-deferred: [8] into L1");
 }
 
-// `explain` said of a table of L7 that it would come up once its reads had cost more than the merge, beside
-// numbers by which they had: what failed was another condition.
+// `explain` said of a table of L7 that it would come up once its reads had cost more than the
+// merge, beside numbers by which they had: what failed was another condition.
 #[test]
 fn what_a_table_of_the_last_level_waits_for_is_the_condition_that_fails() {
     let next = |world: &World| BY_SHAPE.why(&world.view(), TableId(20)).unwrap();

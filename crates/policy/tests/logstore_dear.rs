@@ -1,6 +1,7 @@
-//! The preset `logstore` above a last level that is several times as large as the fast levels, under
-//! writes: what goes down is dear there, and the more so the less there is of it. Found where keys were
-//! written evenly with a sixth of the data fast: 18,420 writes a second, of which `leveled` made 29,403.
+//! The preset `logstore` above a last level that is several times as large as the fast levels,
+//! under writes: what goes down is dear there, and the more so the less there is of it. Found where
+//! keys were written evenly with a sixth of the data fast: 18,420 writes a second, of which
+//! `leveled` made 29,403.
 
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]
@@ -42,8 +43,8 @@ fn number(merge: &Merge, name: &str) -> Option<f64> {
     numbers.iter().find(|(n, _)| n == name).map(|(_, v)| *v)
 }
 
-/// Two fifths of the fast levels were wanted at once, for five bytes rewritten each, and while that went on
-/// what was flushed had to have room.
+/// Two fifths of the fast levels were wanted at once, for five bytes rewritten each, and while that
+/// went on what was flushed had to have room.
 #[test]
 fn what_is_dear_goes_by_what_the_slow_device_does_meanwhile() {
     let mut world = even("L1: ", 20);
@@ -57,8 +58,8 @@ fn what_is_dear_goes_by_what_the_slow_device_does_meanwhile() {
     assert_eq!(number(&cheap, "tables"), Some(8.0));
 }
 
-/// Tables went down without what had come to lie above them, since a fifth of all has to overlap before L1
-/// is put in order: each rewrote as much again for less.
+/// Tables went down without what had come to lie above them, since a fifth of all has to overlap
+/// before L1 is put in order: each rewrote as much again for less.
 #[test]
 fn what_came_last_goes_down_with_what_is_dear() {
     let above = "L1: #30[100..1090]{size=3M} / ";
@@ -74,7 +75,8 @@ fn what_came_last_goes_down_with_what_is_dear() {
     assert_eq!(merge(&world).reason.rule, "coldest");
 }
 
-/// Up to three flushes lay in the newest level while room was made, and none of their keys went along.
+/// Up to three flushes lay in the newest level while room was made, and none of their keys went
+/// along.
 #[test]
 fn newest_runs_are_passed_on_when_room_is_to_be_made() {
     let above = "L0.0: #30[100..1090]{size=3M} / #31[100..1090]{size=3M} | L1: ";

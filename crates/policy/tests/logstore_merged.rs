@@ -44,8 +44,9 @@ fn of_the_colder_third_those_go_first_that_are_worth_it() {
     assert_eq!(decide(&world), "coldest: [7, 6, 2] into L7", "the coldest");
 }
 
-/// Once: of ten operations one was a read, and the colder part of L1 was one of its tables, which had an eighth
-/// of the bytes: a gibibyte of the last level was rewritten for a quarter that went down.
+/// Once: of ten operations one was a read, and the colder part of L1 was one of its tables, which
+/// had an eighth of the bytes: a gibibyte of the last level was rewritten for a quarter that went
+/// down.
 #[test]
 fn the_colder_third_is_one_of_bytes() {
     let text = "L1: #1[100..190]{size=1M} #2[200..290]{size=1M} #3[300..390]{size=1M} \
@@ -59,8 +60,9 @@ fn the_colder_third_is_one_of_bytes() {
     assert_eq!(decide(&world), "coldest: [9, 4] into L7");
 }
 
-/// Once: the colder third alone was compared whatever the mix. Where one operation of ten was a read, merges
-/// rewrote three bytes of the disk for each that went down, so that writers had two thirds of the rate.
+/// Once: the colder third alone was compared whatever the mix. Where one operation of ten was a
+/// read, merges rewrote three bytes of the disk for each that went down, so that writers had two
+/// thirds of the rate.
 #[test]
 fn all_are_compared_where_merges_cost_the_disk_more_than_reads() {
     let text = "L1: #1[100..190]{size=10M} #2[200..290]{size=10M} #3[300..390]{size=10M} | \
@@ -68,8 +70,9 @@ fn all_are_compared_where_merges_cost_the_disk_more_than_reads() {
                 #6[300..390]{size=10M,tier=1}";
     let mut world = written_to(text, LARGE);
     world.shape.staging.fast_share = 0.311;
-    // To bring down 1 takes the paper's disk 0.51 seconds for 10 MiB, 3 and 2 0.59 for 20, and then so many reads
-    // of ten for each MiB, of which it has 60 a second, until as much has been flushed.
+    // To bring down 1 takes the paper's disk 0.51 seconds for 10 MiB, 3 and 2 0.59 for 20, and then
+    // so many reads of ten for each MiB, of which it has 60 a second, until as much has been
+    // flushed.
     let mut decided = |flushed_bytes_per_s: f64, reads: [u64; 3]| {
         world.flushed_bytes_per_s = flushed_bytes_per_s;
         let [one, two, three] = reads;
@@ -84,7 +87,8 @@ fn all_are_compared_where_merges_cost_the_disk_more_than_reads() {
     assert_eq!(decided(20e6, [1, 2, 3]), coldest);
     assert_eq!(decided(200e6, [1, 20, 30]), coldest);
     assert_eq!(decided(20e6, [0, 0, 0]), worth_most, "nobody reads");
-    // Room that is filled at once is not read from for long, and what is never filled is read for ever.
+    // Room that is filled at once is not read from for long, and what is never filled is read for
+    // ever.
     assert_eq!(decided(f64::INFINITY, [1, 20, 30]), worth_most);
     assert_eq!(decided(0.0, [1, 2, 3]), "coldest: [4, 1] into L7");
 }
@@ -278,8 +282,8 @@ fn what_has_nothing_below_it_goes_first() {
     );
 }
 
-/// All of L1 is written anew by such a merge: with few updates among many reads, when room for two tables
-/// is wanted, it is begun later.
+/// All of L1 is written anew by such a merge: with few updates among many reads, when room for two
+/// tables is wanted, it is begun later.
 #[test]
 fn little_overlap_is_merged_where_much_is_to_go() {
     let text = COLD_AND_HOT.replace("{size=20M} /", "{size=9M} /");

@@ -74,8 +74,8 @@ fn a_run_that_a_job_has_waits_and_those_beside_it_do_not() {
     assert_eq!(done(&mut world), "newest-deferred: [2] into L1");
 }
 
-/// Whatever the order of flushes: L1 has as many runs as the part that passed on most, and as many edits
-/// were made for it.
+/// Whatever the order of flushes: L1 has as many runs as the part that passed on most, and as many
+/// edits were made for it.
 #[test]
 fn l1_has_as_many_runs_as_one_part_and_newer_above_older() {
     const PARTS: u64 = 10;

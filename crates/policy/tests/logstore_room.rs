@@ -78,8 +78,9 @@ fn full_of_large_tables(idle: bool) -> World {
     worlds.find(rests).unwrap()
 }
 
-/// Room was asked for a whole table. So much was kept free for it on a tier of sixteen, where nothing was read from it;
-/// when it was not, flushes went to the slow tier while nothing was due that would have made room.
+/// Room was asked for a whole table. So much was kept free for it on a tier of sixteen, where
+/// nothing was read from it; when it was not, flushes went to the slow tier while nothing was due
+/// that would have made room.
 #[test]
 fn a_small_flush_asks_for_no_room_of_a_large_table() {
     let world = full_of_large_tables(false);
@@ -112,8 +113,8 @@ fn room_is_made_by_what_is_written() {
     assert_eq!(room(0.0, 15 * M), 6 * M, "no more than that");
 }
 
-/// Writers stood still for twelve seconds at a time, since a merge that made room began when there was
-/// none.
+/// Writers stood still for twelve seconds at a time, since a merge that made room began when there
+/// was none.
 #[test]
 fn room_is_made_before_flushes_have_to_wait_for_it() {
     let text = "L1: #1[a..c]{size=30M} #2[d..f]{size=30M} #3[g..i]{size=30M} | \
@@ -128,8 +129,9 @@ fn room_is_made_before_flushes_have_to_wait_for_it() {
     let room = flush_room(&world.view(), &share).unwrap();
     // Beside three meta extents, and the table that the next flush asks room for.
     assert_eq!(room.free_bytes >> 20, 15);
-    // 5 MiB are free of the 39 that are to be: 34 go down, and with them at least as much of the last level, where
-    // that is what goes first. That is 102 MiB read and written with 150 MB/s, seven tenths of a second.
+    // 5 MiB are free of the 39 that are to be: 34 go down, and with them at least as much of the
+    // last level, where that is what goes first. That is 102 MiB read and written with 150 MB/s,
+    // seven tenths of a second.
     let wanted = |world: &World| wanted_bytes(&world.view(), &share, true);
     let decided = |world: &World| line(world.plan(&mut logstore()));
     world.flushed_bytes_per_s = 20.0 * M as f64;
@@ -258,8 +260,8 @@ fn a_put_now_and_then_calls_for_no_merges() {
     assert!(merged[2..].iter().all(|&b| b == 0), "{merged:?}");
 }
 
-/// Updates of five in a hundred left a quarter of the first level to older entries, while what could
-/// lie there was read from the disk.
+/// Updates of five in a hundred left a quarter of the first level to older entries, while what
+/// could lie there was read from the disk.
 #[test]
 fn overlapping_tables_are_merged_when_waiting_has_cost_what_the_merge_will() {
     let text = "L1: #2[a..z]{size=4M,created=1000000} / #1[a..z]{size=12M} | \

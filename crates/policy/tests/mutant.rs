@@ -102,7 +102,8 @@ fn before_a_flush_spills_the_coldest_table_of_the_last_level_gives_way() {
     assert_eq!(decide(&world), "memtable-full: flush");
 }
 
-/// Found on an emulated disk: flushes found no room, and writers waited for a third of a second while a table was moved.
+/// Found on an emulated disk: flushes found no room, and writers waited for a third of a second
+/// while a table was moved.
 #[test]
 fn room_for_flushes_is_made_before_they_lack_it() {
     let mut world = four(0.29, [9.0, 8.0, 2.0, 1.0]);
@@ -180,9 +181,9 @@ fn named(job: &Job, name: &str) -> Option<f64> {
     found.map(|(_, number)| *number)
 }
 
-// What was compared stood in no event: of a table that made room, not how hot the other one was; and a
-// table moved down that was hotter than the boundary that was given. After heat was lost, tables
-// were said to be moved by temperatures that nobody had measured.
+// What was compared stood in no event: of a table that made room, not how hot the other one was;
+// and a table moved down that was hotter than the boundary that was given. After heat was lost,
+// tables were said to be moved by temperatures that nobody had measured.
 #[test]
 fn a_reason_has_what_was_compared_and_nothing_that_is_not_known() {
     let world = four(0.29, [9.0, 1.0, 2.0, 5.0]);
@@ -339,7 +340,8 @@ fn a_large_device_does_not_keep_the_budget_from_being_used() {
     world.idle = false;
     world.shape.flush_bytes = M / 4;
     assert_eq!(decide(&world), "hotter: move 3 to 0");
-    // But what the newest levels are about to grow by is left, up to three hundredths of the target.
+    // But what the newest levels are about to grow by is left, up to three hundredths of the
+    // target.
     world.shape.flush_bytes = 4 * M;
     assert_eq!(decide(&world), "hotter: move 3 to 0");
     world.cost.target_usd_gb_month = Some(0.411);
@@ -378,9 +380,9 @@ fn a_forecast_is_what_the_planners_then_do() {
     assert!(text.contains("table 000002 tier0 -> tier1"), "{text}");
 }
 
-// While a store was written to, newest runs were urgent at one moment and not at the next: a dry run
-// said that no table would move, and the next one that half of them would. Nothing said that the
-// price then stayed above the target.
+// While a store was written to, newest runs were urgent at one moment and not at the next: a dry
+// run said that no table would move, and the next one that half of them would. Nothing said that
+// the price then stayed above the target.
 #[test]
 fn a_forecast_is_not_put_off_by_merges_that_are_urgent_and_says_what_keeps_it_from_the_target() {
     let newest: Vec<_> = (10..30)
@@ -573,8 +575,8 @@ fn what_is_merged_goes_straight_to_where_it_belongs() {
     assert_eq!(merged(&world, "r"), (0, "joined-migration", true));
 }
 
-/// Measured: of equals, as all are that nobody reads, a merge that brought more down than it rewrote left all of it on the
-/// fast tier, and flushes went to the slow one.
+/// Measured: of equals, as all are that nobody reads, a merge that brought more down than it
+/// rewrote left all of it on the fast tier, and flushes went to the slow one.
 #[test]
 fn what_a_merge_rewrites_of_a_level_tells_where_its_like_lie() {
     let text = "L0.0: #1[a..z]{size=40M} | L6: #2[a..m]{size=40M} | L7: #3[a..m]{size=30M,tier=1} #4[n..z]{size=30M,tier=1}";
@@ -585,8 +587,9 @@ fn what_a_merge_rewrites_of_a_level_tells_where_its_like_lie() {
     assert_eq!(to(6, b"o"), 0);
 }
 
-/// Found at a target on an emulated disk: a merge of tables that were about as hot as the coldest of the fast tier
-/// brought all of them up, and the price was a twelfth above its target until they were moved back.
+/// Found at a target on an emulated disk: a merge of tables that were about as hot as the coldest
+/// of the fast tier brought all of them up, and the price was a twelfth above its target until they
+/// were moved back.
 #[test]
 fn a_merge_brings_up_no_more_than_the_budget_allows() {
     let mut world = four(0.29, [9.0, 8.0, 1.0, 2.0]);

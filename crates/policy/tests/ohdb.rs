@@ -41,8 +41,8 @@ const BUCKETS: &str = "cuts h p | \
      L0.2: #53[p..z]{size=4M} / #52[p..z]{size=4M} / #51[p..z]{size=4M} | \
      L7: #1[a..g]{size=8M} #2[h..k]{size=8M} #3[l..o]{size=8M} #4[p..z]{size=8M}";
 
-/// Flushed one by one, each flush has the log of what is older in the other parts made durable first: with ten parts
-/// all of it was written to the device, with one hardly any.
+/// Flushed one by one, each flush has the log of what is older in the other parts made durable
+/// first: with ten parts all of it was written to the device, with one hardly any.
 #[test]
 fn parts_that_are_about_as_full_are_flushed_together() {
     let load = |bytes| PartLoad {
@@ -82,7 +82,8 @@ fn parts_that_are_about_as_full_are_flushed_together() {
         planned(&[9 * M + 6, M, M, M, 3 * M].map(load)),
         (0, vec![], true)
     );
-    // One that is being flushed would be waited for, and what is older than the cuts is in several parts.
+    // One that is being flushed would be waited for, and what is older than the cuts is in several
+    // parts.
     let with = |change: fn(&mut PartLoad)| {
         let mut loads = [2 * M, 2 * M, 3 * M, 2 * M, 2 * M].map(load);
         change(&mut loads[3]);
@@ -93,7 +94,8 @@ fn parts_that_are_about_as_full_are_flushed_together() {
     assert!(with(|load| (load.sealed, load.older) = (1, true)).is_empty());
 }
 
-/// Where nobody says, they are where flushes of single parts wait for the log, and writers for flushes.
+/// Where nobody says, they are where flushes of single parts wait for the log, and writers for
+/// flushes.
 #[test]
 fn parts_are_flushed_together_where_flushes_wait_for_the_log() {
     let mut world = World::of("cuts c h p t |", &[LARGE]);
@@ -130,7 +132,8 @@ fn parts_are_flushed_together_where_flushes_wait_for_the_log() {
         assert_eq!(beside, others);
         assert!(!says(&reason), "{reason:?}");
     }
-    // With a second tier the log has less of what merges write beside it, unless it lies there, too.
+    // With a second tier the log has less of what merges write beside it, unless it lies there,
+    // too.
     let mut world = World {
         tiers: World::of("|", &[LARGE, LARGE]).tiers,
         ..world
@@ -284,7 +287,8 @@ fn shares_of_parts_that_writes_have_made_go_in_smaller_pieces() {
     assert_eq!(inputs(&piece).len(), 2);
 }
 
-/// Three parts, of which a level holds about as much each, with as many runs as are merged in some of them; the level is full.
+/// Three parts, of which a level holds about as much each, with as many runs as are merged in some
+/// of them; the level is full.
 fn full_level_under(newest: &str) -> World {
     let text = format!(
         "cuts h p | {newest} | L6: #11[a..g]{{size=150M}} #12[h..o]{{size=160M}} #13[p..z]{{size=150M}} | \
@@ -302,7 +306,8 @@ fn runs(part: u32, range: &str, mib: u64) -> String {
     format!("L0.{part}: {}", runs.collect::<Vec<_>>().join(" / "))
 }
 
-/// Measured with uniform writes: what the level holds of a part was rewritten for what came from above, and the next level for it alone.
+/// Measured with uniform writes: what the level holds of a part was rewritten for what came from
+/// above, and the next level for it alone.
 #[test]
 fn newest_runs_go_through_a_full_level_where_that_rewrites_less_of_the_next() {
     let through = |world: &World| {
@@ -310,7 +315,8 @@ fn newest_runs_go_through_a_full_level_where_that_rewrites_less_of_the_next() {
         (merge.reason.rule.clone(), inputs(&merge), merge.output)
     };
     let level_first = |first: &[u64]| ("level-full".to_string(), first.to_vec(), Slot::Level(6));
-    // The cheapest share is that of the second part, but the third has half as much again in newest runs.
+    // The cheapest share is that of the second part, but the third has half as much again in newest
+    // runs.
     let world = full_level_under(&runs(2, "p..z", 20));
     let (rule, tables, output) = through(&world);
     assert_eq!((rule.as_str(), output), ("part-through", Slot::Level(6)));
@@ -396,7 +402,8 @@ fn runs_that_go_first_take_along_what_a_full_level_has_of_their_part() {
     assert!(merge(&world, &mut ohdb()).unwrap().reason.rule != "part-through");
 }
 
-/// What newest runs wait for is a share of what their own merge rewrites, not of what those of others do.
+/// What newest runs wait for is a share of what their own merge rewrites, not of what those of
+/// others do.
 #[test]
 fn runs_above_a_large_share_wait_for_more_of_their_kind() {
     let runs = |part: &str, range: &str, from: u32| {

@@ -23,8 +23,8 @@ const LARGE: u64 = 1 << 40;
 const PICTURE: &str = "L6: #8[b..c]{size=4M} | L7: #1[a..f]{size=8M,created=1000000} \
                        #3[l..p]{size=15M,tier=1} #4[q..z]{size=15M,tier=1}";
 
-/// What 2 MiB, the half of what there is to win, cost the devices in a second: 4 reads a MiB that take
-/// 10 ms in place of 10 us.
+/// What 2 MiB, the half of what there is to win, cost the devices in a second: 4 reads a MiB that
+/// take 10 ms in place of 10 us.
 const TAKEN: f64 = 2.0 * 4.0 * (1.0 / 100.0 - 1.0 / 100_000.0);
 
 fn world(text: &str) -> World {

@@ -346,8 +346,8 @@ fn keys_in_order_one_key_and_one_prefix_do_no_harm() {
     assert_eq!(rebuild(&sorted(&keys), &within).len(), 1);
 }
 
-/// Keys with one prefix were taken for one hot key where cuts may only fall between prefixes, and their
-/// part was duplicated seven times.
+/// Keys with one prefix were taken for one hot key where cuts may only fall between prefixes, and
+/// their part was duplicated seven times.
 #[test]
 fn a_prefix_that_many_keys_have_is_no_hot_key() {
     let prefixes = RangeOptions {
@@ -394,8 +394,9 @@ fn the_cuts_follow_writes_that_move_elsewhere() {
     );
 }
 
-/// What was written was flushed, so there was nothing to sample: of no keys the new cuts were held to be
-/// better, as nothing is no more than four fifths of nothing, and all cuts and counters were thrown away for one part.
+/// What was written was flushed, so there was nothing to sample: of no keys the new cuts were held
+/// to be better, as nothing is no more than four fifths of nothing, and all cuts and counters were
+/// thrown away for one part.
 #[test]
 fn a_sample_that_is_empty_or_small_changes_no_cuts() {
     let mut dice = Dice(17);
@@ -429,8 +430,9 @@ fn a_sample_that_is_empty_or_small_changes_no_cuts() {
     );
 }
 
-/// The hot part was flushed so often that of the older half of the sample hardly anything was its own: cuts
-/// made of that were no better than those there were, look after look, and the wait doubled each time.
+/// The hot part was flushed so often that of the older half of the sample hardly anything was its
+/// own: cuts made of that were no better than those there were, look after look, and the wait
+/// doubled each time.
 #[test]
 fn a_steady_skew_that_follows_other_writes_is_shared_out() {
     let zipf = Zipf::new(20_000, 0.99);
@@ -518,8 +520,9 @@ fn a_hot_part_gives_tiny_ranges_to_its_neighbours() {
     assert_eq!(planned(&with(&even, 100_000)), "nothing");
 }
 
-/// After skewed writes, uniform ones found tiny ranges so coarse that cuts went to and fro, twenty times in a
-/// minute, for a thousandth of the writes, and each time what was handed down was merged with L6.
+/// After skewed writes, uniform ones found tiny ranges so coarse that cuts went to and fro, twenty
+/// times in a minute, for a thousandth of the writes, and each time what was handed down was merged
+/// with L6.
 #[test]
 fn cuts_move_only_for_a_share_of_what_is_too_much() {
     // 100 of 139, of which 83.4 are not too hot, and 99 afterwards.

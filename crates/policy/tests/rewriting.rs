@@ -26,7 +26,8 @@ const REMEMBERED: f64 = 90.0 + 40.0 + 30.0 + 100.0;
 /// Temperatures of the tree: nobody reads L6.
 const WARM: [(u64, f64); 6] = [(1, 9.0), (2, 0.0), (3, 0.0), (4, 4.0), (5, 3.0), (6, 1.0)];
 
-/// The tree, with 30 or so of 62 MiB in use on the fast tier, and 10 MiB flushed in a second. So many writers wait.
+/// The tree, with 30 or so of 62 MiB in use on the fast tier, and 10 MiB flushed in a second. So
+/// many writers wait.
 fn world(writers: f64) -> World {
     let mut world = World::of(TREE, &[62 * M, 1 << 40]);
     world.by_heat = true;

@@ -199,8 +199,8 @@ fn manifest_somewhere(dice: &mut Dice, options: Options) -> Options {
     }
 }
 
-/// Limits on the number of sealed memtables, and on the memory of a part's: the least that a part may need, or a
-/// few more. Not drawn, so that seeds mean what they did.
+/// Limits on the number of sealed memtables, and on the memory of a part's: the least that a part
+/// may need, or a few more. Not drawn, so that seeds mean what they did.
 fn limited(options: Options, runs_merge: usize, segment: u64) -> Options {
     let least = options.sealed_memtables_least();
     let options = match runs_merge {

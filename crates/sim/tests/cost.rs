@@ -1,6 +1,6 @@
-//! Placement by temperature and price, on simulated devices with a simulated clock: what a target and a
-//! crash do to a store of the preset `mutant`; what they do under `logstore` too, and a clock that jumps, is in
-//! `targets.rs`. The numbers are those of the list of cases in `docs/testing.md`.
+//! Placement by temperature and price, on simulated devices with a simulated clock: what a target
+//! and a crash do to a store of the preset `mutant`; what they do under `logstore` too, and a clock
+//! that jumps, is in `targets.rs`. The numbers are those of the list of cases in `docs/testing.md`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
@@ -345,8 +345,8 @@ fn a_crash_anywhere_in_migrations_both_ways_loses_nothing_and_converges() {
     }
 }
 
-// The cool-down of all tables ended with the process: what had just been moved could be moved back by
-// whoever opened the store next.
+// The cool-down of all tables ended with the process: what had just been moved could be moved back
+// by whoever opened the store next.
 #[test]
 fn the_cool_down_outlives_a_restart() {
     let disk = machine(14);

@@ -1,5 +1,5 @@
-//! Parts that are flushed together by themselves: where flushes wait for the log, and writers for flushes. Times are those of
-//! the simulated clock.
+//! Parts that are flushed together by themselves: where flushes wait for the log, and writers for
+//! flushes. Times are those of the simulated clock.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
@@ -36,8 +36,9 @@ fn open(disk: &Disk, durability: Durability) -> Db {
     Db::open_in(options, &disk.environment()).unwrap()
 }
 
-/// Puts 32 MiB all over the parts, `put_us` after each other. Writers that never rest do what is due only once there is no
-/// room. Of each flush, whether it was of all parts, and what its reason says of waits.
+/// Puts 32 MiB all over the parts, `put_us` after each other. Writers that never rest do what is
+/// due only once there is no room. Of each flush, whether it was of all parts, and what its reason
+/// says of waits.
 fn write(disk: &Disk, db: &Db, put_us: u64) -> Vec<(bool, Option<(f64, f64)>)> {
     let before = db.events(1).last().map_or(0, |event| event.number);
     for n in 0..32 * KIB {

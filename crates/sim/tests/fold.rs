@@ -175,8 +175,8 @@ fn stamped(n: u64) -> Vec<u8> {
 }
 
 /// Durable puts of all keys, then overwrites of the first four and steps, in which `fault` happens
-/// at the `n`-th call that it can happen to. Whatever became of them, after the machine went down a key has what
-/// was durable or something newer. Says whether there was such a call.
+/// at the `n`-th call that it can happen to. Whatever became of them, after the machine went down a
+/// key has what was durable or something newer. Says whether there was such a call.
 fn durable_keys_outlive(fault: Fault, n: u64, down: Down) -> bool {
     let context = format!("{fault:?} at its call {n}, then {down:?}");
     let disk = Disk::new(n);
@@ -224,11 +224,11 @@ fn durable_keys_outlive(fault: Fault, n: u64, down: Down) -> bool {
     met
 }
 
-/// The fault workload `hot` once missed a key, with the device read-only at its call 37 and gone at its
-/// call 94. Had a fold let go of the log segment with the durable entry before the entry logged anew was
-/// durable? It had not: the writes were those of a process that waits for no device, the sync at the closing
-/// had failed, and the harness did not take that for an end of the kernel's promise. But the
-/// promise that it could have been is this one.
+/// The fault workload `hot` once missed a key, with the device read-only at its call 37 and gone at
+/// its call 94. Had a fold let go of the log segment with the durable entry before the entry logged
+/// anew was durable? It had not: the writes were those of a process that waits for no device, the
+/// sync at the closing had failed, and the harness did not take that for an end of the kernel's
+/// promise. But the promise that it could have been is this one.
 #[test]
 fn what_was_durable_before_a_fold_outlives_a_fault_at_any_call_of_it() {
     let mut sites = 0;

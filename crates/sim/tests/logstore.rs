@@ -544,8 +544,8 @@ fn a_store_goes_from_preset_to_preset_and_keeps_its_shape() {
     assert!(!disk.names(Path::new("/slow/store")).is_empty());
 }
 
-// Merges were counted and not followed, and this preset moves by merges: a dry run of a change to it
-// said a third of the price that it then came to.
+// Merges were counted and not followed, and this preset moves by merges: a dry run of a change to
+// it said a third of the price that it then came to.
 #[test]
 fn a_forecast_of_the_preset_is_what_then_happens() {
     for before in ["mutant", "leveled"] {

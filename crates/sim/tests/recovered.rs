@@ -74,7 +74,8 @@ enum Log {
     Trimmed,
 }
 
-/// Folds some dozen times what is written in the meantime. Some keys of each round are written in no later one.
+/// Folds some dozen times what is written in the meantime. Some keys of each round are written in
+/// no later one.
 fn folded(disk: &Disk, log: Log) -> Model {
     let db = Db::open_in(folding(), &disk.environment()).unwrap();
     let mut model = Model::new();
@@ -314,9 +315,9 @@ fn an_error_at_any_call_of_such_an_opening_loses_nothing() {
     assert!(sites > 50, "{sites}");
 }
 
-/// Found by the random option sets: what folds had logged anew was sealed and nothing more had room, so
-/// it was flushed alone, though the memtable that takes writes had older entries, which then counted as
-/// flushed too.
+/// Found by the random option sets: what folds had logged anew was sealed and nothing more had
+/// room, so it was flushed alone, though the memtable that takes writes had older entries, which
+/// then counted as flushed too.
 #[test]
 fn what_was_logged_anew_is_never_flushed_before_older_entries_however_few_may_be_sealed() {
     let disk = Disk::new(9);
@@ -337,8 +338,9 @@ fn what_was_logged_anew_is_never_flushed_before_older_entries_however_few_may_be
     }
 }
 
-/// What is replayed of a duplicated part once went to one of its duplicates, which was not counted when room was looked
-/// for: where what folds had logged anew was sealed behind it, there was one sealed memtable too many.
+/// What is replayed of a duplicated part once went to one of its duplicates, which was not counted
+/// when room was looked for: where what folds had logged anew was sealed behind it, there was one
+/// sealed memtable too many.
 #[test]
 fn a_duplicated_part_is_recovered_within_the_limits_of_sealed_memtables() {
     let disk = Disk::new(10);

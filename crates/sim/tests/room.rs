@@ -78,8 +78,8 @@ fn rot(preset: &str) {
         write_all_at(&*file, &[byte[0] ^ 1], 100).unwrap();
         file.sync().unwrap();
     }
-    // Twice the fast tier, new keys in the middle of all others. Flushes wait for twenty seconds at most for room on
-    // the fast tier, and then no more.
+    // Twice the fast tier, new keys in the middle of all others. Flushes wait for twenty seconds at
+    // most for room on the fast tier, and then no more.
     let mut waited = Vec::new();
     for n in 0..3000u64 {
         let i = dice.below(3000);
@@ -157,7 +157,8 @@ fn a_fast_device_that_is_full_stops_no_writer() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Who writes does the work, and is told that it fails; what was taken stays within what memory may hold.
+/// Who writes does the work, and is told that it fails; what was taken stays within what memory may
+/// hold.
 #[test]
 fn a_writer_without_threads_stops_at_the_promise_while_flushes_fail() {
     let (disk, fast, slow) = machine(6);

@@ -19,7 +19,8 @@ use thermocline_sim::disk::{Device, Disk, Down, Latency};
 /// What a hang takes.
 const HANG: Duration = Duration::from_secs(60);
 
-/// What it takes to time a read, as one in sixteen is: two looks at a clock that moves on with each.
+/// What it takes to time a read, as one in sixteen is: two looks at a clock that moves on with
+/// each.
 const TIMED_US: u64 = 40;
 
 /// Of a device that is so many times slower than usual.
@@ -41,8 +42,8 @@ fn took_us(disk: &Disk, db: &Db, i: u8, newest: &[Vec<u8>]) -> u64 {
 }
 
 /// Reads of keys that the fast tier answers, while others are written, jobs are done and the slow
-/// tier is read too. Which those are is asked in each round before the next call of the slow tier is
-/// made to take `hang` longer, whoever makes it.
+/// tier is read too. Which those are is asked in each round before the next call of the slow tier
+/// is made to take `hang` longer, whoever makes it.
 fn fast_reads_us(
     (disk, fast, slow): (&Disk, &Device, &Device),
     db: &Db,

@@ -1,5 +1,5 @@
-//! How much of the write buffer is full before it is flushed, by how fast writers are beside flushes. Times are those
-//! of the simulated clock.
+//! How much of the write buffer is full before it is flushed, by how fast writers are beside
+//! flushes. Times are those of the simulated clock.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
@@ -10,8 +10,9 @@ use thermocline_sim::disk::{Disk, Latency};
 
 const KIB: u64 = 1 << 10;
 
-/// Puts of 1 KiB that fill the write buffer three times, each followed by what is due and `put_us` later by
-/// the next one. The bytes of the flushes, in KiB, and how long they took on average, in microseconds.
+/// Puts of 1 KiB that fill the write buffer three times, each followed by what is due and `put_us`
+/// later by the next one. The bytes of the flushes, in KiB, and how long they took on average, in
+/// microseconds.
 fn write(disk: &Disk, db: &Db, next: &mut u64, put_us: u64) -> (Vec<u64>, u64) {
     let before = db.events(4096).len();
     for _ in 0..3 * 1024 {
@@ -32,8 +33,9 @@ fn write(disk: &Disk, db: &Db, next: &mut u64, put_us: u64) -> (Vec<u64>, u64) {
     (bytes, took_us / flushes.len() as u64)
 }
 
-/// What is slow was said by a constant of 200 ms: beside it writers in memory, who filled a quarter in 60 and had it
-/// flushed in 4, left half of the write buffer empty, and their scans looked into twice as many runs.
+/// What is slow was said by a constant of 200 ms: beside it writers in memory, who filled a quarter
+/// in 60 and had it flushed in 4, left half of the write buffer empty, and their scans looked into
+/// twice as many runs.
 #[test]
 fn writers_much_slower_than_flushes_fill_half_of_the_write_buffer() {
     let disk = Disk::new(1);

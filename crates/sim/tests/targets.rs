@@ -1,6 +1,6 @@
-//! What a store may have on its fast tier is changed at any moment, impossible, or follows a heat that is
-//! lost, wrong or fickle, or a clock that jumps: cases 19 and 31 to 34 of the list in `docs/testing.md`, each under
-//! `mutant` and under `logstore`.
+//! What a store may have on its fast tier is changed at any moment, impossible, or follows a heat
+//! that is lost, wrong or fickle, or a clock that jumps: cases 19 and 31 to 34 of the list in
+//! `docs/testing.md`, each under `mutant` and under `logstore`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
@@ -65,8 +65,9 @@ fn written(stats: &Stats) -> u64 {
     stats.tiers.iter().map(|t| t.written_bytes).sum()
 }
 
-/// Left alone, a store comes to rest with `share`: it does not go past it by more than a table on its way, nor write
-/// more than it holds, so that nothing is moved to and fro. Gives the bytes written.
+/// Left alone, a store comes to rest with `share`: it does not go past it by more than a table on
+/// its way, nor write more than it holds, so that nothing is moved to and fro. Gives the bytes
+/// written.
 fn converges(kind: &Kind<'_>, (disk, db): (Disk, Db), share: f64) -> u64 {
     let (table, begun) = (largest(&db), db.stats());
     let stored: u64 = begun.tiers.iter().map(|t| t.used_bytes).sum();
@@ -86,8 +87,9 @@ fn converges(kind: &Kind<'_>, (disk, db): (Disk, Db), share: f64) -> u64 {
     bytes
 }
 
-/// What a step may do to the fast share where `share` is wanted: go towards it, and past it by a table;
-/// under `logstore`, which makes room for what is written next too, by two fifths of what it has.
+/// What a step may do to the fast share where `share` is wanted: go towards it, and past it by a
+/// table; under `logstore`, which makes room for what is written next too, by two fifths of what it
+/// has.
 fn step_is_bounded((before, after): (f64, f64), share: f64, table: f64, event: &Event) {
     let room = if event.job == "merge" {
         0.4 * before
@@ -453,8 +455,8 @@ fn no_table_moves_twice_within_a_cool_down(db: &Db, begun: &Stats) {
     assert!(moves <= most);
 }
 
-/// Of `logstore`: each merge that raises a table or makes room for one has cost less than the reads of
-/// the slow tier that it answers, so that no more time goes into moves than went into reads.
+/// Of `logstore`: each merge that raises a table or makes room for one has cost less than the reads
+/// of the slow tier that it answers, so that no more time goes into moves than went into reads.
 fn moves_cost_less_than_reads(db: &Db, begun_us: u64) {
     let (mut moves, mut cost_s, mut bytes) = (0, 0.0, 0);
     let events = db.events(usize::MAX);

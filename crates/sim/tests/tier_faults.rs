@@ -50,8 +50,8 @@ fn all_on_the_fast_tier(disk: &Disk, preset: &str) {
     db.compact_range(None, None).unwrap();
     drop(db);
     if preset == "logstore" {
-        // Of itself it would merge down what lies there. What it relocates is of the last level, and
-        // another preset has put it there.
+        // Of itself it would merge down what lies there. What it relocates is of the last level,
+        // and another preset has put it there.
         let db = open(disk, &options("leveled", Room::Plenty));
         db.settle().unwrap();
         assert!(
@@ -89,8 +89,9 @@ fn case_20_a_copy_that_went_wrong_is_caught_before_its_source_is_given_up(preset
     assert!(caught >= 4, "{caught}");
 }
 
-/// The device says that all is well with what `job` of a store as `made` writes to it, of which the n-th write of a file
-/// with that ending is spoiled: the job fails, nothing is lost, and it is right the next time. How many were caught.
+/// The device says that all is well with what `job` of a store as `made` writes to it, of which the
+/// n-th write of a file with that ending is spoiled: the job fails, nothing is lost, and it is
+/// right the next time. How many were caught.
 fn caught_when_read_back(
     preset: &str,
     ending: &'static str,

@@ -22,9 +22,9 @@ use crate::engine::{Cursor, Engine, Result};
 use crate::keys::text::{KEY_BYTES_MAX, KeyBuffer};
 use crate::mix::Operation;
 
-/// Before this much of the wait is left a client of an open loop sleeps; then it watches the
-/// clock. A sleep is accurate to about as much ([`SLACK_NS`]), and clients that watch for longer take
-/// the processors from the engine's own threads, of which it then has fewer than in a closed loop.
+/// Before this much of the wait is left a client of an open loop sleeps; then it watches the clock.
+/// A sleep is accurate to about as much ([`SLACK_NS`]), and clients that watch for longer take the
+/// processors from the engine's own threads, of which it then has fewer than in a closed loop.
 const WATCH: Duration = Duration::from_micros(5);
 
 /// By how many nanoseconds the kernel may let a client's sleep last longer than asked for, to wake

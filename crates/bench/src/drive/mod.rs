@@ -114,8 +114,9 @@ pub(crate) struct RunOutcome {
     pub latency_all_ns: Option<[u64; 3]>,
     /// The latency curves of those, at [`QUANTILES`], in nanoseconds.
     pub curves_ns: [Vec<u64>; tally::CLASSES],
-    /// Seconds that a client spent on average in writes of 1 ms and more, whatever they waited for; none where there
-    /// were no writes, or operations began at fixed moments, from which their times count.
+    /// Seconds that a client spent on average in writes of 1 ms and more, whatever they waited for;
+    /// none where there were no writes, or operations began at fixed moments, from which their
+    /// times count.
     #[serde(default)]
     pub long_write_seconds: Option<f64>,
     /// Reads that found nothing.
@@ -300,8 +301,8 @@ impl<E: Engine> Driver for EngineDriver<E> {
 }
 
 impl<E: Engine> EngineDriver<E> {
-    /// Runs one, with `beside` on a thread of its own from the beginning of the warm-up on. Requires:
-    /// `beside` ends by itself.
+    /// Runs one, with `beside` on a thread of its own from the beginning of the warm-up on.
+    /// Requires: `beside` ends by itself.
     pub(crate) fn run_beside<T: Send>(
         &mut self,
         order: &RunOrder,

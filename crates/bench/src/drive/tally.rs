@@ -10,8 +10,8 @@ const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
 /// Significant digits of a latency.
 const LATENCY_DIGITS: u8 = 2;
 
-/// A write that takes so long has waited for something, in nanoseconds: it is the least that the stalls of
-/// Thermocline, RocksDB and LevelDB take.
+/// A write that takes so long has waited for something, in nanoseconds: it is the least that the
+/// stalls of Thermocline, RocksDB and LevelDB take.
 const LONG_WRITE_NS: u64 = 1_000_000;
 
 /// Classes of operations in reports.
@@ -85,7 +85,8 @@ impl Tally {
         Ok(percentiles(&all))
     }
 
-    /// Seconds that long writes took, those of 1 ms and more, all together; to the digits of the histogram.
+    /// Seconds that long writes took, those of 1 ms and more, all together; to the digits of the
+    /// histogram.
     pub(super) fn long_write_seconds(&self) -> f64 {
         let writes = self.times[Class::Write as usize].iter_recorded();
         let long = writes.map(|at| (at.value_iterated_to(), at.count_at_value()));

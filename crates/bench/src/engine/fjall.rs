@@ -1,9 +1,9 @@
 //! fjall through its public interface, version 3.
 //!
-//! Settings: `max_memtable_size` is half the given total; cache, worker threads and Bloom filters are as
-//! given; compression of tables and of the journal is off; all else is the
-//! crate's default. It has no direct reads. Its iterators cannot be moved, so a
-//! seek is a new one, and a cursor walks the way it began; multi-gets are gets.
+//! Settings: `max_memtable_size` is half the given total; cache, worker threads and Bloom filters
+//! are as given; compression of tables and of the journal is off; all else is the crate's default.
+//! It has no direct reads. Its iterators cannot be moved, so a seek is a new one, and a cursor
+//! walks the way it began; multi-gets are gets.
 
 use std::thread;
 use std::time::{Duration, Instant};

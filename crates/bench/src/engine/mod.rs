@@ -203,9 +203,9 @@ pub(crate) fn counted_since(before: &[Counted], mut after: Vec<Counted>) -> Vec<
     after
 }
 
-/// Seconds that each of so many writers was slowed or stopped on average, by what the engine counted; none where
-/// it does not say. Thermocline's writers sleep each for itself, and their sum is counted; all of RocksDB's stand
-/// behind the one that leads, whose time is counted.
+/// Seconds that each of so many writers was slowed or stopped on average, by what the engine
+/// counted; none where it does not say. Thermocline's writers sleep each for itself, and their sum
+/// is counted; all of RocksDB's stand behind the one that leads, whose time is counted.
 pub(crate) fn writer_stalled_seconds(counted: &[Counted], writers: u32) -> Option<f64> {
     match count(counted, "stall us") {
         Some(sum) => Some(sum as f64 / 1e6 / f64::from(writers.max(1))),

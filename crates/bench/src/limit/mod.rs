@@ -1,7 +1,7 @@
-//! The limit: what no engine can exceed on these devices with these fast bytes.
-//! That of whole tables, whose grain is one, stands beside that of records. Both have all of the
-//! memory full of records, of which an engine here has half for its write buffer and its block cache
-//! and half for whatever else it needs; so that of whole tables is told for the first half, too.
+//! The limit: what no engine can exceed on these devices with these fast bytes. That of whole
+//! tables, whose grain is one, stands beside that of records. Both have all of the memory full of
+//! records, of which an engine here has half for its write buffer and its block cache and half for
+//! whatever else it needs; so that of whole tables is told for the first half, too.
 //!
 //! It is that of an all-knowing placement of single records: the most used ones
 //! in memory, the next on the fast tier, and so on, with no overhead and nothing
@@ -71,8 +71,8 @@ pub(crate) struct Limit {
     /// Where single records are in memory, but tiers have whole tables of
     /// neighbours, if the order of keys is known.
     pub by_table: Option<Bound>,
-    /// The same with no more records in memory than the write buffer and the block cache hold that every
-    /// engine is given: what is left is a matter of placement. None in results of old.
+    /// The same with no more records in memory than the write buffer and the block cache hold that
+    /// every engine is given: what is left is a matter of placement. None in results of old.
     #[serde(default)]
     pub by_table_cached: Option<Bound>,
 }

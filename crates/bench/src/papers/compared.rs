@@ -256,8 +256,8 @@ mod tests {
         }
     }
 
-    /// `leveled` cuts itself into parts since it was made to; what stood for a LevelDB then had them,
-    /// and the sizes of a hundredth stood beside a four-hundredth of the entries.
+    /// `leveled` cuts itself into parts since it was made to; what stood for a LevelDB then had
+    /// them, and the sizes of a hundredth stood beside a four-hundredth of the entries.
     #[test]
     fn what_stands_for_leveldb_has_one_part_and_ohdb_is_of_the_size_that_its_sizes_are() {
         for figure in figures() {

@@ -2,11 +2,11 @@
 //! be repeated here, each a subcommand that runs them many times smaller and prints
 //! our ratio beside the paper's.
 //!
-//! [`figure`] says what a figure is: lines of `compare` or targets that change, and the
-//! numbers made of their results. [`logstore`], [`mutant`], [`nova`], [`ohdb`] and [`hyperdb`] list
-//! them, [`compared`], [`grid`], [`targets`], [`balance`] and [`predicted`] run them. What needs a preset that does
-//! not exist says so; the rest of the figure runs. The paper's numbers are those of its text and
-//! tables: of what stands in a plot alone there is none.
+//! [`figure`] says what a figure is: lines of `compare` or targets that change, and the numbers
+//! made of their results. [`logstore`], [`mutant`], [`nova`], [`ohdb`] and [`hyperdb`] list them,
+//! [`compared`], [`grid`], [`targets`], [`balance`] and [`predicted`] run them. What needs a preset
+//! that does not exist says so; the rest of the figure runs. The paper's numbers are those of its
+//! text and tables: of what stands in a plot alone there is none.
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -1,6 +1,6 @@
-//! Nova-LSM (Huang, Ghandeharizadeh): of its section 8 what concerns one machine.
-//! LevelDB is our `leveled` with one part on the same device, and the peers that the build has. Keys are not hashed, values are of
-//! 1 KB, memory is 40 % of the data: 4 GB of memtables for 10 GB.
+//! Nova-LSM (Huang, Ghandeharizadeh): of its section 8 what concerns one machine. LevelDB is our
+//! `leveled` with one part on the same device, and the peers that the build has. Keys are not
+//! hashed, values are of 1 KB, memory is 40 % of the data: 4 GB of memtables for 10 GB.
 
 use super::figure::{
     Balance, Cell, Column, Figure, Grid, How, LINE, Line, Number, Paper, System, alone, number,

@@ -14,9 +14,9 @@ const RECORD_BYTES: u64 = 116;
 /// A hundredth, as sizes are below.
 const SCALE: u64 = 100;
 
-/// Of the paper's sizes, memtables of 32 MB, tables of 8 MB and a first level of 10 MB, a hundredth.
-/// Only the memtables are larger, by `compare`'s least memory of 8 MiB: an eighth of it is write
-/// buffer, for two of them.
+/// Of the paper's sizes, memtables of 32 MB, tables of 8 MB and a first level of 10 MB, a
+/// hundredth. Only the memtables are larger, by `compare`'s least memory of 8 MiB: an eighth of it
+/// is write buffer, for two of them.
 const FILL: Line = Line {
     workloads: &["ohdb-fillrandom"],
     warmup_seconds: 1.0,

@@ -1,5 +1,6 @@
-//! What each of LogStore's optimisations is worth: the preset `logstore` whole, without each of the four by itself, and
-//! without all of them (`logstore-unoptimised`, LS-UO). The paper has the last alone.
+//! What each of LogStore's optimisations is worth: the preset `logstore` whole, without each of the
+//! four by itself, and without all of them (`logstore-unoptimised`, LS-UO). The paper has the last
+//! alone.
 
 use super::figure::{Cell, Figure, How, Line, Number, Paper, RowPlan, number, ratio};
 use super::logstore::{BOTH, RECORDS};

@@ -1,5 +1,5 @@
-//! Which share of the time a writer waited, in every run of a figure that writes: a rate without it does not say
-//! whether the engine kept up. Ours alone: few of the papers count it.
+//! Which share of the time a writer waited, in every run of a figure that writes: a rate without it
+//! does not say whether the engine kept up. Ours alone: few of the papers count it.
 
 use super::compared::{median_of, runs_of};
 use super::figure::{Cell, Line, Number, Paper, Row, RowPlan};

@@ -100,8 +100,9 @@ impl Phase {
         (!rest.is_empty()).then(|| off.sum::<f64>() / rest.len() as f64)
     }
 
-    /// Bytes that changed tier, by moves and by merges, over the least that had to: a byte that does changes what the
-    /// store costs by as much as its tiers' prices differ (equations 1 and 2 of the paper).
+    /// Bytes that changed tier, by moves and by merges, over the least that had to: a byte that
+    /// does changes what the store costs by as much as its tiers' prices differ (equations 1 and 2
+    /// of the paper).
     fn moved_of_least(&self) -> Option<f64> {
         let (first, last) = (self.samples.first()?, self.samples.last()?);
         let merged = last.merged_bytes - first.merged_bytes;
@@ -184,7 +185,8 @@ fn watch(store: &Thermocline, warmup: f64, phases: &[(f64, f64)]) -> Result<Run>
     let dearer = dearest - prices.fold(f64::INFINITY, f64::min);
     let mut seen = Vec::with_capacity(phases.len());
     for &(target, seconds) in phases {
-        // One that the store, grown as it is, cannot cost is refused: then the phase shows what it does cost.
+        // One that the store, grown as it is, cannot cost is refused: then the phase shows what it
+        // does cost.
         match db.set_cost_target(Some(target)) {
             Err(error) if error.kind() == ErrorKind::InvalidArgument => eprintln!("{error}"),
             set => set?,

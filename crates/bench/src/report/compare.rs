@@ -102,8 +102,8 @@ impl Measured {
         ratio(bytes, self.outcome.live_bytes?)
     }
 
-    /// Seconds of the measured time in which some writer was slowed or stopped; none where the engine does
-    /// not say.
+    /// Seconds of the measured time in which some writer was slowed or stopped; none where the
+    /// engine does not say.
     fn stalled_seconds(&self) -> Option<f64> {
         let stalled = count(&self.outcome.counted_measured, "stalled us")?;
         Some(stalled as f64 / 1e6)
@@ -361,8 +361,8 @@ impl<'a> Rows<'a> {
         table.finish()
     }
 
-    /// What engines count of themselves in the measured time, and from the beginning of the warm-up until
-    /// merges were done, a line each.
+    /// What engines count of themselves in the measured time, and from the beginning of the warm-up
+    /// until merges were done, a line each.
     fn counted(&self) -> String {
         let mut text = String::new();
         for (contender, runs) in &self.0 {

@@ -22,8 +22,8 @@ use crate::engine::Result;
 const WAIT: Duration = Duration::from_millis(50);
 const WAITS: u32 = 20;
 
-/// How far the system reads ahead on a loop device: what it sets a new one to. One that was used before may have
-/// kept another value.
+/// How far the system reads ahead on a loop device: what it sets a new one to. One that was used
+/// before may have kept another value.
 const READ_AHEAD_KIB: u64 = 128;
 
 /// Programs that are needed, each with the Debian package that has it.

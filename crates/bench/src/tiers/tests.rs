@@ -265,8 +265,9 @@ fn a_worker_joins_the_caps_of_devices_and_of_memory() {
     worker.wait().unwrap();
 }
 
-/// What the device counted since `before`, asked until it is `enough`, or for ten seconds. The kernel wakes who waits
-/// for a request before it counts that request, so that the last one may be missing for a moment.
+/// What the device counted since `before`, asked until it is `enough`, or for ten seconds. The
+/// kernel wakes who waits for a request before it counts that request, so that the last one may be
+/// missing for a moment.
 fn counted_since(path: &Path, before: Counters, enough: impl Fn(&Counters) -> bool) -> Counters {
     let begun = Instant::now();
     loop {

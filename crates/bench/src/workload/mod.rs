@@ -116,8 +116,8 @@ pub(crate) struct Outcome {
     pub cpu_seconds: f64,
     /// Writes per second of the writer beside the readers.
     pub writer_per_second: Option<f64>,
-    /// Seconds of the row that each of its writers was slowed or stopped on average, if it writes and the engine
-    /// says so.
+    /// Seconds of the row that each of its writers was slowed or stopped on average, if it writes
+    /// and the engine says so.
     pub stalled_seconds: Option<f64>,
     /// How long merges went on after the last write.
     pub settle_seconds: Option<f64>,

@@ -127,8 +127,8 @@ impl Stat {
         let options = self.store.options()?;
         let ask = || match self.ask(&options) {
             Ok(told) => Ok(told),
-            // It did not answer, has more to tell than an answer holds, or cannot be asked: the disk
-            // may be full or read-only, when somebody will look.
+            // It did not answer, has more to tell than an answer holds, or cannot be asked: the
+            // disk may be full or read-only, when somebody will look.
             Err(e) if can_be_read(e.kind()) => {
                 let db = self.store.open_files()?;
                 Ok(Some(of_files(&db, Some(e.to_string()))))
@@ -138,7 +138,8 @@ impl Stat {
         self.asked(ask, |db| of_files(db, None))
     }
 
-    /// What whoever has the store open says when asked, else what `read` finds in a store that nobody has open.
+    /// What whoever has the store open says when asked, else what `read` finds in a store that
+    /// nobody has open.
     fn asked<T>(
         &self,
         ask: impl Fn() -> Result<Option<T>, Failure>,

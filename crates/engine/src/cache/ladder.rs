@@ -1,9 +1,10 @@
 //! The capacities that the books of the cache go by, where it has lent some of its memory.
 //!
-//! The books remember the more of what was evicted the larger they are: by a count that they scale with the capacity
-//! and round down each time. What is lost so never comes back, and after some thousand times they would remember
-//! nothing. So capacities are rungs of a ladder on which the count is whole, and it is gone up and down by steps that
-//! floating point makes without a loss; nearly all are such, and a detour by a higher rung does for the others.
+//! The books remember the more of what was evicted the larger they are: by a count that they scale
+//! with the capacity and round down each time. What is lost so never comes back, and after some
+//! thousand times they would remember nothing. So capacities are rungs of a ladder on which the
+//! count is whole, and it is gone up and down by steps that floating point makes without a loss;
+//! nearly all are such, and a detour by a higher rung does for the others.
 
 /// Rungs of the ladder.
 pub(super) const RUNGS: u64 = 64;
@@ -18,7 +19,8 @@ pub(super) struct Ladder {
 }
 
 impl Ladder {
-    /// On the last rung, for a shard of about so much weight that is to remember about so many evicted blocks.
+    /// On the last rung, for a shard of about so much weight that is to remember about so many
+    /// evicted blocks.
     pub(super) fn new(weight: u64, remembered: u64) -> Ladder {
         Ladder {
             rung: RUNGS,
@@ -32,8 +34,9 @@ impl Ladder {
         (self.weight * RUNGS, self.remembered * RUNGS)
     }
 
-    /// Goes to rung `wanted`, from 1 to [`RUNGS`]: the weights that a shard is to be given on the way, the last one
-    /// to stay. None where it is there, or one below: that is not worth telling, but for the last rung.
+    /// Goes to rung `wanted`, from 1 to [`RUNGS`]: the weights that a shard is to be given on the
+    /// way, the last one to stay. None where it is there, or one below: that is not worth telling,
+    /// but for the last rung.
     pub(super) fn go_to(&mut self, wanted: u64) -> impl Iterator<Item = u64> + use<> {
         let stays = wanted == self.rung || (wanted == self.rung + 1 && wanted < RUNGS);
         let detour = if stays { None } else { self.detour(wanted) };
@@ -46,7 +49,8 @@ impl Ladder {
             .map(move |rung| weight * rung)
     }
 
-    /// Whether the books remember as many on rung `to` as they should, from rung `from`: as `quick_cache` reckons it.
+    /// Whether the books remember as many on rung `to` as they should, from rung `from`: as
+    /// `quick_cache` reckons it.
     fn is_exact(&self, from: u64, to: u64) -> bool {
         let ratio = (self.weight * to) as f64 / (self.weight * from) as f64;
         ((self.remembered * from) as f64 * ratio) as u64 == self.remembered * to

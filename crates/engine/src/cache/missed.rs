@@ -1,7 +1,7 @@
 //! Which blocks were asked for in vain of late.
 //!
-//! As many marks as there are places in a table, each the fingerprint of the block that was missed last of all that
-//! share the place: what is not missed again soon is forgotten by itself.
+//! As many marks as there are places in a table, each the fingerprint of the block that was missed
+//! last of all that share the place: what is not missed again soon is forgotten by itself.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -20,7 +20,8 @@ impl Missed {
         places * size_of::<AtomicU16>() as u64
     }
 
-    /// Notes that the block with this hash is missed. Whether it was of late, or, one time in 65,535, another was.
+    /// Notes that the block with this hash is missed. Whether it was of late, or, one time in
+    /// 65,535, another was.
     pub(super) fn again(&self, hash: u64) -> bool {
         let place = ((hash >> 32) * self.0.len() as u64) >> 32;
         let Some(mark) = self.0.get(place as usize) else {

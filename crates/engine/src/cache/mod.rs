@@ -1,20 +1,20 @@
 //! The block cache: blocks of all tables, by table and position.
 //!
-//! The map and the eviction (S3-FIFO-like, scan-resistant) are `quick_cache`'s.
-//! What is decided here: the number of shards, because an item heavier than a
-//! shard's hot part is evicted at once, so a small cache must not be split into
-//! small shards; the hash, because keys are two counters that one
-//! multiplication spreads well enough; and what a block weighs: all that it really
-//! takes, so that the capacity bounds the memory and not only the content. Table numbers are never reused, so
-//! blocks of a table that has gone do no harm but one: those that were used often leave
-//! last, and where merges replace tables by the second they would fill the cache. So
-//! they are forgotten with their table, and what a merge makes of used blocks counts as
-//! used. A use counts for what it saves: of blocks that lie on a fast device only one use in
-//! several does, and only one block in several is let in ([`BlockCache::get_one_in`]). So the cache
-//! fills with what is read often of slow devices, and what is hot and on fast ones anyway
-//! does not lie in memory as well unless it is very hot. And what costs next to nothing to read, as the system has it
-//! in memory, is let in the second time that it is missed (`cache/missed.rs`). Payloads lie in a mapping of the cache's own (`cache/slots.rs`), and the buffers that they
-//! were read into serve the next ones (`cache/buffers.rs`).
+//! The map and the eviction (S3-FIFO-like, scan-resistant) are `quick_cache`'s. What is decided
+//! here: the number of shards, because an item heavier than a shard's hot part is evicted at once,
+//! so a small cache must not be split into small shards; the hash, because keys are two counters
+//! that one multiplication spreads well enough; and what a block weighs: all that it really takes,
+//! so that the capacity bounds the memory and not only the content. Table numbers are never reused,
+//! so blocks of a table that has gone do no harm but one: those that were used often leave last,
+//! and where merges replace tables by the second they would fill the cache. So they are forgotten
+//! with their table, and what a merge makes of used blocks counts as used. A use counts for what it
+//! saves: of blocks that lie on a fast device only one use in several does, and only one block in
+//! several is let in ([`BlockCache::get_one_in`]). So the cache fills with what is read often of
+//! slow devices, and what is hot and on fast ones anyway does not lie in memory as well unless it
+//! is very hot. And what costs next to nothing to read, as the system has it in memory, is let in
+//! the second time that it is missed (`cache/missed.rs`). Payloads lie in a mapping of the cache's
+//! own (`cache/slots.rs`), and the buffers that they were read into serve the next ones
+//! (`cache/buffers.rs`).
 //!
 //! ```
 //! use thermocline::cache::BlockCache;
@@ -175,7 +175,8 @@ fn content_of(capacity_bytes: u64) -> u64 {
     capacity_bytes - capacity_bytes / GHOST_SHARE - missed_bytes
 }
 
-/// Of a capacity, how many missed blocks are remembered: one for every two that there may be inside.
+/// Of a capacity, how many missed blocks are remembered: one for every two that there may be
+/// inside.
 fn missed_of(capacity_bytes: u64) -> u64 {
     capacity_bytes / BLOCK_BYTES_GUESS / 2
 }
@@ -256,7 +257,8 @@ impl BlockCache {
         BlockCache::keeping(capacity_bytes - capacity_bytes / 4 * 3, capacity_bytes)
     }
 
-    /// A cache of at most `capacity_bytes`, of which `kept_bytes` are never lent; 0 switches it off.
+    /// A cache of at most `capacity_bytes`, of which `kept_bytes` are never lent; 0 switches it
+    /// off.
     #[must_use]
     pub fn keeping(kept_bytes: u64, capacity_bytes: u64) -> BlockCache {
         let shards = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
@@ -404,7 +406,8 @@ impl BlockCache {
         used_bytes < capacity - capacity / 8
     }
 
-    /// Notes that block `block` of `table` was missed. Whether it was of late, or there is room for it anyway.
+    /// Notes that block `block` of `table` was missed. Whether it was of late, or there is room for
+    /// it anyway.
     pub(crate) fn is_missed_again(&self, table: TableId, block: u32) -> bool {
         let key = Key::of(table, block);
         let is_again = self.missed.again(KeyHash.hash_one(key));
@@ -512,9 +515,9 @@ impl BlockCache {
         }
     }
 
-    /// Does with `bytes` less than its capacity from now on, and lets go of blocks until it
-    /// does; 0 gives it all back. Says how many bytes it really does without: fewer where
-    /// readers hold blocks. Never more than [`BlockCache::keeping`] lets it. Requires: one call at a time.
+    /// Does with `bytes` less than its capacity from now on, and lets go of blocks until it does; 0
+    /// gives it all back. Says how many bytes it really does without: fewer where readers hold
+    /// blocks. Never more than [`BlockCache::keeping`] lets it. Requires: one call at a time.
     pub fn lend(&self, bytes: u64) -> u64 {
         let Some(blocks) = &self.blocks else {
             return 0;

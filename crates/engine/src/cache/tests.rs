@@ -272,8 +272,8 @@ fn few_uses_of_many_are_still_uses() {
     assert!(found > 1000, "{found}");
 }
 
-/// How many of many uses of 4 KiB blocks found theirs: most go to few blocks, and one in three to one that comes
-/// once and not again.
+/// How many of many uses of 4 KiB blocks found theirs: most go to few blocks, and one in three to
+/// one that comes once and not again.
 fn hits_of(cache: &BlockCache) -> u64 {
     let (mut seed, mut hits) = (5, 0);
     for n in 0..120_000u32 {
@@ -291,8 +291,9 @@ fn hits_of(cache: &BlockCache) -> u64 {
     hits
 }
 
-/// Where less memory was left than the books knew of, chunks that were used least went and not the blocks that the books
-/// would have let go of: a cache of 14 MB found less in a trace than one of 8.
+/// Where less memory was left than the books knew of, chunks that were used least went and not the
+/// blocks that the books would have let go of: a cache of 14 MB found less in a trace than one of
+/// 8 MB.
 #[test]
 fn a_cache_that_has_lent_finds_as_much_as_one_that_is_as_small() {
     let plain = hits_of(&BlockCache::new(4 << 20));

@@ -40,8 +40,8 @@ pub(crate) fn ask_if_open(
     }
 }
 
-/// Asks the process that has the store of `options` open, once it is this one's turn. Both, the turn and the answer,
-/// must come within `patience`.
+/// Asks the process that has the store of `options` open, once it is this one's turn. Both, the
+/// turn and the answer, must come within `patience`.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] when it refuses; [`ErrorKind::Locked`] when it does

@@ -1,10 +1,10 @@
 //! Whose turn it is to ask, and who still waits for an answer.
 //!
-//! There is one place for a request. Who asks has a file `TUNE.<number>` for as long as it waits, and holds its
-//! lock, which the system lets go of when the process dies: so a request that somebody waits for can
-//! be told from one that was left behind. The place is filled, and emptied by who asked, only with the lock
-//! `TUNE.lock`, which is held for no longer than that takes, so that a process that is stopped while it waits is in
-//! nobody's way.
+//! There is one place for a request. Who asks has a file `TUNE.<number>` for as long as it waits,
+//! and holds its lock, which the system lets go of when the process dies: so a request that
+//! somebody waits for can be told from one that was left behind. The place is filled, and emptied
+//! by who asked, only with the lock `TUNE.lock`, which is held for no longer than that takes, so
+//! that a process that is stopped while it waits is in nobody's way.
 
 use std::path::{Path, PathBuf};
 
@@ -57,8 +57,8 @@ impl<'a> Waiting<'a> {
         &self.number
     }
 
-    /// Puts `text` into its place, unless a request lies there that somebody waits for, or somebody else is
-    /// putting one there just now. Whether it did.
+    /// Puts `text` into its place, unless a request lies there that somebody waits for, or somebody
+    /// else is putting one there just now. Whether it did.
     pub(super) fn post(&self, text: &str) -> Result<bool> {
         let (environment, directory) = (self.environment, self.directory);
         let Some(_turn) = turn(environment, directory)? else {
@@ -129,8 +129,8 @@ fn number_of(name: &str) -> Option<&str> {
     is_number.then_some(number)
 }
 
-/// Whether somebody waits for an answer to `number`, by the file of who asked it; `None` where there is none.
-/// Requires: the turn is held, as who looks holds that file's lock for a moment.
+/// Whether somebody waits for an answer to `number`, by the file of who asked it; `None` where
+/// there is none. Requires: the turn is held, as who looks holds that file's lock for a moment.
 fn waits(environment: &Environment, directory: &Path, number: &str) -> Option<bool> {
     let path = presence(directory, number)?;
     let file_system = &*environment.file_system;
@@ -138,8 +138,9 @@ fn waits(environment: &Environment, directory: &Path, number: &str) -> Option<bo
     Some(file_system.lock(&path).ok()?.is_none())
 }
 
-/// Takes the file away of who asked `number` and was killed. Whether there was one. Requires: the turn is held, and the
-/// request lies there no more, as without that file it is one of somebody who never had any.
+/// Takes the file away of who asked `number` and was killed. Whether there was one. Requires: the
+/// turn is held, and the request lies there no more, as without that file it is one of somebody who
+/// never had any.
 pub(super) fn bury(environment: &Environment, directory: &Path, number: &str) -> bool {
     let is_dead = waits(environment, directory, number) == Some(false);
     if is_dead && let Some(path) = presence(directory, number) {
@@ -171,8 +172,8 @@ fn make_way(environment: &Environment, path: &Path) -> Result<()> {
     gone.map_err(|_| error)
 }
 
-/// Takes away what was asked of who had the store open before, and whatever was left by who asked and does
-/// not wait any longer. `names` are those in the directory.
+/// Takes away what was asked of who had the store open before, and whatever was left by who asked
+/// and does not wait any longer. `names` are those in the directory.
 pub(crate) fn sweep<'a>(
     environment: &Environment,
     directory: &Path,

@@ -154,8 +154,8 @@ impl LiveMemtable {
         self.table.resident_bytes() as u64
     }
 
-    /// The most memory that it comes to take before it is sealed, in bytes; a batch larger than that goes
-    /// to it all the same.
+    /// The most memory that it comes to take before it is sealed, in bytes; a batch larger than
+    /// that goes to it all the same.
     pub(crate) fn memory_bytes_max(&self) -> u64 {
         crate::footprint::memtable_bytes_max(self.table.capacity_bytes() as u64)
     }
@@ -178,8 +178,9 @@ pub(crate) fn lowest_stamp(memtables: &[Arc<LiveMemtable>]) -> u64 {
 /// What the manifest has the writes to all parts of a keyspace sum up to.
 const RECORDED_WRITES: u64 = 1 << 20;
 
-/// What the manifest is told of `parts`: their duplicates, and their shares of the writes. Shares, since parts are
-/// recorded one by one as they are flushed, and all counters are halved now and then in between.
+/// What the manifest is told of `parts`: their duplicates, and their shares of the writes. Shares,
+/// since parts are recorded one by one as they are flushed, and all counters are halved now and
+/// then in between.
 pub(crate) fn recorded(
     keyspace: KeyspaceId,
     parts: &[PartView],
@@ -204,9 +205,10 @@ pub(crate) fn recorded(
     })
 }
 
-/// What an opening recalls of the writes to the parts of `keyspace`: shares as the manifest has them, of
-/// `writes_max` writes at most. There are a million in the manifest however few were counted, against which a
-/// few thousand new ones would weigh nothing. They are rounded together, so that each part has its share to one write.
+/// What an opening recalls of the writes to the parts of `keyspace`: shares as the manifest has
+/// them, of `writes_max` writes at most. There are a million in the manifest however few were
+/// counted, against which a few thousand new ones would weigh nothing. They are rounded together,
+/// so that each part has its share to one write.
 pub(crate) fn recalled(keyspace: &Keyspace, writes_max: u64) -> Vec<Vec<Tiny>> {
     let parts = keyspace.parts.iter();
     let writes = parts.clone().flat_map(|part| &part.tiny);
@@ -256,8 +258,8 @@ impl PartView {
         std::iter::once(&self.active).chain(&self.twins)
     }
 
-    /// The one that takes the writes of a batch; any number does as `turn`, if it is the same for all of
-    /// the batch.
+    /// The one that takes the writes of a batch; any number does as `turn`, if it is the same for
+    /// all of the batch.
     #[inline]
     pub(crate) fn taker(&self, turn: u64) -> &Arc<LiveMemtable> {
         match self.twins.len() as u64 {

@@ -179,10 +179,9 @@ mod tests {
         assert!(seen.iter().copied().eq(1..=20_000), "{}", seen.len());
     }
 
-    // Found when the fuzz target `events` was written: while the newer file had no whole event (just
-    // begun anew on a device that then was full, deleted, or damaged at its
-    // beginning), a reader forgot how far it had read the older one, and gave all of
-    // that again with every call.
+    // Found when the fuzz target `events` was written: while the newer file had no whole event
+    // (just begun anew on a device that then was full, deleted, or damaged at its beginning), a
+    // reader forgot how far it had read the older one, and gave all of that again with every call.
     #[test]
     fn a_reader_repeats_nothing_while_the_newer_file_is_empty_or_gone() {
         let directory = tempfile::tempdir().unwrap();

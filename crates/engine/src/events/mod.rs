@@ -5,8 +5,8 @@
 //! and all go into a record on the first tier (`record.rs`), so that they outlive the
 //! process and so that another one can follow them ([`EventReader`]).
 //!
-//! Nothing depends on an event but which tables cool down over a restart. What cannot be written is tried again and then given
-//! up, and no job learns of it.
+//! Nothing depends on an event but which tables cool down over a restart. What cannot be written is
+//! tried again and then given up, and no job learns of it.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -67,8 +67,8 @@ pub struct Event {
     pub started_us: u64,
     /// How long it took, in microseconds.
     pub took_us: u64,
-    /// `flush`, `fold`, `merge`, `relocate` or `recut`; `load` for a bulk load, `heat` and `tune` for
-    /// what is noted and is no job. [`EVENT_JOBS`] has them all.
+    /// `flush`, `fold`, `merge`, `relocate` or `recut`; `load` for a bulk load, `heat` and `tune`
+    /// for what is noted and is no job. [`EVENT_JOBS`] has them all.
     pub job: Cow<'static, str>,
     /// In which keyspace.
     pub keyspace: String,
@@ -291,7 +291,8 @@ mod tests {
         }
     }
 
-    // Of a job's outputs the first 16 were named, so that nobody knew what had put the others there.
+    // Of a job's outputs the first 16 were named, so that nobody knew what had put the others
+    // there.
     #[test]
     fn an_event_names_256_tables_and_all_in_memory_no_more_than_before() {
         let events = Events::default();

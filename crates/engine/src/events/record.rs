@@ -1,5 +1,5 @@
-//! The record of events: two files on the first tier, or the one named for them, `EVENTS` and, once that is
-//! full, `EVENTS.old`. So it holds the last ones and never grows beyond a bound.
+//! The record of events: two files on the first tier, or the one named for them, `EVENTS` and, once
+//! that is full, `EVENTS.old`. So it holds the last ones and never grows beyond a bound.
 //!
 //! Events wait in memory and are appended together now and then, by whoever plans
 //! the next job, and when the store closes; never while a job waits. The file is

@@ -1,6 +1,6 @@
 //! Explanations by the process that has the store open: it alone knows how hot everything is just
-//! now, and by which rules it goes. Another one that looks at the files finds the heat that was last
-//! kept, a minute old and more, and no counts at all.
+//! now, and by which rules it goes. Another one that looks at the files finds the heat that was
+//! last kept, a minute old and more, and no counts at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use crate::options::Options;
 /// Tables that one answer tells of: planners wait while it is made.
 const TABLES_MAX: usize = 256;
 
-/// Where `key` of a keyspace is found, as the process says that has the store of `options` open. It is
-/// given `patience` to answer; `None` where nobody has it open. See [`Keyspace::explain`](crate::Keyspace::explain).
+/// Where `key` of a keyspace is found, as the process says that has the store of `options` open. It
+/// is given `patience` to answer; `None` where nobody has it open. See
+/// [`Keyspace::explain`](crate::Keyspace::explain).
 ///
 /// ```
 /// # use std::time::Duration;
@@ -71,8 +72,8 @@ pub fn explain(
 /// ```
 ///
 /// # Errors
-/// Those of [`explain`](fn@explain); [`ErrorKind::InvalidArgument`] also when `start` lies behind `end`, and for
-/// more tables than that.
+/// Those of [`explain`](fn@explain); [`ErrorKind::InvalidArgument`] also when `start` lies behind
+/// `end`, and for more tables than that.
 pub fn explain_range(
     options: &Options,
     keyspace: &str,

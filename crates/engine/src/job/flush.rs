@@ -1,4 +1,5 @@
-//! Flush: the sealed memtables of a part become one run of its newest level; those of several parts one of each, in one edit.
+//! Flush: the sealed memtables of a part become one run of its newest level; those of several parts
+//! one of each, in one edit.
 //!
 //! `Ensures:` after the commit every entry of the part up to the newest flushed
 //! one is in durable tables, and the manifest says so, so that the log segments
@@ -53,7 +54,8 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// What a flush takes of a part: memtables, newest first, all entries of which are inserted and visible.
+/// What a flush takes of a part: memtables, newest first, all entries of which are inserted and
+/// visible.
 pub(crate) struct Sealed {
     pub(crate) part: u32,
     pub(crate) memtables: Vec<Arc<LiveMemtable>>,
@@ -93,8 +95,9 @@ impl Engine {
         Ok(Done { bytes_in, ..done })
     }
 
-    /// The sealed memtables of `parts`, of those that have some. What takes the writes of a part is sealed
-    /// first if it has none, or if that is asked for, of all parts at one moment. Requires: the parts count as being flushed.
+    /// The sealed memtables of `parts`, of those that have some. What takes the writes of a part is
+    /// sealed first if it has none, or if that is asked for, of all parts at one moment. Requires:
+    /// the parts count as being flushed.
     pub(super) fn sealed_of(
         &self,
         space: &Space,
@@ -138,7 +141,8 @@ impl Engine {
         Ok(sealed)
     }
 
-    /// Writes what survives of `sealed`: where its tables begin among those of `outputs`, and the filter of its keys.
+    /// Writes what survives of `sealed`: where its tables begin among those of `outputs`, and the
+    /// filter of its keys.
     fn write_sealed(
         &self,
         view: &ReadView,

@@ -1,12 +1,12 @@
 //! Which stretches of a merge run beside which.
 //!
-//! What goes deeper, to another device, has threads of its own, which mostly wait for that: in one thread,
-//! one stretch after the other, each device would stand still while the other one works.
+//! What goes deeper, to another device, has threads of its own, which mostly wait for that: in one
+//! thread, one stretch after the other, each device would stand still while the other one works.
 //!
-//! Each lane of a merge has one thread, and takes more of those that all merges of the store share ([`SpareThreads`]), as
-//! many as are free when it begins: a merge that is alone has all of them, and what runs at a time grows with the
-//! threads of the background and not with their square. Where a merge is cut does not hang on that, so neither do the
-//! tables it makes.
+//! Each lane of a merge has one thread, and takes more of those that all merges of the store share
+//! ([`SpareThreads`]), as many as are free when it begins: a merge that is alone has all of them,
+//! and what runs at a time grows with the threads of the background and not with their square.
+//! Where a merge is cut does not hang on that, so neither do the tables it makes.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -92,8 +92,8 @@ impl Drop for Lanes<'_> {
     }
 }
 
-/// The lanes of stretches of which each goes deeper or does not. With one thread in the background or
-/// none all are worked at in order.
+/// The lanes of stretches of which each goes deeper or does not. With one thread in the background
+/// or none all are worked at in order.
 pub(super) fn lanes(
     deeper: impl IntoIterator<Item = bool>,
     background_threads: usize,
@@ -232,8 +232,8 @@ mod tests {
         assert_eq!(threads_of(&here(20)), [7]);
     }
 
-    /// Merges of as many threads as there are, each with more stretches than those, all the time: without the
-    /// budget these would be the square.
+    /// Merges of as many threads as there are, each with more stretches than those, all the time:
+    /// without the budget these would be the square.
     #[test]
     fn stretches_that_run_at_a_time_never_exceed_the_budget() {
         for threads in [2usize, 3, 8] {

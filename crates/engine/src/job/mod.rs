@@ -106,7 +106,8 @@ mod tests {
     use super::*;
     use crate::{Compression, Db, Options, Tier};
 
-    /// Once by what was stored: 0.4 of the way through what is compressed to two fifths it was done.
+    /// Once by what was stored: 0.4 of the way through what is compressed to two fifths it was
+    /// done.
     #[test]
     fn a_merge_says_how_far_it_is_whatever_is_compressed() {
         let directory = tempfile::tempdir().unwrap();

@@ -156,8 +156,8 @@ impl<'a> Outputs<'a> {
         }
     }
 
-    /// Ends what goes to the slot so far, and goes on with another one, and the range deletes to be written along
-    /// there. How many tables there are by then.
+    /// Ends what goes to the slot so far, and goes on with another one, and the range deletes to be
+    /// written along there. How many tables there are by then.
     pub(crate) fn turn_to(&mut self, slot: Slot, cover: Cover) -> Result<usize> {
         self.end(None)?;
         (self.target.slot, self.cover, self.low) = (slot, cover, None);

@@ -99,13 +99,14 @@ pub trait LogSink: Send {
     /// What makes appended frames durable, without this sink.
     fn persister(&self) -> Arc<dyn LogPersist>;
 
-    /// Takes the segments before `segment`, except the current one, off the books: it names and counts them no
-    /// more, and [`LogPersist::delete`] deletes them, which takes milliseconds that no append should wait for.
-    /// Requires: every entry in them is in durable tables and the manifest says so durably (I3).
+    /// Takes the segments before `segment`, except the current one, off the books: it names and
+    /// counts them no more, and [`LogPersist::delete`] deletes them, which takes milliseconds that
+    /// no append should wait for. Requires: every entry in them is in durable tables and the
+    /// manifest says so durably (I3).
     fn take_before(&mut self, segment: u64) -> Vec<Closed>;
 
-    /// Puts those back that could not be deleted, for the next time. Requires: they were taken, and none that is
-    /// newer was since.
+    /// Puts those back that could not be deleted, for the next time. Requires: they were taken, and
+    /// none that is newer was since.
     fn put_back(&mut self, segments: Vec<Closed>);
 
     /// Bytes in all segments, without room reserved ahead.
@@ -140,8 +141,8 @@ pub trait LogPersist: Send + Sync {
     /// Everything up to this number is durable.
     fn durable_seq(&self) -> SeqNo;
 
-    /// Deletes the first of `segments`, which [`LogSink::take_before`] gave, and takes it from them, until none is left;
-    /// returns the bytes freed.
+    /// Deletes the first of `segments`, which [`LogSink::take_before`] gave, and takes it from
+    /// them, until none is left; returns the bytes freed.
     ///
     /// # Errors
     /// `Io`; the rest is left in `segments`.

@@ -65,8 +65,8 @@ pub struct ReplayReport {
     pub torn: Option<Torn>,
     /// The number for the next segment.
     pub next_segment: u64,
-    /// Whether the segments that were there begin with the first that was to be replayed. If not, either
-    /// nothing was logged since, or the first ones were gone.
+    /// Whether the segments that were there begin with the first that was to be replayed. If not,
+    /// either nothing was logged since, or the first ones were gone.
     pub(crate) is_whole: bool,
     /// The last segment that counts, and where its last sound frame ends.
     keep: Option<(u64, u64)>,
@@ -139,8 +139,9 @@ pub fn replay(
 pub(crate) struct Reading<'a> {
     /// Segments that count as not there.
     pub without: &'a [u64],
-    /// Whether another process may be writing to it meanwhile. What it has added since a segment was
-    /// read is then left out, and is no damage; a segment that it deletes meanwhile is an `Io` error.
+    /// Whether another process may be writing to it meanwhile. What it has added since a segment
+    /// was read is then left out, and is no damage; a segment that it deletes meanwhile is an `Io`
+    /// error.
     pub is_live: bool,
 }
 
@@ -541,7 +542,8 @@ impl Replay<'_> {
     }
 
     /// Whether what was a gap is none any more. What is said to be durable lies behind it, so the
-    /// writer has filled it by now, if nothing is wrong, or has gone on in a segment that had no header yet.
+    /// writer has filled it by now, if nothing is wrong, or has gone on in a segment that had no
+    /// header yet.
     fn goes_on(&mut self, gap: &Gap, chain: &Chain) -> Result<bool> {
         self.read_again(gap.segment)?;
         let seed = frame_seed(self.store_id, gap.segment);

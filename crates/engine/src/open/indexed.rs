@@ -1,8 +1,9 @@
 //! The lookup index over an opening (Nova-LSM, section 4.5).
 //!
-//! What the log has is noted as it is replayed. The keys of the newest runs are read from their tables, newest run first,
-//! where the index is in use and as many keys as it has room for: more would push each other out. What is not read, or
-//! cannot be, is searched as without it until merges have taken it away.
+//! What the log has is noted as it is replayed. The keys of the newest runs are read from their
+//! tables, newest run first, where the index is in use and as many keys as it has room for: more
+//! would push each other out. What is not read, or cannot be, is searched as without it until
+//! merges have taken it away.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use crate::table::ReadMode;
 use crate::version::tree::OpenTable;
 
 impl Engine {
-    /// Opens the tables of newest runs of `keyspace` that the index can know, and has it know them. Takes what they
-    /// need from `room`, in keys, and gives how many keys were read.
+    /// Opens the tables of newest runs of `keyspace` that the index can know, and has it know them.
+    /// Takes what they need from `room`, in keys, and gives how many keys were read.
     pub(super) fn index_newest(
         &self,
         keyspace: &Keyspace,

@@ -1,8 +1,8 @@
 //! Opening for reading only, which takes no lock: another process may be writing.
 //!
 //! Whoever writes deletes only what the manifest has ceased to name. So whatever an opening misses
-//! tells nothing before the manifest has been looked at again. Where it is as it was, the files are to
-//! blame. Where it has changed, so may the files have, and all of it is tried anew.
+//! tells nothing before the manifest has been looked at again. Where it is as it was, the files are
+//! to blame. Where it has changed, so may the files have, and all of it is tried anew.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use crate::store::Environment;
 use crate::version::manifest;
 use crate::version::pointer::{self, Pointer};
 
-/// Openings that are tried of a store that changes in each of them. One takes as long as the log's entries
-/// take to be read, in which a flush or two may end; that each of so many loses the race is a store
-/// that has no moment to be read.
+/// Openings that are tried of a store that changes in each of them. One takes as long as the log's
+/// entries take to be read, in which a flush or two may end; that each of so many loses the race is
+/// a store that has no moment to be read.
 const TRIES_MAX: usize = 10;
 
-/// The manifest in force and its size in bytes: what every change of a store changes. None where there
-/// is no manifest, or where it was replaced just now.
+/// The manifest in force and its size in bytes: what every change of a store changes. None where
+/// there is no manifest, or where it was replaced just now.
 fn in_force(environment: &Environment, options: &Options) -> Option<(Pointer, u64)> {
     // The caller has not checked them yet.
     let directory = options.tiers.first()?.path();
@@ -40,7 +40,8 @@ fn may_be_of_changes(kind: ErrorKind) -> bool {
 /// Calls `open` until it succeeds, or fails while the manifest stays what it was.
 ///
 /// # Errors
-/// Those of `open`; [`ErrorKind::Locked`] if the store was changed in each of [`TRIES_MAX`] failures.
+/// Those of `open`; [`ErrorKind::Locked`] if the store was changed in each of [`TRIES_MAX`]
+/// failures.
 pub(super) fn open_while_written<T>(
     options: &Options,
     environment: &Environment,
@@ -70,8 +71,9 @@ pub(super) fn open_while_written<T>(
 }
 
 impl Engine {
-    /// Requires that the log's floor is still `floor`, after segments from there on were found missing:
-    /// else they were deleted once their entries were in tables, which this opening knows nothing of.
+    /// Requires that the log's floor is still `floor`, after segments from there on were found
+    /// missing: else they were deleted once their entries were in tables, which this opening knows
+    /// nothing of.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`]; those of reading the manifest.

@@ -89,8 +89,8 @@ pub(crate) fn wrong_manifest_tier(options: &Options, pointer: Pointer, what: &st
     Error::new(ErrorKind::WrongTier, what).at(tier.path())
 }
 
-/// Requires that the tier of the manifest is there, and of the same store as the first one and in its
-/// place, as far as their identities tell.
+/// Requires that the tier of the manifest is there, and of the same store as the first one and in
+/// its place, as far as their identities tell.
 pub(crate) fn check_manifest_tier(
     options: &Options,
     pointer: Pointer,

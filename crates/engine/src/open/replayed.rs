@@ -1,15 +1,17 @@
 //! What a recovery holds in memory: the log's entries that are in no table.
 //!
-//! The log may have more of them than memtables had: what folds have left out of memory beside what they
-//! kept, and what was written under options that gave more memory. So while it is replayed a part is *compacted*
-//! when memory is short: all its memtables become one with the latest version of each
-//! key, as a flush would keep them. Nobody reads older ones, as there are no snapshots. That takes no device,
-//! which nothing may change before the log is read to its end. A part is compacted again when it has
-//! twice what was left, so that all of it together costs no more than replaying does.
+//! The log may have more of them than memtables had: what folds have left out of memory beside what
+//! they kept, and what was written under options that gave more memory. So while it is replayed a
+//! part is *compacted* when memory is short: all its memtables become one with the latest version
+//! of each key, as a flush would keep them. Nobody reads older ones, as there are no snapshots.
+//! That takes no device, which nothing may change before the log is read to its end. A part is
+//! compacted again when it has twice what was left, so that all of it together costs no more than
+//! replaying does.
 //!
 //! Before the crash memory held at least those versions, so after it there is room for them, if the
-//! options are the same. If they gave more before, what is too much is flushed before anybody can write, by the
-//! jobs that always do that ([`Engine::flush_replayed`]). An opening for reading only has to hold it.
+//! options are the same. If they gave more before, what is too much is flushed before anybody can
+//! write, by the jobs that always do that ([`Engine::flush_replayed`]). An opening for reading only
+//! has to hold it.
 //!
 //! What was logged anew by folds is compacted apart while entries come: what is still to come of
 //! it belongs behind the memtables of the others (see [`super::restated`]), and may be newer than
@@ -47,8 +49,8 @@ struct Replay {
     compactions: u64,
     /// The most bytes that memtables took, as far as anybody looked.
     memory_bytes: u64,
-    /// How many more memtables may be sealed, where that was asked since it last changed: all of them are
-    /// looked at for it.
+    /// How many more memtables may be sealed, where that was asked since it last changed: all of
+    /// them are looked at for it.
     room: Option<SealedRoom>,
 }
 
@@ -172,8 +174,8 @@ impl Engine {
         });
     }
 
-    /// Bytes that memtables may have while the log is replayed: the block cache is empty, and lends what it
-    /// may. What may be added before memory is looked at again counts as there.
+    /// Bytes that memtables may have while the log is replayed: the block cache is empty, and lends
+    /// what it may. What may be added before memory is looked at again counts as there.
     fn replayed_bytes_max(&self) -> u64 {
         let spaces = self.spaces.load();
         let takers = spaces.values().map(|s| s.view.load().takers() as u64);
@@ -310,9 +312,9 @@ impl Engine {
         latest
     }
 
-    /// Flushes the largest parts until memory is within what the options say, of all and of each part, before anybody
-    /// can write.
-    /// What a device refuses stays in memory: the store opens, and writers wait for it.
+    /// Flushes the largest parts until memory is within what the options say, of all and of each
+    /// part, before anybody can write. What a device refuses stays in memory: the store opens, and
+    /// writers wait for it.
     ///
     /// # Errors
     /// Of kind [`ErrorKind::Poisoned`] only.

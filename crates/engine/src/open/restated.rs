@@ -1,11 +1,11 @@
 //! Entries that a fold had logged anew, when the log is replayed.
 //!
-//! They are older than entries that stand before them in the log, so they get memtables
-//! of their own, behind all others of their part. Is that the order of recency (I1)? The
-//! log that is replayed is the end of what was logged. If it holds an entry of a key, it
-//! holds all later ones of that key that are in no table. So of a key, the newest entry that was replayed as it
-//! was written is no older than the newest that was logged anew, and where both are the
-//! same entry, either will do. Range deletes are compared by number wherever they are.
+//! They are older than entries that stand before them in the log, so they get memtables of their
+//! own, behind all others of their part. Is that the order of recency (I1)? The log that is
+//! replayed is the end of what was logged. If it holds an entry of a key, it holds all later ones
+//! of that key that are in no table. So of a key, the newest entry that was replayed as it was
+//! written is no older than the newest that was logged anew, and where both are the same entry,
+//! either will do. Range deletes are compared by number wherever they are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

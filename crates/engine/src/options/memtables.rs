@@ -1,8 +1,9 @@
 //! Setting how many memtables there may be; see [`super::set`].
 //!
 //! What takes writes: one memtable for each part, and one for each of its duplicates
-//! ([`Options::duplicates_max`]), so that the parts bound them. What is sealed waits for a flush, and
-//! memory bounds it; these options bound its number too, and what a part may have of the memory.
+//! ([`Options::duplicates_max`]), so that the parts bound them. What is sealed waits for a flush,
+//! and memory bounds it; these options bound its number too, and what a part may have of the
+//! memory.
 
 use thermocline_model::version::Part;
 
@@ -15,11 +16,11 @@ const MEMTABLES_MAX: usize = 1_000_000;
 const PART_BYTES_MAX: u64 = 1 << 40;
 
 impl Options {
-    /// Most memtables that take writes in all keyspaces together: one for each part, and one for each
-    /// duplicate of a part. Where cuts move, no more parts and duplicates are made; a keyspace for which there is
-    /// no room is not created, and a store that has more parts already is not opened. From 1 to 1,000,000,
-    /// and no fewer than given cuts make. Default: no limit but the number of keyspaces times
-    /// [`Options::partitions`], or times the parts that given cuts make.
+    /// Most memtables that take writes in all keyspaces together: one for each part, and one for
+    /// each duplicate of a part. Where cuts move, no more parts and duplicates are made; a keyspace
+    /// for which there is no room is not created, and a store that has more parts already is not
+    /// opened. From 1 to 1,000,000, and no fewer than given cuts make. Default: no limit but the
+    /// number of keyspaces times [`Options::partitions`], or times the parts that given cuts make.
     ///
     /// ```
     /// # use thermocline::{Db, KeyspaceOptions, Options};
@@ -40,14 +41,15 @@ impl Options {
         self
     }
 
-    /// Most sealed memtables of a part: those that are full and wait for a flush. Never exceeded, whatever
-    /// seals: a writer who would have to waits, [`Db::flush`](crate::Db::flush) flushes first what is
-    /// sealed already, and before cuts are moved memtables are flushed that would be too many
-    /// afterwards. Where cuts have moved, one that reaches into several parts counts in each. A part is flushed
-    /// as soon as its next memtables would find no room. From 1 to 1,000,000, and no fewer than a part has memtables
-    /// that take writes, as these are sealed together ([`Options::duplicates_max`] and one). Default: no limit but
-    /// [`Options::write_buffer_bytes`]. Set it where reads must not look in more memtables than so many, at the price of smaller
-    /// runs and of waiting.
+    /// Most sealed memtables of a part: those that are full and wait for a flush. Never exceeded,
+    /// whatever seals: a writer who would have to waits, [`Db::flush`](crate::Db::flush) flushes
+    /// first what is sealed already, and before cuts are moved memtables are flushed that would be
+    /// too many afterwards. Where cuts have moved, one that reaches into several parts counts in
+    /// each. A part is flushed as soon as its next memtables would find no room. From 1 to
+    /// 1,000,000, and no fewer than a part has memtables that take writes, as these are sealed
+    /// together ([`Options::duplicates_max`] and one). Default: no limit but
+    /// [`Options::write_buffer_bytes`]. Set it where reads must not look in more memtables than so
+    /// many, at the price of smaller runs and of waiting.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -70,8 +72,9 @@ impl Options {
         self
     }
 
-    /// Most sealed memtables of all keyspaces and parts together, where one that several parts have counts
-    /// once; else as [`Options::sealed_memtables_max`]. Default: no limit but [`Options::write_buffer_bytes`].
+    /// Most sealed memtables of all keyspaces and parts together, where one that several parts have
+    /// counts once; else as [`Options::sealed_memtables_max`]. Default: no limit but
+    /// [`Options::write_buffer_bytes`].
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -93,12 +96,14 @@ impl Options {
         self
     }
 
-    /// Most memory of the memtables of a part, those that take writes and those that are sealed, in bytes; else as
-    /// [`Options::sealed_memtables_max`]. Where cuts have moved, a memtable that reaches into several parts counts whole in each. A
-    /// batch goes to one memtable of a part, however large it is; one larger than a memtable takes what it takes.
-    /// From [`Options::part_memory_bytes_least`] to a TiB. Default: no limit but [`Options::write_buffer_bytes`], which all parts
-    /// share. Set it where a part that is written to much must not take the memory of the others. Opened for reading only a store holds
-    /// all that the log has.
+    /// Most memory of the memtables of a part, those that take writes and those that are sealed, in
+    /// bytes; else as [`Options::sealed_memtables_max`]. Where cuts have moved, a memtable that
+    /// reaches into several parts counts whole in each. A batch goes to one memtable of a part,
+    /// however large it is; one larger than a memtable takes what it takes. From
+    /// [`Options::part_memory_bytes_least`] to a TiB. Default: no limit but
+    /// [`Options::write_buffer_bytes`], which all parts share. Set it where a part that is written
+    /// to much must not take the memory of the others. Opened for reading only a store holds all
+    /// that the log has.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -121,10 +126,12 @@ impl Options {
         self
     }
 
-    /// The least that [`Options::part_memory_bytes_max`] may be with these options: twice what the memtables of a part that
-    /// take writes come to take, as those that are sealed wait while others take their place. Each comes to an eighth more than its
-    /// capacity and 256 KiB. It depends on [`Options::memtable_bytes`], or where that is not given on
-    /// [`Options::write_buffer_bytes`], and on how often a part may be duplicated; the same on any machine.
+    /// The least that [`Options::part_memory_bytes_max`] may be with these options: twice what the
+    /// memtables of a part that take writes come to take, as those that are sealed wait while
+    /// others take their place. Each comes to an eighth more than its capacity and 256 KiB. It
+    /// depends on [`Options::memtable_bytes`], or where that is not given on
+    /// [`Options::write_buffer_bytes`], and on how often a part may be duplicated; the same on any
+    /// machine.
     ///
     /// ```
     /// # use thermocline::Options;
@@ -139,8 +146,9 @@ impl Options {
         bytes.max().unwrap_or(0)
     }
 
-    /// The least that [`Options::sealed_memtables_max`] and [`Options::sealed_memtables_total_max`] may be with these options: as many as
-    /// a part may have memtables that take writes, at least 1; the same on any machine.
+    /// The least that [`Options::sealed_memtables_max`] and [`Options::sealed_memtables_total_max`]
+    /// may be with these options: as many as a part may have memtables that take writes, at least
+    /// 1; the same on any machine.
     ///
     /// ```
     /// # use thermocline::Options;
@@ -166,8 +174,8 @@ impl Options {
             || self.part_memory_bytes_max.is_some()
     }
 
-    /// How many memtables take writes beside the first of `part` when it is opened: as many as it is duplicated
-    /// times, if there may still be so many and all of them can be sealed together.
+    /// How many memtables take writes beside the first of `part` when it is opened: as many as it
+    /// is duplicated times, if there may still be so many and all of them can be sealed together.
     pub(crate) fn twins_of(&self, part: &Part) -> u32 {
         let limits = [self.sealed_memtables_max, self.sealed_memtables_total_max];
         let most = limits.into_iter().flatten().min();
@@ -286,7 +294,8 @@ mod tests {
         assert!(!none.contains("memtables_") && !none.contains("part_memory"));
     }
 
-    /// It followed the processors, so that options that opened on one machine were refused on another.
+    /// It followed the processors, so that options that opened on one machine were refused on
+    /// another.
     #[test]
     fn what_may_be_sealed_at_least_is_the_same_on_any_machine() {
         let options = Options::at("/x")

@@ -27,20 +27,22 @@ const TOGETHER_BYTES_MAX: u64 = 1 << 40;
 
 impl Options {
     /// Most parts that keyspaces made without cuts are divided into: each with the presets `ohdb`
-    /// and `nova`, those that are written to together with `leveled` and `mutant` (and `logstore`, if
-    /// [`Options::moving_cuts`] asks for parts). With `ohdb` evenly by the
-    /// keys of the first memtable, once that is full; with the others so that all get as many
-    /// writes. Fewer where keys are few, and none where writes gain nothing by it, as keys in
-    /// order. 1 leaves them whole. Where cuts move, neighbours are joined in a store that has more from before. From 1 to 1024.
+    /// and `nova`, those that are written to together with `leveled` and `mutant` (and `logstore`,
+    /// if [`Options::moving_cuts`] asks for parts). With `ohdb` evenly by the keys of the first
+    /// memtable, once that is full; with the others so that all get as many writes. Fewer where
+    /// keys are few, and none where writes gain nothing by it, as keys in order. 1 leaves them
+    /// whole. Where cuts move, neighbours are joined in a store that has more from before. From 1
+    /// to 1024.
     ///
-    /// Default: 10, or as many as given cuts make if these are more. With `leveled` and `mutant` one
-    /// for each 1.5 MiB of `write_buffer_bytes`, but no more than 10, or four for each of
-    /// `background_threads` if that is more, and so few that memtables of a given
-    /// `memtable_bytes` fill no more than half of the write buffer.
+    /// Default: 10, or as many as given cuts make if these are more. With `leveled` and `mutant`
+    /// one for each 1.5 MiB of `write_buffer_bytes`, but no more than 10, or four for each of
+    /// `background_threads` if that is more, and so few that memtables of a given `memtable_bytes`
+    /// fill no more than half of the write buffer.
     ///
     /// Those two make them only once writers have waited for a tenth of a second, of late, for
-    /// merges that wait for processors, and take them back once these have waited for one
-    /// for merges that wait for devices ([`Options::part_triggers`]), unless [`Options::moving_cuts`] says otherwise.
+    /// merges that wait for processors, and take them back once these have waited for one for
+    /// merges that wait for devices ([`Options::part_triggers`]), unless [`Options::moving_cuts`]
+    /// says otherwise.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -62,10 +64,11 @@ impl Options {
         self
     }
 
-    /// Cuts that a preset makes (all do but `logstore`, which has to be asked) fall only between keys that differ in so many
-    /// first bytes; a shorter key counts as it is. Where all keys begin with the same
-    /// so many bytes no cuts are made, and however much is written to them their part is not duplicated
-    /// ([`Options::duplicates_max`]) unless it is one key. From 0 (in any byte) to 1024, default 0.
+    /// Cuts that a preset makes (all do but `logstore`, which has to be asked) fall only between
+    /// keys that differ in so many first bytes; a shorter key counts as it is. Where all keys begin
+    /// with the same so many bytes no cuts are made, and however much is written to them their part
+    /// is not duplicated ([`Options::duplicates_max`]) unless it is one key. From 0 (in any byte)
+    /// to 1024, default 0.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -112,15 +115,17 @@ impl Options {
         self
     }
 
-    /// Parts are flushed together, in one commit, if they have so many bytes on the average once half of the memory is taken;
-    /// else the one that holds most is. What is flushed while something older stays in memory has its log made
-    /// durable first; where all goes, the log goes too, before its device has seen most of it. That pays where the log
-    /// keeps a device busy that writers wait for. Elsewhere flushes one by one make larger
-    /// runs, which cost fewer merges, and free memory piece by piece. A part that holds more than three times
-    /// the average is flushed alone in any case, and so is one while another keyspace has something in memory, which may be older. From 0 (never) to
-    /// 2^40. Unset it is 64 KiB, always with the preset `ohdb`, with others where the log lies on the last tier, and flushes of single
-    /// parts have waited for it for a fifth of their time (over half a minute or so) while some writer waited for a tenth of its (over ten
-    /// seconds).
+    /// Parts are flushed together, in one commit, if they have so many bytes on the average once
+    /// half of the memory is taken; else the one that holds most is. What is flushed while
+    /// something older stays in memory has its log made durable first; where all goes, the log goes
+    /// too, before its device has seen most of it. That pays where the log keeps a device busy that
+    /// writers wait for. Elsewhere flushes one by one make larger runs, which cost fewer merges,
+    /// and free memory piece by piece. A part that holds more than three times the average is
+    /// flushed alone in any case, and so is one while another keyspace has something in memory,
+    /// which may be older. From 0 (never) to 2^40. Unset it is 64 KiB, always with the preset
+    /// `ohdb`, with others where the log lies on the last tier, and flushes of single parts have
+    /// waited for it for a fifth of their time (over half a minute or so) while some writer waited
+    /// for a tenth of its (over ten seconds).
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -145,10 +150,10 @@ impl Options {
     }
 
     /// Whether a flush writes of each key only the versions that somebody may still read: the
-    /// latest, and those that snapshots hold. With `false` it writes all that memtables have,
-    /// as LevelDB does and Nova-LSM without its section 4.2, and merges drop them: to measure
-    /// what that saves. Folds ([`Options::fold_keys_max`]) drop them all the same. All versions of a
-    /// key are in one table, which may so become as large as what is flushed at once. Default true.
+    /// latest, and those that snapshots hold. With `false` it writes all that memtables have, as
+    /// LevelDB does and Nova-LSM without its section 4.2, and merges drop them: to measure what
+    /// that saves. Folds ([`Options::fold_keys_max`]) drop them all the same. All versions of a key
+    /// are in one table, which may so become as large as what is flushed at once. Default true.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -352,7 +357,8 @@ impl Options {
         self.tiers[self.tier_or_first(self.event_tier.as_ref())].path()
     }
 
-    /// Average bytes from which parts are flushed together, as given or as the preset has it, if either does.
+    /// Average bytes from which parts are flushed together, as given or as the preset has it, if
+    /// either does.
     pub(crate) fn flushes_together_from(&self) -> Option<u64> {
         let of_preset = || self.entry()?.flush_together_bytes_min;
         self.flush_together_bytes_min.or_else(of_preset)
@@ -410,8 +416,8 @@ impl Options {
             .is_some_and(|p| p.makes_cuts || (p.cuts_if_asked && asked))
     }
 
-    /// Parts of the default keyspace, as far as the options tell: where cuts move, as many as they may become. Duplicates
-    /// are among them, as they are made of parts that there may be.
+    /// Parts of the default keyspace, as far as the options tell: where cuts move, as many as they
+    /// may become. Duplicates are among them, as they are made of parts that there may be.
     pub(crate) fn parts_expected(&self) -> u64 {
         let keeps_whole = self.moving_cuts == Some(false) && !self.cuts_by_first_memtable();
         match self.given_parts() {
@@ -421,8 +427,8 @@ impl Options {
         }
     }
 
-    /// How many that take writes memtables are sized for, where keyspaces have so many: all of them, but
-    /// no more than the options let expect, or a single keyspace has.
+    /// How many that take writes memtables are sized for, where keyspaces have so many: all of
+    /// them, but no more than the options let expect, or a single keyspace has.
     pub(crate) fn sharing_takers(&self, takers: impl Iterator<Item = usize>) -> u64 {
         let (mut all, mut most) = (0, self.parts_expected());
         for takers in takers {
@@ -432,8 +438,8 @@ impl Options {
         all.min(most)
     }
 
-    /// How many memtables take the writes of `keyspace` when it is opened: one for each part, and one
-    /// for each duplicate where there may be some.
+    /// How many memtables take the writes of `keyspace` when it is opened: one for each part, and
+    /// one for each duplicate where there may be some.
     pub(crate) fn takers_of(&self, keyspace: &Keyspace) -> usize {
         let parts = keyspace.parts.len();
         let duplicates = keyspace.parts.iter().map(|p| self.twins_of(p) as usize);

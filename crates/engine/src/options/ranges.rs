@@ -10,11 +10,12 @@ use super::check::within;
 use crate::error::{Error, Result};
 
 impl Options {
-    /// Whether cuts move with the writes, so that all parts get about as many. With presets
-    /// that make cuts (`leveled`, `mutant`, `nova`, `ohdb`), and `logstore`, which makes them if this is `true`.
-    /// Default: with `nova` they do, with `ohdb` they do not, and with `leveled` and `mutant` those do that
-    /// writers gain by ([`Options::partitions`]), and not those that were given. With these two,
-    /// `true` is as with `nova`, and `false` makes no cuts and leaves those that there are.
+    /// Whether cuts move with the writes, so that all parts get about as many. With presets that
+    /// make cuts (`leveled`, `mutant`, `nova`, `ohdb`), and `logstore`, which makes them if this is
+    /// `true`. Default: with `nova` they do, with `ohdb` they do not, and with `leveled` and
+    /// `mutant` those do that writers gain by ([`Options::partitions`]), and not those that were
+    /// given. With these two, `true` is as with `nova`, and `false` makes no cuts and leaves those
+    /// that there are.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -105,10 +106,10 @@ impl Options {
         self
     }
 
-    /// How often a part may be duplicated that is one very hot key, or little more. Each
-    /// duplicate is one more memtable for reads to look in; those that a store has from before beyond that
-    /// are gone once it is opened. From 0 to 63, default 7; with
-    /// `leveled` and `mutant` none unless [`Options::moving_cuts`] is `true`.
+    /// How often a part may be duplicated that is one very hot key, or little more. Each duplicate
+    /// is one more memtable for reads to look in; those that a store has from before beyond that
+    /// are gone once it is opened. From 0 to 63, default 7; with `leveled` and `mutant` none unless
+    /// [`Options::moving_cuts`] is `true`.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -124,8 +125,8 @@ impl Options {
         self
     }
 
-    /// Whether merges end their tables at the cuts, so that neighbouring parts share none below
-    /// and are merged side by side. Default: with `nova` they do, with `leveled` and `mutant` at those
+    /// Whether merges end their tables at the cuts, so that neighbouring parts share none below and
+    /// are merged side by side. Default: with `nova` they do, with `leveled` and `mutant` at those
     /// that they made.
     ///
     /// ```
@@ -187,8 +188,8 @@ impl Options {
         self.merges_end_at_cuts.unwrap_or_else(by_preset)
     }
 
-    /// Memtables that take writes, of a keyspace, above which parts that its writes have made are joined: an
-    /// earlier opening allowed more. As many as given cuts make are always let be.
+    /// Memtables that take writes, of a keyspace, above which parts that its writes have made are
+    /// joined: an earlier opening allowed more. As many as given cuts make are always let be.
     fn joins_above(&self) -> usize {
         match (self.adapts_parts(), self.moves_cuts()) {
             (true, _) => self.parts_max(),

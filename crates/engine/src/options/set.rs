@@ -6,12 +6,11 @@
 use super::{Durability, Options};
 
 impl Options {
-    /// Bytes of all memtables together, emptied ones that are kept for later
-    /// included; writes wait for a flush beyond it. What they leave of it the block cache has
-    /// ([`Options::block_cache_grows`]). With so many parts that their active memtables alone
-    /// are more than half of it, somewhat more ([`Options::memory_max`]). More while the block cache lends some
-    /// ([`Options::write_buffer_grows`]). From 64 KiB to 1 TiB, default
-    /// 64 MiB.
+    /// Bytes of all memtables together, emptied ones that are kept for later included; writes wait
+    /// for a flush beyond it. What they leave of it the block cache has
+    /// ([`Options::block_cache_grows`]). With so many parts that their active memtables alone are
+    /// more than half of it, somewhat more ([`Options::memory_max`]). More while the block cache
+    /// lends some ([`Options::write_buffer_grows`]). From 64 KiB to 1 TiB, default 64 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -69,11 +68,10 @@ impl Options {
         self
     }
 
-    /// Bytes of the block cache, with all that it takes to find and to replace
-    /// blocks, and with what the allocator adds to that; 0 switches it off. Less while
-    /// memtables have some of it ([`Options::write_buffer_grows`]), and more while they leave some of theirs
-    /// ([`Options::block_cache_grows`]). At
-    /// most 1 TiB, default 128 MiB.
+    /// Bytes of the block cache, with all that it takes to find and to replace blocks, and with
+    /// what the allocator adds to that; 0 switches it off. Less while memtables have some of it
+    /// ([`Options::write_buffer_grows`]), and more while they leave some of theirs
+    /// ([`Options::block_cache_grows`]). At most 1 TiB, default 128 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -92,9 +90,10 @@ impl Options {
     }
 
     /// Whether the block cache has what memtables leave of `write_buffer_bytes`, beyond
-    /// `block_cache_bytes` and at most as much again. Memtables have it back before they fill it, at the cost of the
-    /// blocks that were used least; and what they leave goes to the cache by 1/256 each tenth of a second, so that a
-    /// store that writes all the time leaves it little. Both together take no more memory than they were given. Default true.
+    /// `block_cache_bytes` and at most as much again. Memtables have it back before they fill it,
+    /// at the cost of the blocks that were used least; and what they leave goes to the cache by
+    /// 1/256 each tenth of a second, so that a store that writes all the time leaves it little.
+    /// Both together take no more memory than they were given. Default true.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -179,15 +178,17 @@ impl Options {
         self
     }
 
-    /// Threads for flush, merge and relocation. With 0 nothing happens in the
-    /// background: [`crate::Db::step`] runs one job at a time, as does a writer for whom memory has no room; if that
-    /// job fails the writer has its error, and the next one is not run sooner than 0.2 seconds later. With 2 or more, large merges
-    /// have up to one less for a while, which they share, and what they send to a slower device as many again; and with
-    /// `mutant` or `nova` on several tiers there is one more, for what moves to make room. At most 64.
+    /// Threads for flush, merge and relocation. With 0 nothing happens in the background:
+    /// [`crate::Db::step`] runs one job at a time, as does a writer for whom memory has no room; if
+    /// that job fails the writer has its error, and the next one is not run sooner than 0.2 seconds
+    /// later. With 2 or more, large merges have up to one less for a while, which they share, and
+    /// what they send to a slower device as many again; and with `mutant` or `nova` on several
+    /// tiers there is one more, for what moves to make room. At most 64.
     ///
-    /// Default: as many as the process may use processors, from 2 to 8, but no more than whose jobs need half as much
-    /// memory as `write_buffer_bytes`, `block_cache_bytes` and `pinned_meta_bytes` together ([`Options::memory_max`]).
-    /// It is not written to the options file, so that a store on another machine has that one's.
+    /// Default: as many as the process may use processors, from 2 to 8, but no more than whose jobs
+    /// need half as much memory as `write_buffer_bytes`, `block_cache_bytes` and
+    /// `pinned_meta_bytes` together ([`Options::memory_max`]). It is not written to the options
+    /// file, so that a store on another machine has that one's.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -274,11 +275,11 @@ impl Options {
         self
     }
 
-    /// Runs in a part's newest level at which writes wait; slowdown begins at
-    /// two fifths of it with one part, three quarters with several, or with the first where
-    /// merges of late took a quarter of a second and more and writers had to be slowed. Twice as
-    /// many while they hold less than half of what they would be merged into. From one more than [`Options::newest_runs_merge`] to 10000,
-    /// default 24.
+    /// Runs in a part's newest level at which writes wait; slowdown begins at two fifths of it with
+    /// one part, three quarters with several, or with the first where merges of late took a quarter
+    /// of a second and more and writers had to be slowed. Twice as many while they hold less than
+    /// half of what they would be merged into. From one more than [`Options::newest_runs_merge`] to
+    /// 10000, default 24.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -384,15 +385,16 @@ impl Options {
         self
     }
 
-    /// Whether what a flush, a merge or a bulk load has written is read back from its device, past the
-    /// system's cache, and compared with its checksums before what it was made of is let go, as a
-    /// copy to another tier is in any case. What a device has spoiled is then
-    /// [`ErrorKind::Corruption`](crate::ErrorKind::Corruption) with the place: the job fails, what it wrote is deleted, what it
-    /// was made of stays, and it is tried again. Without it, such damage is met by the first read of it, when there is no
-    /// other copy. It reads each byte that is written once more, paid from the budget of the tier
-    /// ([`Tier::io_budget_bytes_per_second`](crate::Tier::io_budget_bytes_per_second)); what jobs are predicted to
-    /// cost has it, what planners weigh has not. Set it where devices or what lies between
-    /// are not trusted. Default false.
+    /// Whether what a flush, a merge or a bulk load has written is read back from its device, past
+    /// the system's cache, and compared with its checksums before what it was made of is let go, as
+    /// a copy to another tier is in any case. What a device has spoiled is then
+    /// [`ErrorKind::Corruption`](crate::ErrorKind::Corruption) with the place: the job fails, what
+    /// it wrote is deleted, what it was made of stays, and it is tried again. Without it, such
+    /// damage is met by the first read of it, when there is no other copy. It reads each byte that
+    /// is written once more, paid from the budget of the tier
+    /// ([`Tier::io_budget_bytes_per_second`](crate::Tier::io_budget_bytes_per_second)); what jobs
+    /// are predicted to cost has it, what planners weigh has not. Set it where devices or what lies
+    /// between are not trusted. Default false.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -444,8 +446,8 @@ impl Options {
         self
     }
 
-    /// Bytes of the first tier, and of those of log and manifest, that only log, manifest and flush may use.
-    /// Default 16 MiB.
+    /// Bytes of the first tier, and of those of log and manifest, that only log, manifest and flush
+    /// may use. Default 16 MiB.
     ///
     /// ```
     /// # use thermocline::{Db, Options, Tier};
@@ -499,9 +501,10 @@ impl Options {
     /// Whether to open for reading only: nothing is written, not even the
     /// recovery of the log, which is kept in memory. Default false.
     ///
-    /// It takes no lock. Where another process writes meanwhile, what is opened is the store as it was at
-    /// some moment of the opening, which begins anew, up to ten times, when files went that it needed. Tables that go
-    /// later are [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) to reads of them.
+    /// It takes no lock. Where another process writes meanwhile, what is opened is the store as it
+    /// was at some moment of the opening, which begins anew, up to ten times, when files went that
+    /// it needed. Tables that go later are [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) to
+    /// reads of them.
     ///
     /// ```
     /// # use thermocline::{Db, ErrorKind, Options};

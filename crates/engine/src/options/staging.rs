@@ -39,10 +39,11 @@ impl Options {
         self
     }
 
-    /// What is switched off, to see what each is worth: of the preset `logstore` `informed`, `reverse`,
-    /// `deferred`, `staging`; of `mutant` `joined` (what a merge writes stays on the tier of most of its inputs, and is
-    /// moved later), `organised` (metadata is written beside its data; relocations leave it there) and `rewritten` (tables
-    /// lie by what is read of them alone, also while writers wait for merges). Default: none.
+    /// What is switched off, to see what each is worth: of the preset `logstore` `informed`,
+    /// `reverse`, `deferred`, `staging`; of `mutant` `joined` (what a merge writes stays on the
+    /// tier of most of its inputs, and is moved later), `organised` (metadata is written beside its
+    /// data; relocations leave it there) and `rewritten` (tables lie by what is read of them alone,
+    /// also while writers wait for merges). Default: none.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

@@ -1,20 +1,21 @@
-//! How many threads the background has where no number was given: by the processors of the machine, and
-//! by the memory that their jobs may need.
+//! How many threads the background has where no number was given: by the processors of the machine,
+//! and by the memory that their jobs may need.
 
 use std::sync::OnceLock;
 
 use super::Options;
 
-/// Least and most threads that are not asked for: one flushes while another merges; and with many, merges write
-/// more than most devices take.
+/// Least and most threads that are not asked for: one flushes while another merges; and with many,
+/// merges write more than most devices take.
 const THREADS_MIN: usize = 2;
 const THREADS_MAX: usize = 8;
 
-/// Of the memory that buffers, caches and metadata were given, the share that jobs of such threads may take.
+/// Of the memory that buffers, caches and metadata were given, the share that jobs of such threads
+/// may take.
 const JOBS_SHARE: u64 = 2;
 
-/// Processors that this process may use, as they were when it was first asked: options mean the same as long as
-/// it runs.
+/// Processors that this process may use, as they were when it was first asked: options mean the
+/// same as long as it runs.
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
@@ -38,8 +39,8 @@ impl Options {
         self.background_threads != Some(0)
     }
 
-    /// As many as a machine has processors, but so few that their jobs need no more memory than half of what all else was
-    /// given.
+    /// As many as a machine has processors, but so few that their jobs need no more memory than
+    /// half of what all else was given.
     fn threads_on(&self, processors: usize) -> usize {
         let caches = self
             .block_cache_bytes

@@ -14,9 +14,9 @@ const LOOKS_MAX: u64 = 1_000_000;
 const PART_KEYS_MAX: usize = 1024;
 
 impl Options {
-    /// What sets off a reorganisation of the parts beside [`Options::recut_excess`] and its neighbours, what one must gain, and
-    /// how large a sample of keys says so. With presets whose cuts move ([`Options::moving_cuts`]); and with `ohdb` how
-    /// many keys a part must have.
+    /// What sets off a reorganisation of the parts beside [`Options::recut_excess`] and its
+    /// neighbours, what one must gain, and how large a sample of keys says so. With presets whose
+    /// cuts move ([`Options::moving_cuts`]); and with `ohdb` how many keys a part must have.
     ///
     /// ```
     /// # use thermocline::{Db, Options, RecutTriggers};
@@ -36,8 +36,8 @@ impl Options {
         self
     }
 
-    /// When parts are made and taken back, where a preset has only as many as writers gain by: `leveled` and
-    /// `mutant`, unless [`Options::moving_cuts`] says otherwise.
+    /// When parts are made and taken back, where a preset has only as many as writers gain by:
+    /// `leveled` and `mutant`, unless [`Options::moving_cuts`] says otherwise.
     ///
     /// ```
     /// # use thermocline::{Db, Options, PartTriggers};
@@ -57,7 +57,8 @@ impl Options {
         self
     }
 
-    /// Refuses what cannot work of these options. Every one is named here, so that none is forgotten.
+    /// Refuses what cannot work of these options. Every one is named here, so that none is
+    /// forgotten.
     pub(super) fn check_triggers(&self) -> Result<()> {
         let RecutTriggers {
             duplicate_shares,

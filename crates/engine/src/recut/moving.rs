@@ -73,8 +73,9 @@ impl Sampler {
     }
 }
 
-/// What memory has of each part's writes. A part may have half of the sample for being one, and half of it for
-/// its writes. What a fold has left is no sample: of each key it has the last entry alone.
+/// What memory has of each part's writes. A part may have half of the sample for being one, and
+/// half of it for its writes. What a fold has left is no sample: of each key it has the last entry
+/// alone.
 fn sample_of(view: &ReadView, triggers: &RecutTriggers) -> Result<Sample> {
     let all = total(view).max(1) as f64;
     let even = 1.0 / view.parts.len() as f64;
@@ -256,9 +257,9 @@ impl Engine {
         let mut changed = self.move_cuts(&mut commit, space, &parts)?;
         drop(commit);
         if changed == Err(TOO_MANY_SEALED) {
-            // Writers fill memtables all the time, and with few allowed there might never be room for
-            // all that are concerned. So they are flushed, most of it while writers go on, and the rest
-            // while they wait: then there is nothing to seal.
+            // Writers fill memtables all the time, and with few allowed there might never be room
+            // for all that are concerned. So they are flushed, most of it while writers go on, and
+            // the rest while they wait: then there is nothing to seal.
             self.flush_all(Some(space.id))?;
             let Some(mut commit) = self.commit.try_lock_for(COMMIT_WAIT) else {
                 return Ok(Err("the write path was held"));

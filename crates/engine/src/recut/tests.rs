@@ -114,9 +114,9 @@ fn backward(db: &Db) -> Vec<String> {
     keys.collect()
 }
 
-/// Two parts became one. The one had never been flushed, so the new part had not either, but for the
-/// keys of the other. What a fold had logged anew of these was recovered by the number of the part, and
-/// stood above the delete that was in a table.
+/// Two parts became one. The one had never been flushed, so the new part had not either, but for
+/// the keys of the other. What a fold had logged anew of these was recovered by the number of the
+/// part, and stood above the delete that was in a table.
 #[test]
 fn what_was_logged_anew_is_not_recovered_for_keys_that_were_flushed_further_than_their_part() {
     let directory = tempfile::tempdir().unwrap();
@@ -162,8 +162,9 @@ fn a_range_delete_logged_anew_is_recovered_only_where_it_is_in_no_table() {
     assert_eq!(forward(&db), ["a", "y"]);
 }
 
-/// The same of one that nobody logged anew, over both parts: replayed whole, it was in memory where it was in
-/// a table, and once the part was divided again no flush of the keys above the cut was lawful any more.
+/// The same of one that nobody logged anew, over both parts: replayed whole, it was in memory where
+/// it was in a table, and once the part was divided again no flush of the keys above the cut was
+/// lawful any more.
 #[test]
 fn a_range_delete_is_replayed_only_where_it_is_in_no_table() {
     let directory = tempfile::tempdir().unwrap();
@@ -193,8 +194,8 @@ fn a_range_delete_is_replayed_only_where_it_is_in_no_table() {
     assert_eq!(get(&db, "x").as_deref(), Some("new"));
 }
 
-/// A memtable that reaches into two parts needs its segments until both were flushed, also one that a fold
-/// made, which needs only the segment that it was logged anew in.
+/// A memtable that reaches into two parts needs its segments until both were flushed, also one that
+/// a fold made, which needs only the segment that it was logged anew in.
 #[test]
 fn the_log_stays_until_the_last_part_that_a_memtable_reaches_into_was_flushed() {
     for folded in [false, true] {
@@ -233,8 +234,8 @@ fn the_log_stays_until_the_last_part_that_a_memtable_reaches_into_was_flushed() 
     }
 }
 
-/// What a memtable of an older generation has of another part may be out of date. Folded, it would have
-/// been a memtable like any other, and back in force when the parts became one.
+/// What a memtable of an older generation has of another part may be out of date. Folded, it would
+/// have been a memtable like any other, and back in force when the parts became one.
 #[test]
 fn a_memtable_that_is_older_than_the_cuts_is_flushed_and_not_folded() {
     let directory = tempfile::tempdir().unwrap();
@@ -328,7 +329,8 @@ fn a_duplicated_part_is_folded_by_number() {
     assert_eq!(get(&db, "y").as_deref(), Some("3 40"));
 }
 
-/// The keys of the first memtable alone were counted, so that a fold was planned of which nothing came.
+/// The keys of the first memtable alone were counted, so that a fold was planned of which nothing
+/// came.
 #[test]
 fn the_keys_of_all_memtables_that_take_a_parts_writes_are_counted() {
     let directory = tempfile::tempdir().unwrap();
@@ -391,8 +393,8 @@ fn a_flush_that_ends_while_the_cuts_of_other_parts_move_is_not_undone() {
     assert_eq!(view(&db).parts[1].sealed.len(), 1);
 }
 
-/// A part was "1 parts", of duplicates the event had nothing, and what could not be done just now was
-/// "nothing left to do".
+/// A part was "1 parts", of duplicates the event had nothing, and what could not be done just now
+/// was "nothing left to do".
 #[test]
 fn the_event_of_a_recut_says_what_was_made_or_why_it_was_not() {
     let directory = tempfile::tempdir().unwrap();
@@ -441,7 +443,8 @@ fn the_lookup_index_goes_on_right_after_the_cuts_have_moved() {
     }
 }
 
-/// After `count` puts of different keys: what is counted of writes, and how many keyspaces share the parts.
+/// After `count` puts of different keys: what is counted of writes, and how many keyspaces share
+/// the parts.
 fn counted(db: &Db, count: u64) -> (KeyspaceWrites, usize) {
     for n in 0..count {
         db.put(&n.to_be_bytes(), b"value").unwrap();
@@ -470,8 +473,9 @@ fn how_long_counters_remember_is_a_trigger() {
     }
 }
 
-// The manifest has shares of a million writes. They came back as so many writes, of a few hundred that were
-// counted: the first looks after an opening saw next to nothing of what was written since.
+// The manifest has shares of a million writes. They came back as so many writes, of a few hundred
+// that were counted: the first looks after an opening saw next to nothing of what was written
+// since.
 #[test]
 fn what_is_recalled_of_writes_weighs_no_more_than_one_look() {
     for recut_writes in [64, 1000] {

@@ -14,9 +14,9 @@ use crate::version::manifest::{self, Header};
 use crate::version::pointer::{self, CURRENT};
 use crate::version::remains::{Remains, remains};
 
-/// Requires that the tier of the manifest is one of the options', of the same store as the first one,
-/// and not an empty directory: without it every table that only the manifest places would be given
-/// up.
+/// Requires that the tier of the manifest is one of the options', of the same store as the first
+/// one, and not an empty directory: without it every table that only the manifest places would be
+/// given up.
 ///
 /// # Errors
 /// `WrongTier`, `Io`.

@@ -54,8 +54,8 @@ impl RangeIndex {
         }
     }
 
-    /// The first and the last part of `view` that a scan from `low` to before `high` crosses, if it goes
-    /// on to the end.
+    /// The first and the last part of `view` that a scan from `low` to before `high` crosses, if it
+    /// goes on to the end.
     pub(super) fn begin(
         &self,
         view: &ReadView,

@@ -61,8 +61,9 @@ pub struct PartStats {
 }
 
 impl PartStats {
-    /// Of the parts of a keyspace, the standard deviation of the shares of the writes of the memtables
-    /// that take them, duplicates included (Nova-LSM, section 8.2.1); none until something is written.
+    /// Of the parts of a keyspace, the standard deviation of the shares of the writes of the
+    /// memtables that take them, duplicates included (Nova-LSM, section 8.2.1); none until
+    /// something is written.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();
@@ -86,9 +87,9 @@ impl PartStats {
         Some(imbalance(&shares))
     }
 
-    /// Of a keyspace, as `view` has it in memory and `keyspace` in tables. A keyspace
-    /// that is cut just now may be missing parts. What memtables hold tells how much was written only
-    /// where anything was (`is_written`): else it is what a recovery found.
+    /// Of a keyspace, as `view` has it in memory and `keyspace` in tables. A keyspace that is cut
+    /// just now may be missing parts. What memtables hold tells how much was written only where
+    /// anything was (`is_written`): else it is what a recovery found.
     pub(crate) fn of(view: &ReadView, keyspace: &Keyspace, is_written: bool) -> Vec<PartStats> {
         let written: Vec<u64> = view
             .parts
@@ -211,8 +212,8 @@ mod tests {
         }
     }
 
-    // One hot key with seven duplicates was shown as a keyspace of one part and nothing else; a cut of
-    // 200 bytes made lines of 300 columns.
+    // One hot key with seven duplicates was shown as a keyspace of one part and nothing else; a cut
+    // of 200 bytes made lines of 300 columns.
     #[test]
     fn what_there_is_to_tell_is_shown_within_a_line() {
         assert_eq!(Shown(vec![part("", 0, None)]).to_string(), "");

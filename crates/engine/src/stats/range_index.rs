@@ -25,8 +25,8 @@ pub struct RangeIndexStats {
     pub scans: u64,
     /// How often one went on from one part to another.
     pub parts: u64,
-    /// Memtables and newest runs that these never touched, as they lie in parts that they did not come
-    /// to, about.
+    /// Memtables and newest runs that these never touched, as they lie in parts that they did not
+    /// come to, about.
     pub passed_over: u64,
     /// Microseconds of processors that finding parts and going from one to another took, about.
     pub cpu_us: u64,

@@ -1,6 +1,6 @@
-//! Statistics of the process that has the store open: it alone has the counts, the memtables and what
-//! each part was written. Another one that looks at the files finds what they say: the version, and memtables
-//! that it makes of the log for itself.
+//! Statistics of the process that has the store open: it alone has the counts, the memtables and
+//! what each part was written. Another one that looks at the files finds what they say: the
+//! version, and memtables that it makes of the log for itself.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ const START_BYTES_MAX: usize = 256;
 /// What stands for "no bound": an answer is text that has no more bits.
 const UNBOUNDED: u64 = i64::MAX as u64;
 
-/// The statistics of the store of `options` in the process that has it open, which is given `patience`
-/// to answer; `None` where nobody has it open. As [`Db::stats`](crate::Db::stats) there, but for cuts of more
-/// than 256 bytes, which are shortened.
+/// The statistics of the store of `options` in the process that has it open, which is given
+/// `patience` to answer; `None` where nobody has it open. As [`Db::stats`](crate::Db::stats) there,
+/// but for cuts of more than 256 bytes, which are shortened.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -43,9 +43,10 @@ const UNBOUNDED: u64 = i64::MAX as u64;
 ///
 /// # Errors
 /// [`ErrorKind::Locked`](crate::ErrorKind::Locked) when whoever has it open did not answer in time;
-/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) when that is another version of Thermocline;
-/// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) when there is more to tell than an answer
-/// holds: 8192 keyspaces, parts and levels, or 4 MiB; [`ErrorKind::Io`](crate::ErrorKind::Io).
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) when that is another version of
+/// Thermocline; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) when there is
+/// more to tell than an answer holds: 8192 keyspaces, parts and levels, or 4 MiB;
+/// [`ErrorKind::Io`](crate::ErrorKind::Io).
 pub fn stats(options: &Options, patience: Duration) -> Result<Option<Stats>> {
     match ask_if_open(options, Wanted::Stats {}, patience)? {
         None => Ok(None),
@@ -54,8 +55,8 @@ pub fn stats(options: &Options, patience: Duration) -> Result<Option<Stats>> {
     }
 }
 
-/// The tables, as [`Db::tables`](crate::Db::tables) lists them in the process that has the store open. See
-/// [`stats`](fn@stats).
+/// The tables, as [`Db::tables`](crate::Db::tables) lists them in the process that has the store
+/// open. See [`stats`](fn@stats).
 ///
 /// ```
 /// # use std::time::Duration;
@@ -172,8 +173,8 @@ mod tests {
             .heat_epoch_ms(10)
     }
 
-    // `stat` beside a running process showed memtables that it had made of the log for itself, no share of
-    // any part, and no count.
+    // `stat` beside a running process showed memtables that it had made of the log for itself, no
+    // share of any part, and no count.
     #[test]
     fn who_has_the_store_open_tells_what_it_tells_by_call() {
         let directory = tempfile::tempdir().unwrap();
@@ -238,7 +239,8 @@ mod tests {
         found.unwrap()
     }
 
-    /// What is left of the error of who asks and is answered `answer`, with the number asked for in place of `#`.
+    /// What is left of the error of who asks and is answered `answer`, with the number asked for in
+    /// place of `#`.
     fn asked_of(directory: &Path, options: &Options, answer: &str) -> Error {
         let first = directory.join("fast");
         std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! How hard writers must brake: by memory, by runs, and where flushes wait for room on the first tier,
-//! by that.
+//! How hard writers must brake: by memory, by runs, and where flushes wait for room on the first
+//! tier, by that.
 //!
 //! Runs count by what they hold: see [`counted_runs`].
 
@@ -26,11 +26,11 @@ use crate::version::tree::{RunTables, Tree};
 const MEMORY_SLOW_PERCENT: u64 = 60;
 /// The same of the room that flushes wait for.
 const ROOM_SLOW_PERCENT: u64 = 50;
-/// And however little is left of it, writers are slowed as if it were so much that is taken: to about a fifth of the
-/// rate at which it is made.
+/// And however little is left of it, writers are slowed as if it were so much that is taken: to
+/// about a fifth of the rate at which it is made.
 const ROOM_SHARE_MAX: f64 = 0.9;
-/// A merge within the fast levels that leaves out less than one part in so many of what it read was not done
-/// for room.
+/// A merge within the fast levels that leaves out less than one part in so many of what it read was
+/// not done for room.
 const LEFT_OUT_MIN: u64 = 8;
 /// The rate at which something is emptied, before any job has shown it: that of a disk.
 const UNKNOWN_BYTES_PER_US: f64 = 100.0;
@@ -43,8 +43,8 @@ const LASTING_JOBS: u64 = 3;
 const LASTING_US_MAX: u64 = 60_000_000;
 /// A writer sleeps for no less: shorter sleeps are not accurate.
 const SLEEP_NS_MIN: u64 = 1_000_000;
-/// Nor for longer, whatever those before it have written: they may be very many, or their batches very large,
-/// and then what is left to them is to stop at the limit.
+/// Nor for longer, whatever those before it have written: they may be very many, or their batches
+/// very large, and then what is left to them is to stop at the limit.
 const SLEEP_NS_MAX: u64 = 1_000_000_000;
 /// In so long the brake may be off, and nobody owes anything.
 const NAP: Duration = Duration::from_millis(10);
@@ -103,8 +103,8 @@ impl Engine {
         brake
     }
 
-    /// Memory of memtables, with what may be added before it is looked at again: half of that unseen, half by
-    /// writers that are past the brake.
+    /// Memory of memtables, with what may be added before it is looked at again: half of that
+    /// unseen, half by writers that are past the brake.
     pub(crate) fn memtable_bytes_soon(&self) -> u64 {
         self.memtable_resident_bytes() + 2 * self.options.memory_step_bytes()
     }
@@ -241,8 +241,9 @@ impl Engine {
             .map_or(0, |space| newest(&space.view.load().tree))
     }
 
-    /// Of its inputs, the bytes that lie where flushes wait for room, if they do: above the
-    /// level that it writes, or in the first one if all lie there and it writes there; what comes up makes no room.
+    /// Of its inputs, the bytes that lie where flushes wait for room, if they do: above the level
+    /// that it writes, or in the first one if all lie there and it writes there; what comes up
+    /// makes no room.
     fn room_bytes(&self, merge: &Merge) -> u64 {
         let waits = self.emptied.lock().flush_room.is_some();
         let (Some(space), Slot::Level(level), true) =
@@ -306,8 +307,8 @@ struct Emptying {
     running: usize,
     /// While any runs, or writers are slowed: up to when the time is noted.
     since_us: u64,
-    /// Whether jobs run as they are due, which may be long after writers are slowed: then the time between
-    /// them does not count.
+    /// Whether jobs run as they are due, which may be long after writers are slowed: then the time
+    /// between them does not count.
     only_jobs: bool,
     /// Whether there is so much to empty that writers are slowed,
     is_wanted: bool,
@@ -327,10 +328,11 @@ struct Running {
 }
 
 impl Emptying {
-    /// How hard to brake with `value` of `limit` to empty: nothing below `slow_percent` of it, stop at the limit, and
-    /// in between by the rate at which it is emptied ([`pace`]), if that is known. Where it was more than that
-    /// a few long jobs ago, what comes now is no burst that there is room for: then the brake begins
-    /// with the first byte, so that the room is not gone long before the next job ends.
+    /// How hard to brake with `value` of `limit` to empty: nothing below `slow_percent` of it, stop
+    /// at the limit, and in between by the rate at which it is emptied ([`pace`]), if that is
+    /// known. Where it was more than that a few long jobs ago, what comes now is no burst that
+    /// there is room for: then the brake begins with the first byte, so that the room is not gone
+    /// long before the next job ends.
     fn brake(&mut self, now_us: u64, value: u64, limit: u64, slow_percent: u64) -> u64 {
         // With few runs some are left to slow writers by all the same.
         let slow = (limit.saturating_mul(slow_percent) / 100).min(limit.saturating_sub(2));
@@ -367,8 +369,8 @@ impl Emptying {
         job_us >= LONG_JOB_US && since_us.is_some_and(|us| us <= lasts_us)
     }
 
-    /// Writers are slowed for it from now on, or are not. Then the time in which no job runs is a part of
-    /// what emptying takes: other jobs are in its way.
+    /// Writers are slowed for it from now on, or are not. Then the time in which no job runs is a
+    /// part of what emptying takes: other jobs are in its way.
     fn want(&mut self, now_us: u64, is_wanted: bool) {
         if is_wanted && !self.is_wanted && self.running == 0 && !self.only_jobs {
             self.since_us = now_us;
@@ -386,7 +388,8 @@ impl Emptying {
         self.running += 1;
     }
 
-    /// One of them has ended; `bytes` is what it took away, none if it failed or had nothing left to do.
+    /// One of them has ended; `bytes` is what it took away, none if it failed or had nothing left
+    /// to do.
     fn end(&mut self, now_us: u64, bytes: Option<u64>) {
         self.running = self.running.saturating_sub(1);
         let micros = now_us.saturating_sub(self.since_us);
@@ -504,8 +507,8 @@ impl Pace {
         self.taken_upto_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Takes `cost_ns` for a writer, which is to sleep as long as this says, if it says so. It owes for
-    /// what others have taken before it, in sleeps that are long enough to be accurate.
+    /// Takes `cost_ns` for a writer, which is to sleep as long as this says, if it says so. It owes
+    /// for what others have taken before it, in sleeps that are long enough to be accurate.
     pub(crate) fn take(&self, now_us: u64, cost_ns: u64) -> Option<Duration> {
         let now_ns = now_us.saturating_mul(1000);
         let order = Ordering::Relaxed;

@@ -1,8 +1,8 @@
-//! How fast something comes, such as bytes that flushes write in a second, and how much of what is written to the store
-//! they write, both smoothed.
+//! How fast something comes, such as bytes that flushes write in a second, and how much of what is
+//! written to the store they write, both smoothed.
 
-/// How long the rate remembers: some flushes where there are many. After a load it is still taken to go on
-/// for about as long, and what is kept free for it serves no reads.
+/// How long the rate remembers: some flushes where there are many. After a load it is still taken
+/// to go on for about as long, and what is kept free for it serves no reads.
 const MEMORY_S: f64 = 10.0;
 
 /// See the module.
@@ -38,8 +38,8 @@ const KEPT: f64 = 0.9;
 /// The least share that is believed.
 const SHARE_MIN: f64 = 1.0 / 16.0;
 
-/// Of the bytes that are written to a store, the share that flushes write: what is overwritten while it is in
-/// memory never leaves it.
+/// Of the bytes that are written to a store, the share that flushes write: what is overwritten
+/// while it is in memory never leaves it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FlushedShare {
     left: f64,
@@ -49,9 +49,9 @@ pub(super) struct FlushedShare {
 }
 
 impl FlushedShare {
-    /// A flush has ended. Since the store was opened `left_bytes` were written that memtables do not hold any
-    /// more, and `flushed_bytes` flushed. What they hold is a little more than what was written of it, so that
-    /// fewer bytes may have left than had before: then none has.
+    /// A flush has ended. Since the store was opened `left_bytes` were written that memtables do
+    /// not hold any more, and `flushed_bytes` flushed. What they hold is a little more than what
+    /// was written of it, so that fewer bytes may have left than had before: then none has.
     pub(super) fn note(&mut self, left_bytes: u64, flushed_bytes: u64) {
         let left_bytes = left_bytes.max(self.last.0);
         let (left, flushed) = std::mem::replace(&mut self.last, (left_bytes, flushed_bytes));
@@ -89,8 +89,8 @@ mod tests {
         assert!(share.share() > 0.99, "{share:?}");
     }
 
-    /// Memtables hold three bytes for one that was written, and all is flushed now and then: what filled memory anew
-    /// counted as what had left it.
+    /// Memtables hold three bytes for one that was written, and all is flushed now and then: what
+    /// filled memory anew counted as what had left it.
     #[test]
     fn what_memory_adds_to_entries_is_not_overwritten() {
         let mut share = FlushedShare::default();

@@ -1,7 +1,9 @@
-//! What flushes wait for the log: how much of the time that they take is spent on making it durable for what stays in memory.
+//! What flushes wait for the log: how much of the time that they take is spent on making it durable
+//! for what stays in memory.
 
-/// In so long half of it is forgotten, in seconds. Where parts are flushed together nothing is noted, so that after a
-/// minute or two they are flushed one by one again, a few times, to see whether they still wait.
+/// In so long half of it is forgotten, in seconds. Where parts are flushed together nothing is
+/// noted, so that after a minute or two they are flushed one by one again, a few times, to see
+/// whether they still wait.
 const HALF_S: f64 = 30.0;
 /// Flushes that took less say nothing, in microseconds: it is what some five of them take a disk.
 const TOOK_US_MIN: f64 = 250_000.0;
@@ -16,7 +18,8 @@ pub(crate) struct LogWaits {
 }
 
 impl LogWaits {
-    /// A flush of what is not all that is older has ended. It took so long, and waited for the log for so much of that.
+    /// A flush of what is not all that is older has ended. It took so long, and waited for the log
+    /// for so much of that.
     pub(crate) fn note(&mut self, now_us: u64, took_us: u64, waited_us: u64) {
         let kept = self.kept(now_us);
         self.took_us = self.took_us * kept + took_us as f64;

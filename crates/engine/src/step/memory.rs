@@ -54,8 +54,9 @@ impl Engine {
         self.rebuild_trees(&mut versions);
     }
 
-    /// As [`Engine::step`], for a writer who has no threads to wait for. While memory is full that is after a job of
-    /// others that runs now, and, if one has just failed, once the next may begin.
+    /// As [`Engine::step`], for a writer who has no threads to wait for. While memory is full that
+    /// is after a job of others that runs now, and, if one has just failed, once the next may
+    /// begin.
     pub(crate) fn step_for_writer(&self) -> Result<bool> {
         if self.step()? {
             return Ok(true);

@@ -1,8 +1,9 @@
 //! Which tables were relocated lately, over a restart: told by the record of events, so that the
 //! cool-down is not cut short by an opening. What the record has lost may move again.
 //!
-//! Another cost target lets every table move at once, and only another one: the record has what each `tune` found
-//! and what it wanted, and the options file has the target that the store had when it was last open.
+//! Another cost target lets every table move at once, and only another one: the record has what
+//! each `tune` found and what it wanted, and the options file has the target that the store had
+//! when it was last open.
 
 use thermocline_model::table::TableId;
 
@@ -13,8 +14,9 @@ use crate::tune;
 use crate::version::manifest::read_file;
 
 impl Engine {
-    /// Has the tables cool down that a former opening has relocated. Gives the event that this opening has
-    /// another cost target than the store had, if it has: none, where the preset keeps none.
+    /// Has the tables cool down that a former opening has relocated. Gives the event that this
+    /// opening has another cost target than the store had, if it has: none, where the preset keeps
+    /// none.
     pub(crate) fn recall_moves(&self) -> Option<Event> {
         if !self.options.keeps_cost() {
             let before = self.target_before().filter(Option::is_some)?;
@@ -49,7 +51,8 @@ impl Engine {
             .map(|before| tune::tuning("opened-with-another-target", before, target, None, now_us))
     }
 
-    /// The cost target that the store had before this opening; `None` where its options file does not tell.
+    /// The cost target that the store had before this opening; `None` where its options file does
+    /// not tell.
     fn target_before(&self) -> Option<Option<f64>> {
         let file = self.directory().join(OPTIONS_FILE);
         let bytes = read_file(&self.environment, &file).ok()?;

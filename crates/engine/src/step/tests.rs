@@ -125,7 +125,8 @@ fn who_only_flushes_hands_over_what_gives_way_to_a_flush_and_flushes() {
     assert_eq!(db.tables().iter().filter(|t| t.tier == "slow").count(), 1);
 }
 
-/// Measured: it was planned for the room that the table leaves, and then went to the slow tier, as nobody told its placer.
+/// Measured: it was planned for the room that the table leaves, and then went to the slow tier, as
+/// nobody told its placer.
 #[test]
 fn a_flush_lies_where_what_is_moved_away_has_room_for_it() {
     let directory = tempfile::tempdir().unwrap();

@@ -33,8 +33,8 @@ const COUNT_MAX: usize = 4;
 /// Bytes of all of them.
 pub(crate) const SCRATCH_BYTES_MAX: u64 = (COUNT_MAX * BYTES) as u64;
 
-/// What a thread keeps for its reads, at most. What is larger, and finds no huge page or is too small for one,
-/// lands in a [`Buffer`].
+/// What a thread keeps for its reads, at most. What is larger, and finds no huge page or is too
+/// small for one, lands in a [`Buffer`].
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
@@ -106,7 +106,8 @@ fn read_pieces(
     Ok(done)
 }
 
-/// `length` bytes of `scratch` that begin at a multiple of `alignment`. Requires: it has `alignment` more.
+/// `length` bytes of `scratch` that begin at a multiple of `alignment`. Requires: it has
+/// `alignment` more.
 fn aligned(scratch: &mut [u8], alignment: usize, length: usize) -> &mut [u8] {
     let start = scratch.as_ptr().addr().next_multiple_of(alignment) - scratch.as_ptr().addr();
     &mut scratch[start..start + length]

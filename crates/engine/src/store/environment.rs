@@ -22,8 +22,9 @@ pub trait Clock: Send + Sync + Debug {
     fn running_micros(&self) -> u64 {
         0
     }
-    /// Asks that the calling thread gets a processor soon whenever it has something to do, for a short turn
-    /// each time; in all it gets no more than without. Does nothing where there is no such thing.
+    /// Asks that the calling thread gets a processor soon whenever it has something to do, for a
+    /// short turn each time; in all it gets no more than without. Does nothing where there is no
+    /// such thing.
     fn take_short_turns(&self) {}
 }
 
@@ -96,8 +97,8 @@ impl Clock for RealClock {
         nanoseconds.fold(0, u64::saturating_add) / 1000
     }
 
-    /// Linux from 6.12 on: the slice of a thread, which its deadline goes by (`sched_setattr(2)`, `sched_runtime`
-    /// of a policy without real time).
+    /// Linux from 6.12 on: the slice of a thread, which its deadline goes by (`sched_setattr(2)`,
+    /// `sched_runtime` of a policy without real time).
     fn take_short_turns(&self) {
         #[cfg(target_os = "linux")]
         super::turns::shorten();

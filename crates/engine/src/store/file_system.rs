@@ -116,8 +116,8 @@ pub trait Lock: Send + Sync + Debug {}
 
 /// Files and directories.
 pub trait FileSystem: Send + Sync + Debug {
-    /// Opens the file at `path`. What is there and is no file, as a directory, a pipe or a device, is
-    /// refused, and not waited for.
+    /// Opens the file at `path`. What is there and is no file, as a directory, a pipe or a device,
+    /// is refused, and not waited for.
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>>;
     /// Gives `from` the name `to`, replacing what had it, atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -160,13 +160,14 @@ pub trait File: Send + Sync + Debug {
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()>;
     /// A hint; it may do nothing.
     fn advise(&self, offset: u64, length: u64, advice: Advice);
-    /// Waits until the device has written what it is being given of a range, which does not make it durable; it may do
-    /// nothing. An error is of a write that failed: a sync may not tell of it any more.
+    /// Waits until the device has written what it is being given of a range, which does not make it
+    /// durable; it may do nothing. An error is of a write that failed: a sync may not tell of it
+    /// any more.
     fn wait_written(&self, _offset: u64, _length: u64) -> io::Result<()> {
         Ok(())
     }
-    /// The same file, opened once more: advice on how all of it is used then holds for this one alone. `None` where
-    /// that makes no difference or cannot be had.
+    /// The same file, opened once more: advice on how all of it is used then holds for this one
+    /// alone. `None` where that makes no difference or cannot be had.
     fn reopened(&self) -> Option<Arc<dyn File>> {
         None
     }

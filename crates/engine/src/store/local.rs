@@ -38,7 +38,8 @@ pub struct LocalStore {
 pub struct LocalStoreOptions {
     /// Read past the operating system's cache where the file system can.
     pub direct: bool,
-    /// Flushes, for which writers wait, write here as well: the background gives the device no more than it writes.
+    /// Flushes, for which writers wait, write here as well: the background gives the device no more
+    /// than it writes.
     pub flushed_to: bool,
 }
 

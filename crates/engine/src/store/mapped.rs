@@ -15,8 +15,9 @@
 //!    on; the writer looks at the mark after every copy and returns the error.
 //!    A fault anywhere else goes to the handler that was there before.
 //!
-//! What is written stays in the page cache whether it is mapped or not, so pages well behind the write position are let
-//! go from the map: otherwise every process would seem to hold whole segments, and under a limit of memory does.
+//! What is written stays in the page cache whether it is mapped or not, so pages well behind the
+//! write position are let go from the map: otherwise every process would seem to hold whole
+//! segments, and under a limit of memory does.
 //!
 //! The third signal of a write that cannot be done, SIGXFSZ, is dealt with here
 //! as well.
@@ -159,14 +160,15 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Takes pages far behind `end` out of the map, not out of the file. A write that comes back there finds them again.
+    /// Takes pages far behind `end` out of the map, not out of the file. A write that comes back
+    /// there finds them again.
     fn release(&mut self, end: usize) {
         let behind = end.saturating_sub(KEPT_BYTES) / POPULATE_BYTES * POPULATE_BYTES;
         if behind <= self.released {
             return;
         }
-        // SAFETY: the range lies inside our mapping (`end` does) and begins at a page. The mapping is shared, so that
-        // what was written is the file's, dirty or not, whether mapped or not.
+        // SAFETY: the range lies inside our mapping (`end` does) and begins at a page. The mapping
+        // is shared, so that what was written is the file's, dirty or not, whether mapped or not.
         let released = unsafe {
             mm::madvise(
                 self.start.add(self.released).cast(),

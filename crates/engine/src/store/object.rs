@@ -194,8 +194,9 @@ pub trait ObjectReader: Send + Sync + Debug {
     /// A hint on how a range will be used.
     fn advise(&self, offset: u64, length: u64, advice: Advice);
 
-    /// Another reader of the object, for who reads it from end to end: the operating system reads ahead for it, and
-    /// what is read there does not change how it reads for others. `None` where there is no difference.
+    /// Another reader of the object, for who reads it from end to end: the operating system reads
+    /// ahead for it, and what is read there does not change how it reads for others. `None` where
+    /// there is no difference.
     fn reopened(&self) -> Option<Arc<dyn ObjectReader>> {
         None
     }

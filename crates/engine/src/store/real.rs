@@ -20,8 +20,8 @@ use super::{
 /// logical block size of every device we know of (512 or 4096 bytes).
 const DIRECT_ALIGNMENT_BYTES: usize = 4096;
 
-/// With which every file is opened: a pipe that nobody writes is not waited for, and a terminal does not become
-/// that of this process. Neither is of any effect on a file.
+/// With which every file is opened: a pipe that nobody writes is not waited for, and a terminal
+/// does not become that of this process. Neither is of any effect on a file.
 const OPEN_FLAGS: i32 = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits() as i32;
 
 /// The file system of the machine this process runs on.
@@ -215,8 +215,8 @@ fn lacks_descriptor(result: &io::Result<fs::File>) -> bool {
     matches!(error, Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// Whether the device of `file` is set not to be read ahead (`read_ahead_kb` is 0). The system then reads page by
-/// page, however much is read at once, but for what it was told of before.
+/// Whether the device of `file` is set not to be read ahead (`read_ahead_kb` is 0). The system then
+/// reads page by page, however much is read at once, but for what it was told of before.
 #[cfg(target_os = "linux")]
 fn reads_nothing_ahead(file: &fs::File) -> bool {
     let Ok(metadata) = file.metadata() else {

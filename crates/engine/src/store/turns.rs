@@ -15,7 +15,8 @@ pub(super) fn shorten() {
     // Zero: a kernel that knows no slices. Another policy is what the user wants.
     if attributes.sched_policy == SCHED_OTHER as u32 && attributes.sched_runtime > TURN_NS {
         attributes.sched_runtime = TURN_NS;
-        // SAFETY: the kernel reads a `sched_attr`, whose size is in it. If it refuses, all is as before.
+        // SAFETY: the kernel reads a `sched_attr`, whose size is in it. If it refuses, all is as
+        // before.
         unsafe { syscall(SYS_sched_setattr, 0, &raw const attributes, 0) };
     }
 }

@@ -8,7 +8,8 @@ use std::os::fd::AsRawFd;
 /// Waits until the device has written those pages of a range of `file` that it is being given.
 ///
 /// # Errors
-/// That of a write which failed. The system tells of it once: a sync of the same file may say nothing any more.
+/// That of a write which failed. The system tells of it once: a sync of the same file may say
+/// nothing any more.
 #[cfg(target_os = "linux")]
 pub(super) fn wait_written(file: &File, offset: u64, length: u64) -> io::Result<()> {
     let number = |n: u64| libc::off64_t::try_from(n).map_err(|_| io::ErrorKind::InvalidInput);

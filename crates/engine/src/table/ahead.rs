@@ -46,9 +46,9 @@ pub(super) struct Ahead {
     read: PendingRead,
 }
 
-/// Of the scans of late that had to read a block, how many then had to read the next one, too: of the tables of each tier
-/// together, from which a new table begins. Where most do, the first read of a scan is of several blocks: the second one
-/// would cost as much as the first.
+/// Of the scans of late that had to read a block, how many then had to read the next one, too: of
+/// the tables of each tier together, from which a new table begins. Where most do, the first read
+/// of a scan is of several blocks: the second one would cost as much as the first.
 #[derive(Debug, Default)]
 pub(super) struct GoingOnByTier([RecentShare; TIERS_MAX]);
 
@@ -72,7 +72,8 @@ impl Table {
         self.of_tier().add();
     }
 
-    /// Whether most of them do. Short scans that begin in ten runs go on in the one that holds most of what there is.
+    /// Whether most of them do. Short scans that begin in ten runs go on in the one that holds most
+    /// of what there is.
     pub(super) fn scans_go_on(&self) -> bool {
         self.going_on.exceeds_one_in(2)
     }
@@ -147,7 +148,8 @@ impl Span {
 }
 
 impl Table {
-    /// Tells the operating system that `span` will be read; of one large block the beginning, as it may not be wanted.
+    /// Tells the operating system that `span` will be read; of one large block the beginning, as it
+    /// may not be wanted.
     pub(super) fn advise_span(&self, span: &Span) {
         let bytes = match span.is_of_several() {
             true => span.bytes,

@@ -42,8 +42,8 @@ impl TableContext {
         }
     }
 
-    /// Times reads by `clock`, so that what costs next to nothing to read only gets a place in the cache if it is missed
-    /// again soon; without, all does.
+    /// Times reads by `clock`, so that what costs next to nothing to read only gets a place in the
+    /// cache if it is missed again soon; without, all does.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> TableContext {
         self.read_costs = ReadCosts::by(Some(clock));
@@ -58,8 +58,8 @@ impl TableContext {
         self
     }
 
-    /// Where of each tier so many bytes may be read in vain for a read less; without, scans read ahead as
-    /// from the slowest devices.
+    /// Where of each tier so many bytes may be read in vain for a read less; without, scans read
+    /// ahead as from the slowest devices.
     #[must_use]
     pub fn with_bytes_for_one_read(mut self, bytes_for_one_read: Vec<u64>) -> TableContext {
         self.bytes_for_one_read = bytes_for_one_read;

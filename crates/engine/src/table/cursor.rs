@@ -1,17 +1,18 @@
 //! A position in a table.
 //!
-//! Blocks come from the cache, or from the device one by one, or, when the
-//! cursor runs through the table, many at a time: consecutive blocks that lie
-//! side by side are read in one go and verified one by one. A merge asks for
-//! that from the start and leaves the cache alone; a scan changes over after
-//! its first block that was not in the cache, or, where most scans of late wanted a second one, begins with several:
-//! with no more than the device transfers in the time of a request. The operating system is told what comes after that, and reads nothing ahead by itself: it
-//! takes two blocks in a row for a file read from end to end.
+//! Blocks come from the cache, or from the device one by one, or, when the cursor runs through the
+//! table, many at a time: consecutive blocks that lie side by side are read in one go and verified
+//! one by one. A merge asks for that from the start and leaves the cache alone; a scan changes over
+//! after its first block that was not in the cache, or, where most scans of late wanted a second
+//! one, begins with several: with no more than the device transfers in the time of a request. The
+//! operating system is told what comes after that, and reads nothing ahead by itself: it takes two
+//! blocks in a row for a file read from end to end.
 //!
 //! Where the operating system does not read ahead, the store's own threads do
-//! ([`crate::store::Readers`]): the span after the present one is on its way
-//! while this one is consumed, and in a merge, after the last one, the first of the run's next table. An error of such a read is reported, in a
-//! merge, when a block of it is needed; a scan reads the blocks of that span alone. A cursor that leaves, or is dropped, lets go of it.
+//! ([`crate::store::Readers`]): the span after the present one is on its way while this one is
+//! consumed, and in a merge, after the last one, the first of the run's next table. An error of
+//! such a read is reported, in a merge, when a block of it is needed; a scan reads the blocks of
+//! that span alone. A cursor that leaves, or is dropped, lets go of it.
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ use super::mode::{READ_AHEAD_BYTES_MAX, ReadMode};
 use crate::error::{Error, Result};
 use crate::store::Buffer;
 
-/// Blocks in a row, not in the cache, after which a scan reads ahead, where not most begin with that.
+/// Blocks in a row, not in the cache, after which a scan reads ahead, where not most begin with
+/// that.
 const MISSES_MAX: u32 = 1;
 
 /// A position in a table. A new cursor is not valid; after an error it is not
@@ -430,8 +432,9 @@ impl TableCursor {
         self.decode_in_chunk(index, left)
     }
 
-    /// Block `index` is cached. Reading a few such along costs less than beginning anew behind each of them; where they
-    /// are more than a first read takes, what comes behind is as unknown as after a search.
+    /// Block `index` is cached. Reading a few such along costs less than beginning anew behind each
+    /// of them; where they are more than a first read takes, what comes behind is as unknown as
+    /// after a search.
     fn pass_cached(&mut self, index: usize) {
         let stored_bytes = self.table.index().place(index).stored_bytes as usize;
         self.cached_bytes = self.cached_bytes.saturating_add(stored_bytes);
@@ -440,8 +443,8 @@ impl TableCursor {
         }
     }
 
-    /// Block `index`, read with those beside it in the direction of `way`; alone, if that fails: perhaps by one that
-    /// nobody wants.
+    /// Block `index`, read with those beside it in the direction of `way`; alone, if that fails:
+    /// perhaps by one that nobody wants.
     fn open_with_neighbours(
         &mut self,
         index: usize,
@@ -475,7 +478,8 @@ impl TableCursor {
         }
         let is_first = self.mode.read_ahead_bytes > 0 && self.chunk.bytes.is_empty();
         if is_first && !self.streams && !self.readers.has(&span) {
-            // Nobody has asked for it: where the system reads nothing ahead, it would be read page by page.
+            // Nobody has asked for it: where the system reads nothing ahead, it would be read page
+            // by page.
             table.advise_span(&span);
         }
         self.chunk.read_by(&table, &self.readers, &span)?;
@@ -562,8 +566,8 @@ impl TableCursor {
         std::mem::take(&mut self.ends_soon)
     }
 
-    /// Whether what comes behind `span`, which is read now, is asked for before it is wanted: a merge wants it, and
-    /// so does, rather than not, a scan that has read twice as much.
+    /// Whether what comes behind `span`, which is read now, is asked for before it is wanted: a
+    /// merge wants it, and so does, rather than not, a scan that has read twice as much.
     fn has_come_far(&self, span: &Span) -> bool {
         let next_bytes = self.ahead_bytes.max(span.bytes());
         self.mode.read_ahead_bytes > 0 || self.passed_bytes >= next_bytes.saturating_mul(2)

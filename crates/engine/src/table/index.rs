@@ -57,8 +57,8 @@ struct Packed {
 /// A separator that is longer than a word.
 const LONG: u8 = u8::MAX;
 
-/// See the module. A clone shares what this has in memory, and a search follows no more pointers there
-/// than if each had it for itself.
+/// See the module. A clone shares what this has in memory, and a search follows no more pointers
+/// there than if each had it for itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     places: List<Packed>,

@@ -1,10 +1,10 @@
 //! The lists of a table's index, one behind the other in memory of their own.
 //!
-//! Indexes are most of what a store holds for long beside its cache. An allocator has pages by size and by
-//! thread, in which what merges want for a moment lies among them, and a page goes back to the
-//! system once nothing at all is in it: of a heap of 60 MiB 34 were in use. So the lists of a
-//! large index are a mapping, which takes the pages that they fill and gives them back with
-//! the table. A process may have so many mappings; past [`MAPPINGS_MAX`], and for what is small, it is
+//! Indexes are most of what a store holds for long beside its cache. An allocator has pages by size
+//! and by thread, in which what merges want for a moment lies among them, and a page goes back to
+//! the system once nothing at all is in it: of a heap of 60 MiB 34 were in use. So the lists of a
+//! large index are a mapping, which takes the pages that they fill and gives them back with the
+//! table. A process may have so many mappings; past [`MAPPINGS_MAX`], and for what is small, it is
 //! the allocator's after all, in one piece.
 //!
 //! Invariant: what a [`List`] has is written before the list is made, and never again.
@@ -52,7 +52,8 @@ impl Lists {
         (length * size_of::<T>()).next_multiple_of(ALIGNMENT)
     }
 
-    /// The list of `values`, as many as it says that it has at most. Without room for these it has memory of its own.
+    /// The list of `values`, as many as it says that it has at most. Without room for these it has
+    /// memory of its own.
     pub(super) fn list<T: Copy>(&mut self, values: impl ExactSizeIterator<Item = T>) -> List<T> {
         const { assert!(align_of::<T>() <= ALIGNMENT) };
         let promised = values.len();

@@ -2,9 +2,9 @@
 
 use super::Table;
 
-/// Bytes of the first read of a scan that changes over to read-ahead, from devices on which a request costs much
-/// beside what it transfers. Each further one is half as large again. Also the least that a source of a
-/// merge reads ahead, however many there are.
+/// Bytes of the first read of a scan that changes over to read-ahead, from devices on which a
+/// request costs much beside what it transfers. Each further one is half as large again. Also the
+/// least that a source of a merge reads ahead, however many there are.
 pub(crate) const READ_AHEAD_BYTES_FIRST: usize = 32 << 10;
 
 /// The same from devices on which a request costs little: two blocks.
@@ -25,12 +25,13 @@ pub(crate) const MERGE_READ_BYTES: usize = 2 << 20;
 /// Of these, bytes for the sources that lie on slower tiers than others.
 pub(crate) const MERGE_READ_SLOW_BYTES: usize = MERGE_READ_BYTES / 4 * 3;
 
-/// Bytes that a read past the page cache has beyond those wanted, about, as it begins and ends on whole pages.
+/// Bytes that a read past the page cache has beyond those wanted, about, as it begins and ends on
+/// whole pages.
 const DIRECT_VAIN_BYTES: u64 = 4096;
 
-/// Bytes of the largest read of a scan where the store's own threads read ahead. One such is in memory, one under way, and one
-/// left for the next, so a cursor takes three times this, or three blocks if those
-/// are larger.
+/// Bytes of the largest read of a scan where the store's own threads read ahead. One such is in
+/// memory, one under way, and one left for the next, so a cursor takes three times this, or three
+/// blocks if those are larger.
 pub(crate) const STREAM_BYTES_MAX: usize = 512 << 10;
 
 /// How a cursor reads.
@@ -104,8 +105,9 @@ impl MergeRun {
 }
 
 impl Table {
-    /// Bytes of the first read of several blocks: what the device transfers in the time of a request, or, where the
-    /// store's own threads read (`streams`), as large as the next one if the scan goes as far again as this.
+    /// Bytes of the first read of several blocks: what the device transfers in the time of a
+    /// request, or, where the store's own threads read (`streams`), as large as the next one if the
+    /// scan goes as far again as this.
     pub(super) fn first_bytes(&self, mode: ReadMode, streams: bool) -> usize {
         let bytes = match streams {
             true => self.bytes_for_one_direct_read().saturating_mul(2),
@@ -117,9 +119,10 @@ impl Table {
             .max(mode.read_ahead_bytes)
     }
 
-    /// Bytes of the next read of a scan where the store's own threads read, if it has read `passed_bytes` since it was
-    /// positioned, the last ones `last_bytes` at once. It is taken to go as far again: reads of s bytes then cost as much as
-    /// `passed_bytes` / s requests and the half of s that is read in vain at the end, which is least for the root of both.
+    /// Bytes of the next read of a scan where the store's own threads read, if it has read
+    /// `passed_bytes` since it was positioned, the last ones `last_bytes` at once. It is taken to
+    /// go as far again: reads of s bytes then cost as much as `passed_bytes` / s requests and the
+    /// half of s that is read in vain at the end, which is least for the root of both.
     pub(super) fn streamed_bytes(&self, passed_bytes: usize, last_bytes: usize) -> usize {
         let for_one_read = self.bytes_for_one_direct_read() as f64;
         let root = (2.0 * for_one_read * passed_bytes as f64).sqrt() as usize;

@@ -125,8 +125,9 @@ impl Table {
         Table::of(record, known, meta_reader, data_readers, context)
     }
 
-    /// The same table, whose data `record` has elsewhere, where `data_readers` read it. It shares the metadata,
-    /// and counts accesses anew. Requires that `record` has the meta extent that this was opened with.
+    /// The same table, whose data `record` has elsewhere, where `data_readers` read it. It shares
+    /// the metadata, and counts accesses anew. Requires that `record` has the meta extent that this
+    /// was opened with.
     ///
     /// # Errors
     /// `Corruption` when an object is too short for its extent.

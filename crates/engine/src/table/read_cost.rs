@@ -1,8 +1,9 @@
 //! Whether reads of late took longer than a place in the block cache is worth.
 //!
-//! Where the system has the files in memory a read takes a few microseconds, and to keep what was read takes nearly as
-//! long: it is copied, and something else has to leave. So a block is let in there the second time that it is
-//! missed of late, and what is read once leaves the cache alone. Where most reads come from a device each block is let in.
+//! Where the system has the files in memory a read takes a few microseconds, and to keep what was
+//! read takes nearly as long: it is copied, and something else has to leave. So a block is let in
+//! there the second time that it is missed of late, and what is read once leaves the cache alone.
+//! Where most reads come from a device each block is let in.
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ const MICROS_MAX: u64 = 10;
 /// One read in so many is timed.
 const ONE_IN: u64 = 16;
 
-/// Where reads cost little no more than one in so many may come from a device: the system reads in stretches, and turns
-/// of other threads are counted too.
+/// Where reads cost little no more than one in so many may come from a device: the system reads in
+/// stretches, and turns of other threads are counted too.
 const LONG_ONE_IN: u32 = 8;
 
 /// See the module.

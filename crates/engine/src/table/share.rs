@@ -8,7 +8,8 @@ const ALL: u32 = 1 << 16;
 /// About so many count.
 const COUNT: u32 = 64;
 
-/// See the module. Two of one moment may count as one. On a cache line of its own, as whoever counts writes it.
+/// See the module. Two of one moment may count as one. On a cache line of its own, as whoever
+/// counts writes it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct RecentShare(AtomicU32);

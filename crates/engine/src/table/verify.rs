@@ -30,7 +30,8 @@ impl Begun {
     }
 }
 
-/// Blocks that are read together, as each is looked at in turn: the system reads nothing ahead by itself.
+/// Blocks that are read together, as each is looked at in turn: the system reads nothing ahead by
+/// itself.
 #[derive(Default)]
 struct Along {
     chunk: Chunk,
@@ -190,8 +191,8 @@ impl Table {
         }
     }
 
-    /// Checks extent `index`, of which `read` was read, and reads the rest: there is some where the list of
-    /// blocks could not be read, or where something lies between two of them.
+    /// Checks extent `index`, of which `read` was read, and reads the rest: there is some where the
+    /// list of blocks could not be read, or where something lies between two of them.
     fn verify_extent(&self, index: usize, mut read: Begun) -> Result<()> {
         let (reader, extent) = &self.extents()[index];
         let mut buffer = Vec::new();

@@ -636,8 +636,8 @@ mod tests {
         assert_eq!(read.header.generation, 3);
     }
 
-    /// The prover found it, in a manifest with a wrong edit under a right checksum: opening named no
-    /// file, and a repair took the edit at its word.
+    /// The prover found it, in a manifest with a wrong edit under a right checksum: opening named
+    /// no file, and a repair took the edit at its word.
     #[test]
     fn a_manifest_that_drops_the_default_keyspace_is_an_error_that_names_it() {
         let directory = tempfile::tempdir().unwrap();

@@ -208,7 +208,8 @@ impl OpenTable {
         Ok(self.loaded.get_or_init(|| Arc::new(table)))
     }
 
-    /// As [`OpenTable::table`]; what `previous`, the same table in another place, has of its metadata in memory is shared.
+    /// As [`OpenTable::table`]; what `previous`, the same table in another place, has of its
+    /// metadata in memory is shared.
     pub(crate) fn table_moved_from(&self, previous: &OpenTable) -> Result<&Arc<Table>> {
         let known = previous.loaded.get();
         match known.filter(|_| previous.meta.meta == self.meta.meta) {
@@ -364,7 +365,8 @@ pub(crate) type LevelTables = Vec<Arc<RunTables>>;
 pub(crate) struct Tree {
     pub(crate) parts: Vec<LevelTables>,
     pub(crate) levels: Vec<LevelTables>,
-    /// What merges of the parts' newest runs rewrite of the first level that has any tables, by part.
+    /// What merges of the parts' newest runs rewrite of the first level that has any tables, by
+    /// part.
     pub(crate) base_shares: Vec<u64>,
 }
 

@@ -13,7 +13,8 @@ pub struct Spent {
     pub running_us: u64,
 }
 
-/// What was made of it so far: whether parts pay, and what that is said by. A look makes the next of these out of the last.
+/// What was made of it so far: whether parts pay, and what that is said by. A look makes the next
+/// of these out of the last.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Waits {
     /// Whether there should be more than one part.
@@ -22,7 +23,8 @@ pub struct Waits {
     pub counted: Spent,
     /// When the last look was, in microseconds since the Unix epoch.
     pub looked_us: u64,
-    /// Waited since merges last said what for, in microseconds; like the next two less and less as time passes.
+    /// Waited since merges last said what for, in microseconds; like the next two less and less as
+    /// time passes.
     pub waited_us: f64,
     /// Waited for merges that waited for processors.
     pub for_processors_us: f64,

@@ -6,8 +6,9 @@
 //! to the beginning of each input, and what is read and written, each at the speed
 //! of its device.
 //!
-//! LogStore's rules weigh by this. What an event says that a job costs is by the one model of all jobs
-//! ([`super::transfers`]), which differs by the seeks, and by the devices where profiles are not known.
+//! LogStore's rules weigh by this. What an event says that a job costs is by the one model of all
+//! jobs ([`super::transfers`]), which differs by the seeks, and by the devices where profiles are
+//! not known.
 
 use thermocline_model::tier::TierState;
 

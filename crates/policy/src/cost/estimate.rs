@@ -53,8 +53,8 @@ pub fn priced(view: &View<'_>, places: Places<'_>, mut job: Job) -> Job {
     job
 }
 
-/// What it costs that a bulk load has written `placed`, bytes by tier, which it may have read back, and what it gains
-/// over writing the same `raw_bytes` of keys and values one by one.
+/// What it costs that a bulk load has written `placed`, bytes by tier, which it may have read back,
+/// and what it gains over writing the same `raw_bytes` of keys and values one by one.
 #[must_use]
 pub fn of_load(
     devices: &Devices,
@@ -71,8 +71,8 @@ pub fn of_load(
     predicted.gaining("log_bytes_saved", raw_bytes as f64)
 }
 
-/// What cuts cost and gain that are made for `reason`. Nothing is copied or written for them but the
-/// edit.
+/// What cuts cost and gain that are made for `reason`. Nothing is copied or written for them but
+/// the edit.
 #[must_use]
 pub fn of_cuts(view: &View<'_>, reason: &Reason) -> Predicted {
     let number = |name: &str| {

@@ -1,8 +1,9 @@
 //! What a merge is predicted to cost and to gain.
 //!
-//! An input that overlaps no other is passed down by the edit alone: it costs nothing, and gains what
-//! writing it anew would have cost. What the others become is reckoned to be as large as they are, and
-//! to lie where the placer says now; of a large merge a few pieces are asked for, not every table.
+//! An input that overlaps no other is passed down by the edit alone: it costs nothing, and gains
+//! what writing it anew would have cost. What the others become is reckoned to be as large as they
+//! are, and to lie where the placer says now; of a large merge a few pieces are asked for, not
+//! every table.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +19,8 @@ use thermocline_model::view::View;
 use crate::cost::estimate::{Places, reads_per_second, usd_month_saved, with_reads};
 use crate::cost::{Devices, Transfers};
 
-/// Of what a merge writes to a slot, about so many pieces are asked for where they will go: that is done
-/// while jobs are planned, and takes time where tables are placed by heat.
+/// Of what a merge writes to a slot, about so many pieces are asked for where they will go: that is
+/// done while jobs are planned, and takes time where tables are placed by heat.
 const PIECES_MAX: u64 = 2;
 
 /// What a merge reads and writes anew.
@@ -74,8 +75,8 @@ impl<'a> Inputs<'a> {
         inputs
     }
 
-    /// Bytes that fall away if what lies in several runs is versions of the same keys: the most that
-    /// there can be. How many there are nobody knows before they are merged.
+    /// Bytes that fall away if what lies in several runs is versions of the same keys: the most
+    /// that there can be. How many there are nobody knows before they are merged.
     fn overwritten_bytes_max(&self) -> u64 {
         let mut by_run = vec![0u64; self.runs];
         for Rewritten { run, table, .. } in &self.rewritten {
@@ -101,8 +102,8 @@ struct Piece {
     from: Option<usize>,
 }
 
-/// `tables` as they will be in `slot`, in the order of their keys: a few pieces, of a table's size at
-/// least, which together have `bytes`.
+/// `tables` as they will be in `slot`, in the order of their keys: a few pieces, of a table's size
+/// at least, which together have `bytes`.
 fn pieces(
     view: &View<'_>,
     slot: Slot,

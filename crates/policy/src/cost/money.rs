@@ -164,7 +164,8 @@ pub struct Bounds {
 const BOUND_PARTS: f64 = 1e6;
 
 impl Bounds {
-    /// Of `data_bytes` that may lie on each of `tiers`, beside metadata. Of nothing it is the prices.
+    /// Of `data_bytes` that may lie on each of `tiers`, beside metadata. Of nothing it is the
+    /// prices.
     #[must_use]
     pub fn of(data_bytes: u64, tiers: &[TierRoom]) -> Bounds {
         let mut order: Vec<&TierRoom> = tiers.iter().collect();

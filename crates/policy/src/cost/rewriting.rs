@@ -1,9 +1,10 @@
 //! What merges cost where a level lies, counted as reads.
 //!
-//! Mutant gives the fast tier to what is read most for its size, as that saves those who read most time. While writers
-//! wait for merges, what these read and write keeps clients waiting as reads do: a level that is rewritten every few seconds
-//! on a slow tier holds up all writers, however seldom it is read. So each MiB of a level counts as read as
-//! often as would cost clients the same time:
+//! Mutant gives the fast tier to what is read most for its size, as that saves those who read most
+//! time. While writers wait for merges, what these read and write keeps clients waiting as reads
+//! do: a level that is rewritten every few seconds on a slow tier holds up all writers, however
+//! seldom it is read. So each MiB of a level counts as read as often as would cost clients the same
+//! time:
 //!
 //! ```text
 //! times that it is rewritten in a second
@@ -13,13 +14,15 @@
 //!     x reads that temperatures tell of / reads now
 //! ```
 //!
-//! Temperatures are means of a quarter of an hour, and do not cool while nobody reads: then nobody would wait for what is
-//! taken from the fast tier either.
+//! Temperatures are means of a quarter of an hour, and do not cool while nobody reads: then nobody
+//! would wait for what is taken from the fast tier either.
 //!
-//! A merge rewrites what lies below what it brings down. So a level is rewritten as often as the one above it fills, by what is
-//! flushed in a second: at most, as on the way entries fall away; and no more often than those above. The newest levels are
-//! written and read as often as the first below them. Where no writer waits, or nobody measures what is flushed, rewriting
-//! costs nobody anything. Where nothing was ever read it need not count: tables that are as hot lie by level as it is.
+//! A merge rewrites what lies below what it brings down. So a level is rewritten as often as the
+//! one above it fills, by what is flushed in a second: at most, as on the way entries fall away;
+//! and no more often than those above. The newest levels are written and read as often as the first
+//! below them. Where no writer waits, or nobody measures what is flushed, rewriting costs nobody
+//! anything. Where nothing was ever read it need not count: tables that are as hot lie by level as
+//! it is.
 
 use thermocline_model::view::View;
 
@@ -35,8 +38,8 @@ const REMEMBERED_MAX: f64 = 100.0;
 pub struct Rewriting([f64; DEPTHS]);
 
 impl Rewriting {
-    /// Of what `view` shows; `fill` is what it holds, and all tables are read so often by their temperatures, in blocks per
-    /// second.
+    /// Of what `view` shows; `fill` is what it holds, and all tables are read so often by their
+    /// temperatures, in blocks per second.
     #[must_use]
     pub fn of(view: &View<'_>, fill: &Fill, block_reads_per_s: f64) -> Rewriting {
         if !Rewriting::may_count(view) || block_reads_per_s <= 0.0 {
@@ -74,7 +77,8 @@ impl Rewriting {
     }
 }
 
-/// How many reads of a block save as much on the fastest tier, for the slowest, as rewriting a MiB does.
+/// How many reads of a block save as much on the fastest tier, for the slowest, as rewriting a MiB
+/// does.
 fn reads_for_one_rewrite(view: &View<'_>) -> f64 {
     let devices = Devices::of(view);
     let last = devices.tiers().saturating_sub(1);

@@ -1,8 +1,8 @@
 //! What a merge would make, reckoned from the intervals and sizes of its inputs alone.
 //!
-//! Which entries are overwritten only the entries tell, so outputs have all bytes of their inputs. How
-//! these spread over keys is taken to be even within each input ([`Span`]); an output ends where an input begins, so
-//! that the key is one that the store has.
+//! Which entries are overwritten only the entries tell, so outputs have all bytes of their inputs.
+//! How these spread over keys is taken to be even within each input ([`Span`]); an output ends
+//! where an input begins, so that the key is one that the store has.
 
 use std::sync::Arc;
 
@@ -64,7 +64,8 @@ impl Pieces {
     }
 }
 
-/// Where an output must end: what stays in its run begins there, or what goes deeper begins or ends.
+/// Where an output must end: what stays in its run begins there, or what goes deeper begins or
+/// ends.
 fn walls(keyspace: &Keyspace, merge: &Merge, pieces: &Pieces) -> Vec<Box<[u8]>> {
     let leaving = pieces.leaving();
     let deeper = merge.deeper.iter().flat_map(|deeper| &deeper.ranges);

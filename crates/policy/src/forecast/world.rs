@@ -101,7 +101,8 @@ impl World {
         })
     }
 
-    /// Merges tables into what [`Pieces`] says, which `placer` puts on tiers; `None` if that cannot be.
+    /// Merges tables into what [`Pieces`] says, which `placer` puts on tiers; `None` if that cannot
+    /// be.
     pub(super) fn merge(
         &mut self,
         view: &View<'_>,
@@ -201,7 +202,8 @@ impl World {
             let id = TableId(self.take_id());
             let mut table = table_of(piece, pieces, id, meta, data);
             if merge.rewrite {
-                // What deletes hide falls away; a table of nothing else is young, or would be rewritten again.
+                // What deletes hide falls away; a table of nothing else is young, or would be
+                // rewritten again.
                 table.deletes = 0;
                 if table.entries == 0 {
                     table.created_us = view.now_us;
@@ -341,8 +343,8 @@ fn understood(view: &View<'_>) -> BTreeMap<TableId, TableHeat> {
     heat
 }
 
-/// `piece` as a table. What its entries are nobody knows; it has its bytes' share of them. Range deletes
-/// go, as they do at the bottom, unless there is nothing else.
+/// `piece` as a table. What its entries are nobody knows; it has its bytes' share of them. Range
+/// deletes go, as they do at the bottom, unless there is nothing else.
 fn table_of(piece: &Piece, of: &Pieces, id: TableId, meta: Extent, data: Extent) -> TableMeta {
     let sum = |count: fn(&TableMeta) -> u64| of.merged.iter().map(|t| count(t)).sum::<u64>();
     let all = sum(TableMeta::size_bytes).max(1) as f64;

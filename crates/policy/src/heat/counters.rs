@@ -140,7 +140,8 @@ mod tests {
         assert_eq!(probes(1 + 4 * HALF_LIFE_US), None);
     }
 
-    /// Set ahead, it made all counts nothing, and set back, it kept them for as long as it was set back by.
+    /// Set ahead, it made all counts nothing, and set back, it kept them for as long as it was set
+    /// back by.
     #[test]
     fn a_clock_that_is_set_halves_counts_once_at_most_and_stops_nothing() {
         let counters = Counters::default();

@@ -552,8 +552,9 @@ mod tests {
         assert!(ahead[&TableId(1)].block_reads > 900);
     }
 
-    /// Counts are judged by the seconds that they stand for, and those were told by the machine's clock: set back, it made what
-    /// had been counted longest a hundred times hotter than what is read as often, and a leap what is young as much colder.
+    /// Counts are judged by the seconds that they stand for, and those were told by the machine's
+    /// clock: set back, it made what had been counted longest a hundred times hotter than what is
+    /// read as often, and a leap what is young as much colder.
     #[test]
     fn a_clock_that_is_set_makes_no_table_hotter_than_another_that_is_read_as_often() {
         const YEAR: u64 = 365 * 86_400 * SECOND;

@@ -1,8 +1,8 @@
 //! A clock that never goes back, and never leaps.
 //!
-//! What is counted is judged by the time in which it was. Where the machine's clock is set, the time that it shows to have
-//! passed did not pass: by it tables that are older than others would seem to have been counted for
-//! next to nothing, or those that are younger for years.
+//! What is counted is judged by the time in which it was. Where the machine's clock is set, the
+//! time that it shows to have passed did not pass: by it tables that are older than others would
+//! seem to have been counted for next to nothing, or those that are younger for years.
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,8 +12,8 @@ pub(crate) struct Steady {
 }
 
 impl Steady {
-    /// What it shows when the machine's shows `now_us`, no more than `leap_us` later than at the look before. It begins with the
-    /// machine's.
+    /// What it shows when the machine's shows `now_us`, no more than `leap_us` later than at the
+    /// look before. It begins with the machine's.
     pub(crate) fn show(&mut self, now_us: u64, leap_us: u64) -> u64 {
         let shown_us = match self.last_us {
             None => now_us,

@@ -1,22 +1,22 @@
 //! New tables go where their temperature belongs (Mutant, sections 3.2 and 4.3.1).
 //!
 //! - What is flushed goes to the fast tier: new tables are the most read.
-//! - What is merged goes straight to the tier that its temperature calls for, so
-//!   that nobody need move it there afterwards. Its temperature is what it will
-//!   inherit, by key interval, and it goes where tables as hot as that belong. If it
-//!   comes from another tier, that is a migration saved. To a dearer one it goes if the budget holds
-//!   with it, what the merge is yet to write reckoned to lie as what it is made of: a merge of
-//!   many tables that are about as hot would else bring all of them up at once.
+//! - What is merged goes straight to the tier that its temperature calls for, so that nobody need
+//!   move it there afterwards. Its temperature is what it will inherit, by key interval, and it
+//!   goes where tables as hot as that belong. If it comes from another tier, that is a migration
+//!   saved. To a dearer one it goes if the budget holds with it, what the merge is yet to write
+//!   reckoned to lie as what it is made of: a merge of many tables that are about as hot would else
+//!   bring all of them up at once.
 //! - What is loaded in bulk goes to the fastest tier where budget and limit hold:
 //!   nothing is known of it, and it may be everything there is.
 //! - Meta extents go to the fastest tier with room.
 //!
 //! The second and the last can be switched off ([`thermocline_model::view::Optimisations`]).
 //!
-//! Whatever has no room where it belongs goes to the next tier with room. Of the capacity,
-//! what a merge reads does not count, as what it writes takes its place, nor what other jobs
-//! are writing; or the hottest tables, merged on a tier that is full, would be served by a
-//! slower one until they were moved back. What it writes beyond that leaves the room that flushes are to find, before
+//! Whatever has no room where it belongs goes to the next tier with room. Of the capacity, what a
+//! merge reads does not count, as what it writes takes its place, nor what other jobs are writing;
+//! or the hottest tables, merged on a tier that is full, would be served by a slower one until they
+//! were moved back. What it writes beyond that leaves the room that flushes are to find, before
 //! which runs out a table gives way ([`crate::plan::room`]).
 
 use std::sync::Arc;
@@ -121,7 +121,8 @@ fn tier_id(index: usize) -> TierId {
 struct Likeness {
     /// `None` when no parent has one.
     temperature: Option<f64>,
-    /// The tier that most of what it replaces in its level lies on, or of all that it is made of where it replaces nothing there.
+    /// The tier that most of what it replaces in its level lies on, or of all that it is made of
+    /// where it replaces nothing there.
     from: usize,
 }
 
@@ -157,8 +158,9 @@ fn merged(
     }
 }
 
-/// Whether the budget holds with `new` on the second of two tiers, while what lies on the first would lie there
-/// again. Of its parents, what lies before it is replaced by what the merge has written, the rest is yet to be.
+/// Whether the budget holds with `new` on the second of two tiers, while what lies on the first
+/// would lie there again. Of its parents, what lies before it is replaced by what the merge has
+/// written, the rest is yet to be.
 fn is_within_budget(
     view: &View<'_>,
     fill: &Fill,

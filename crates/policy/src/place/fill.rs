@@ -73,7 +73,8 @@ impl Fill {
         fill
     }
 
-    /// Adds what running merges take to a level further down: as much of it leaves its tier as of that level lies on slower ones.
+    /// Adds what running merges take to a level further down: as much of it leaves its tier as of
+    /// that level lies on slower ones.
     fn add_merged_down(&mut self, view: &View<'_>) {
         for keyspace in view.version.keyspaces.values() {
             for (slot, _, table) in keyspace.tables() {
@@ -236,10 +237,10 @@ impl Fill {
         self.room_for_flush(view, tier) >= bytes
     }
 
-    /// Bytes of room for what is flushed, of which the reserve of the device is left: it is for the log
-    /// and the manifest as well, without which nothing at all can be written. What is being moved away or merged
-    /// down does not count against the capacity, as for what a merge writes what it reads does not
-    /// ([`Fill::has_room_for_output`]): writers would wait for it.
+    /// Bytes of room for what is flushed, of which the reserve of the device is left: it is for the
+    /// log and the manifest as well, without which nothing at all can be written. What is being
+    /// moved away or merged down does not count against the capacity, as for what a merge writes
+    /// what it reads does not ([`Fill::has_room_for_output`]): writers would wait for it.
     #[must_use]
     pub fn room_for_flush(&self, view: &View<'_>, tier: usize) -> u64 {
         view.tiers.get(tier).map_or(u64::MAX, |state| {

@@ -1,10 +1,10 @@
 //! Where on the line of keys tables are read.
 //!
-//! A wide table has keys from everywhere, and where it is read nobody counted. But reads
-//! of neighbours go together: it is read where the narrow tables are that have the same keys'
-//! neighbours, those of all levels taken together. By bytes that would not be so: a level
-//! that has taken much of what is written has more bytes there. Where bytes are asked for, and of that
-//! level alone, they serve as reads do.
+//! A wide table has keys from everywhere, and where it is read nobody counted. But reads of
+//! neighbours go together: it is read where the narrow tables are that have the same keys'
+//! neighbours, those of all levels taken together. By bytes that would not be so: a level that has
+//! taken much of what is written has more bytes there. Where bytes are asked for, and of that level
+//! alone, they serve as reads do.
 
 /// Reads by key, of tables that each are read evenly over their interval.
 #[derive(Clone, PartialEq, Debug, Default)]

@@ -7,7 +7,8 @@ use thermocline_model::view::View;
 use crate::place::fill::Fill;
 use crate::plan::organisation::Ranking;
 
-/// What is the same for all tables that are placed under views which differ in what the tiers hold alone.
+/// What is the same for all tables that are placed under views which differ in what the tiers hold
+/// alone.
 ///
 /// To walk all tables for each that a merge makes took as many instructions as all planning.
 #[derive(Clone, Debug)]

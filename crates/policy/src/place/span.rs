@@ -1,12 +1,12 @@
 //! Keys as places on a line, to say how much of an interval lies in another.
 //!
-//! Keys are strings and have no distance. Behind the prefix that all ends of the
-//! intervals at hand share, their next bytes are read as a number, whose digits are the bytes that such
-//! keys are written with: those of decimal or hexadecimal numbers, letters, or all. That is
-//! monotonic, and about right where keys spread evenly between the ends. Were all bytes always digits, there would be
-//! nearly 250 times as much between the keys "19" and "20" as between "18" and "19". Keys without
-//! that prefix lie before or behind all others. It
-//! serves estimates only, of heat and of bytes, and is corrected by counting.
+//! Keys are strings and have no distance. Behind the prefix that all ends of the intervals at hand
+//! share, their next bytes are read as a number, whose digits are the bytes that such keys are
+//! written with: those of decimal or hexadecimal numbers, letters, or all. That is monotonic, and
+//! about right where keys spread evenly between the ends. Were all bytes always digits, there would
+//! be nearly 250 times as much between the keys "19" and "20" as between "18" and "19". Keys
+//! without that prefix lie before or behind all others. It serves estimates only, of heat and of
+//! bytes, and is corrected by counting.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -116,8 +116,8 @@ struct Digits {
 }
 
 impl Digits {
-    /// Those of `keys`: where they are text the decimal ones, the letters to `f` or all, and every other
-    /// character, as far as there is one of its kind; else all bytes.
+    /// Those of `keys`: where they are text the decimal ones, the letters to `f` or all, and every
+    /// other character, as far as there is one of its kind; else all bytes.
     fn of<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Digits {
         let mut is_digit = [false; 256];
         for key in keys {

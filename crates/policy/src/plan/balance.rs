@@ -9,12 +9,12 @@
 //!   used table there. If older levels fill the tier, one of theirs leaves
 //!   first.
 //!
-//! Nothing goes to and fro: a tier is emptied down to its limit but filled only
-//! up to a *spare* below it. The spare exceeds what the newest levels grow and
-//! shrink by, so that neither a burst of flushes nor the merge that follows it
-//! calls for a move. Heat chooses among the tables of a level, and never calls
-//! for a move by itself. And while memtables are lent memory, as hardly anybody reads, nothing of the last level is moved
-//! up before the store rests: it would make way for the next flushes at once ([`gives_way`]).
+//! Nothing goes to and fro: a tier is emptied down to its limit but filled only up to a *spare*
+//! below it. The spare exceeds what the newest levels grow and shrink by, so that neither a burst
+//! of flushes nor the merge that follows it calls for a move. Heat chooses among the tables of a
+//! level, and never calls for a move by itself. And while memtables are lent memory, as hardly
+//! anybody reads, nothing of the last level is moved up before the store rests: it would make way
+//! for the next flushes at once ([`gives_way`]).
 
 use thermocline_model::job::{Job, Reason, Relocate};
 use thermocline_model::table::TableMeta;
@@ -134,8 +134,8 @@ fn tier_over(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
     None
 }
 
-/// The least used table on the first tier of the deepest level that can make room there, for what is flushed; see
-/// [`super::room`].
+/// The least used table on the first tier of the deepest level that can make room there, for what
+/// is flushed; see [`super::room`].
 #[must_use]
 pub fn gives_way(view: &View<'_>, bytes: u64) -> Option<Relocate> {
     let fill = Fill::of(view);
@@ -192,8 +192,8 @@ fn tier_under(view: &View<'_>, fill: &Fill) -> Option<Relocate> {
             }
             let mut older = (at + 1..DEPTHS).rev();
             let leaving = older.find_map(|d| {
-                // Of this tier and all faster ones, as a deficit is: a table larger than its level's
-                // quota of one of them would come back at once.
+                // Of this tier and all faster ones, as a deficit is: a table larger than its
+                // level's quota of one of them would come back at once.
                 let there: u64 = fill.data[d][..=tier].iter().sum();
                 let surplus = there > quotas[d][..=tier].iter().sum();
                 surplus.then(|| coldest(view, fill, d, tier)).flatten()

@@ -1,4 +1,5 @@
-//! What of a level goes to the next one, and what that costs: a table and those beside it, or a part's share.
+//! What of a level goes to the next one, and what that costs: a table and those beside it, or a
+//! part's share.
 
 use std::sync::Arc;
 
@@ -14,8 +15,9 @@ use crate::plan::targets::Targets;
 /// unless a single table overlaps more.
 const SHARE_TABLES_MAX: u64 = 128;
 
-/// The same where writes have made the cuts. There one part may hold nearly all keys, those that are seldom
-/// written, and while its share is merged nothing newer of it is, nor of others where one merge runs at a time.
+/// The same where writes have made the cuts. There one part may hold nearly all keys, those that
+/// are seldom written, and while its share is merged nothing newer of it is, nor of others where
+/// one merge runs at a time.
 const SHARE_BY_WRITES_TABLES_MAX: u64 = 10;
 
 /// A level of one run, and the one that it is merged into.
@@ -52,7 +54,8 @@ pub(super) struct Pick {
 }
 
 impl<'a> Between<'a> {
-    /// `None` when the next level has several runs, which must be merged first, or `level` has none.
+    /// `None` when the next level has several runs, which must be merged first, or `level` has
+    /// none.
     pub(super) fn of(
         view: &'a View<'a>,
         keyspace: &'a Keyspace,
@@ -102,8 +105,9 @@ impl<'a> Between<'a> {
         })
     }
 
-    /// The table that overlaps least for its size, with neighbours that add nothing to the cost. A merge
-    /// stops at `bytes_max`; a move, which costs nothing but empties the level, at `excess_bytes`.
+    /// The table that overlaps least for its size, with neighbours that add nothing to the cost. A
+    /// merge stops at `bytes_max`; a move, which costs nothing but empties the level, at
+    /// `excess_bytes`.
     pub(super) fn cheapest(&self, excess_bytes: u64, bytes_max: u64) -> Option<Piece> {
         let picks = &self.picks;
         let cost = |p: &Pick| p.overlap_bytes as f64 / p.size_bytes.max(1) as f64;
@@ -127,9 +131,9 @@ impl<'a> Between<'a> {
         })
     }
 
-    /// The part's share that is merged down best: of those that may be, the one that overlaps
-    /// least for its size. A share that is too large ([`SHARE_TABLES_MAX`]) is divided into pieces that are not, each of
-    /// at least one table, and each counts as a share.
+    /// The part's share that is merged down best: of those that may be, the one that overlaps least
+    /// for its size. A share that is too large ([`SHARE_TABLES_MAX`]) is divided into pieces that
+    /// are not, each of at least one table, and each counts as a share.
     pub(super) fn share(&self) -> Option<Piece> {
         let (upper, picks) = (self.upper, &self.picks);
         let tables_max = match are_by_writes(self.keyspace) {

@@ -1,17 +1,17 @@
 //! Merges by part: OHDB's buckets (section III-A), above a leveled tree.
 //!
-//! The newest level of a part is its *bucket*. A bucket is merged into the next level
-//! as a whole once it has its number of runs, whatever the others have. As parts do
-//! not overlap, that rewrites only the part's share of the next level, so the
-//! buckets together are a level like any other: what they feed may be `level_ratio`
-//! times as large as they are ([`super::targets::Targets::under_buckets`]), and the levels in between,
-//! through which an unpartitioned first level has to pass its data, are not needed.
+//! The newest level of a part is its *bucket*. A bucket is merged into the next level as a whole
+//! once it has its number of runs, whatever the others have. As parts do not overlap, that rewrites
+//! only the part's share of the next level, so the buckets together are a level like any other:
+//! what they feed may be `level_ratio` times as large as they are
+//! ([`super::targets::Targets::under_buckets`]), and the levels in between, through which an
+//! unpartitioned first level has to pass its data, are not needed.
 //!
-//! A level that is full gives up a part's share as a whole too, up to 128 tables, of the part
-//! that overlaps least of the next level for its size (`between.rs`); or a bucket goes through it (`through.rs`). Shares that grow together are
-//! merged one after the other, each when it is about twice the average, so that
-//! they are cheaper than single tables, and fewer. That is where the paper's small
-//! number of merges comes from.
+//! A level that is full gives up a part's share as a whole too, up to 128 tables, of the part that
+//! overlaps least of the next level for its size (`between.rs`); or a bucket goes through it
+//! (`through.rs`). Shares that grow together are merged one after the other, each when it is about
+//! twice the average, so that they are cheaper than single tables, and fewer. That is where the
+//! paper's small number of merges comes from.
 //!
 //! When cuts move, the runs of parts that are divided are handed down to the first level,
 //! which then has several. They go on from there as buckets do: what overlaps
@@ -44,9 +44,9 @@ impl Planner for Buckets {
     }
 }
 
-/// A merge of tables of a level of several runs, above the base: of those that
-/// overlap each other, with the tables of the first level below that is in their way. Nothing that stays
-/// overlaps them, so they may go down together (I1).
+/// A merge of tables of a level of several runs, above the base: of those that overlap each other,
+/// with the tables of the first level below that is in their way. Nothing that stays overlaps them,
+/// so they may go down together (I1).
 pub(super) fn merge_handed_down(
     view: &View<'_>,
     keyspace: &Keyspace,

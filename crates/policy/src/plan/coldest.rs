@@ -1,15 +1,15 @@
 //! Informed compaction (LogStore, section V-A): when the fast levels hold more than
 //! they may, their coldest tables are merged into the last level, on the slow tier.
 //!
-//! Settled tables go first: those that overlap nothing older above the last level.
-//! What is newer and overlaps them stays above, unless they are not enough. With them are merged all tables of
+//! Settled tables go first: those that overlap nothing older above the last level. What is newer
+//! and overlaps them stays above, unless they are not enough. With them are merged all tables of
 //! the last level that they overlap, so that this keeps its one run.
 //!
-//! With deferred compaction a good deal of room is made at once while the store is
-//! written to, in one merge, so that merges are few and their writes long; without,
-//! table by table. While the store is written to, those of the colder tables, or of all, go first whose
-//! room is worth most for what that merge costs (`plan/leaving.rs`). At rest the coldest go, and no more
-//! than must. How much goes at once, and when, is in [`super::headroom`].
+//! With deferred compaction a good deal of room is made at once while the store is written to, in
+//! one merge, so that merges are few and their writes long; without, table by table. While the
+//! store is written to, those of the colder tables, or of all, go first whose room is worth most
+//! for what that merge costs (`plan/leaving.rs`). At rest the coldest go, and no more than must.
+//! How much goes at once, and when, is in [`super::headroom`].
 //!
 //! With informed
 //! compaction switched off the tables that go are drawn, by a number made from

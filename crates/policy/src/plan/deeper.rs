@@ -1,15 +1,16 @@
-//! Room that one merge makes on both sides (`logstore`): while L1 is put in order (staging compaction,
-//! LogStore, section V-D) the cold stretches of it go on to the last level.
+//! Room that one merge makes on both sides (`logstore`): while L1 is put in order (staging
+//! compaction, LogStore, section V-D) the cold stretches of it go on to the last level.
 //!
 //! The paper merges within the fast levels first, so that what is cold lies in tables of its own,
 //! and these go down in a merge of theirs (V-A), which reads what the first has just written. Where
 //! both are due here it is one: of the intervals of the last level's tables those are taken whose
-//! part of L1 is to go first ([`super::leaving`]), as with [`super::coldest`]; what the merge has there joins the last level, and all else stays.
+//! part of L1 is to go first ([`super::leaving`]), as with [`super::coldest`]; what the merge has
+//! there joins the last level, and all else stays.
 //!
 //! An interval begins with a table of the last level and ends where the next one does, unless keys
-//! in between are as many as its own: there the last level has nothing, as it was loaded above it or has
-//! gone up, and each settled table of L1 is an interval. All of L1 that reaches into an interval
-//! is an input, so that nothing is passed (I1).
+//! in between are as many as its own: there the last level has nothing, as it was loaded above it
+//! or has gone up, and each settled table of L1 is an interval. All of L1 that reaches into an
+//! interval is an input, so that nothing is passed (I1).
 //!
 //! What an interval has of a wide table, such as a flush, is reckoned by how much of L1's narrow
 //! ones lies there: written keys are no more evenly spread than read ones.
@@ -59,8 +60,8 @@ struct Interval<'a> {
 
 impl<'a> GoingDown<'a> {
     /// With a merge of `merged`, all tables of L1 that overlap others of it: what is to go down so
-    /// that `bytes` leave the fast levels, or as many as go [`leaving::at_once`]. `room_bytes` are what more
-    /// tables of L1 may have. None where nothing can go.
+    /// that `bytes` leave the fast levels, or as many as go [`leaving::at_once`]. `room_bytes` are
+    /// what more tables of L1 may have. None where nothing can go.
     pub(super) fn of(
         view: &View<'_>,
         levels: &FastLevels<'a>,
@@ -87,7 +88,8 @@ impl<'a> GoingDown<'a> {
             let more: Vec<_> = more.filter(|t| !known.contains(&t.table.id)).collect();
             let more_bytes = upper_bytes + bytes_of(more.iter().map(|t| t.table));
             let with_below = below_bytes + bytes_of(interval.below);
-            // All that is overlapped is merged: the rest has nothing newer above it, or it came since.
+            // All that is overlapped is merged: the rest has nothing newer above it, or it came
+            // since.
             let settled = more.iter().all(|t| levels.is_settled(*t));
             let nothing = interval.bytes == 0;
             if nothing || !settled || more_bytes > room_bytes || with_below > below_max {

@@ -247,7 +247,8 @@ impl<'a> FastLevels<'a> {
             .all(<[_]>::is_empty)
     }
 
-    /// The tables given and, run by run, all older ones that overlap one of them. Requires: they are of these levels.
+    /// The tables given and, run by run, all older ones that overlap one of them. Requires: they
+    /// are of these levels.
     #[must_use]
     pub fn closure(&self, tables: impl IntoIterator<Item = FastTable<'a>>) -> Vec<FastTable<'a>> {
         let mut chosen: Vec<Vec<FastTable<'a>>> = vec![Vec::new(); self.runs.len()];

@@ -1,13 +1,14 @@
 //! The cuts of a keyspace that is cut once, by its first keys (OHDB's L0 partition, section
 //! III-A).
 //!
-//! A keyspace made without cuts has one part. When its first memtable is full it is divided evenly by the
-//! keys that are in memory, and never again: that is only done while its newest level is empty, as tables of
-//! the newest level lie in one part each. The levels below know nothing of parts.
+//! A keyspace made without cuts has one part. When its first memtable is full it is divided evenly
+//! by the keys that are in memory, and never again: that is only done while its newest level is
+//! empty, as tables of the newest level lie in one part each. The levels below know nothing of
+//! parts.
 //!
-//! This is no [`crate::Planner`] in that it answers no job: the cuts are made by the writer whose memtable is
-//! full, as it holds the write path, and a job could only ask for that. What it decides, it decides as they do:
-//! from the view, and from the keys, which no view has.
+//! This is no [`crate::Planner`] in that it answers no job: the cuts are made by the writer whose
+//! memtable is full, as it holds the write path, and a job could only ask for that. What it
+//! decides, it decides as they do: from the view, and from the keys, which no view has.
 
 use thermocline_model::cuts::Cuts;
 use thermocline_model::job::Reason;
@@ -23,8 +24,9 @@ pub struct FirstCuts {
     pub reason: Reason,
 }
 
-/// The cuts that `keyspace` is to get now, where it is to get some. `keys` are those that memory has of it,
-/// ascending, one for each entry; they are asked for, twice, only where the view allows cuts.
+/// The cuts that `keyspace` is to get now, where it is to get some. `keys` are those that memory
+/// has of it, ascending, one for each entry; they are asked for, twice, only where the view allows
+/// cuts.
 #[must_use]
 pub fn first_cuts<K: AsRef<[u8]>, I: Iterator<Item = K>>(
     view: &View<'_>,

@@ -1,24 +1,25 @@
 //! Which part to flush.
 //!
-//! Memory comes first: of the parts whose sealed memtables hold a flush's
-//! worth, the one with the most bytes. Writers that fill the memory slowly, beside what flushes take to empty it,
-//! are let go on to half of it: what is in memory costs reads no device, and larger runs
-//! cost fewer merges, and are fewer to look into. Then the log: a part that writes little
-//! would keep an old segment, and all after it, for ever, so once the log is
-//! too large the part that needs its oldest segment is flushed, however little
-//! it holds. A part that is being flushed is left alone.
+//! Memory comes first: of the parts whose sealed memtables hold a flush's worth, the one with the
+//! most bytes. Writers that fill the memory slowly, beside what flushes take to empty it, are let
+//! go on to half of it: what is in memory costs reads no device, and larger runs cost fewer merges,
+//! and are fewer to look into. Then the log: a part that writes little would keep an old segment,
+//! and all after it, for ever, so once the log is too large the part that needs its oldest segment
+//! is flushed, however little it holds. A part that is being flushed is left alone.
 //!
 //! Many parts may fill the memory together while none of them holds a flush's
 //! worth: then writers would stop and nobody would make room. So at half of the
 //! memory the part that holds most is flushed, sealed or not; the memtable that takes
 //! writes along with the sealed ones, if it has much of what the part holds.
 //!
-//! In both cases all parts are flushed together, with the memtables that take writes, where they are about as full and options
-//! or preset say so, or where the log shares the device of all tables, and both flushes and writers have waited for much of
-//! their time, flushes for the log: that of what they hold need not be made durable then (`together`).
+//! In both cases all parts are flushed together, with the memtables that take writes, where they
+//! are about as full and options or preset say so, or where the log shares the device of all
+//! tables, and both flushes and writers have waited for much of their time, flushes for the log:
+//! that of what they hold need not be made durable then (`together`).
 //!
-//! Where options bound the number of sealed memtables, of a part or of all, or the memory of a part's memtables, a part is
-//! flushed once the next ones would find no room: then writers are about to wait for it.
+//! Where options bound the number of sealed memtables, of a part or of all, or the memory of a
+//! part's memtables, a part is flushed once the next ones would find no room: then writers are
+//! about to wait for it.
 //!
 //! Before all of these come memtables of an older generation: when cuts move, those that
 //! were there stay in memory until every part that they reach into was flushed.
@@ -64,8 +65,9 @@ pub struct FlushSealed {
 const WAITS_US_MAX: u64 = 20_000_000;
 
 impl FlushSealed {
-    /// One whose flushes wait for room on the first tier while one of these planners makes
-    /// some. `is_roomy`: with deferred compaction they make so much at once that writers can be paced by it.
+    /// One whose flushes wait for room on the first tier while one of these planners makes some.
+    /// `is_roomy`: with deferred compaction they make so much at once that writers can be paced by
+    /// it.
     #[must_use]
     pub fn on_first_tier(relief: Vec<Box<dyn Planner>>, is_roomy: bool) -> FlushSealed {
         FlushSealed {
@@ -118,7 +120,8 @@ pub(super) fn short_bytes(view: &View<'_>, flush: &Flush) -> u64 {
     lacking_bytes(view, bytes.max(view.shape.flush_bytes))
 }
 
-/// The bytes of room that the first of several tiers lacks for what is flushed, where so many are `needed`.
+/// The bytes of room that the first of several tiers lacks for what is flushed, where so many are
+/// `needed`.
 pub(super) fn lacking_bytes(view: &View<'_>, needed: u64) -> u64 {
     let [first, _, ..] = view.tiers else {
         return 0;
@@ -145,8 +148,9 @@ fn is_read(view: &View<'_>) -> bool {
         })
 }
 
-/// Writers that took as long to fill a flush's worth of memory as so many flushes of it take may fill as much again
-/// before it is flushed: then a flush may take so many times as long as those before it, and they do not wait.
+/// Writers that took as long to fill a flush's worth of memory as so many flushes of it take may
+/// fill as much again before it is flushed: then a flush may take so many times as long as those
+/// before it, and they do not wait.
 const SLOW_WRITERS_FLUSHES: f64 = 8.0;
 
 /// Whether writers that filled a flush's worth of memory in `took_us` are that slow.
@@ -216,7 +220,8 @@ fn takers_most(view: &View<'_>) -> usize {
     takers.max().unwrap_or(0).max(1)
 }
 
-/// What leaves no room for the next memtables of a part with this `load`, where so many are sealed in all.
+/// What leaves no room for the next memtables of a part with this `load`, where so many are sealed
+/// in all.
 fn crowding(view: &View<'_>, load: &PartLoad, all: usize) -> Option<Reason> {
     let shape = view.shape;
     let reason = || Reason::new("sealed-full").with("sealed", load.sealed as f64);
@@ -241,13 +246,14 @@ fn crowding(view: &View<'_>, load: &PartLoad, all: usize) -> Option<Reason> {
     }
 }
 
-/// Whether a part with this `load` has no room for its next memtables, where so many are sealed in all.
+/// Whether a part with this `load` has no room for its next memtables, where so many are sealed in
+/// all.
 pub(super) fn is_crowded(view: &View<'_>, load: &PartLoad, all: usize) -> bool {
     crowding(view, load, all).is_some()
 }
 
-/// The part whose sealed memtables leave no room for its next ones, or the one with most of all where those of all
-/// parts do.
+/// The part whose sealed memtables leave no room for its next ones, or the one with most of all
+/// where those of all parts do.
 fn crowded(view: &View<'_>) -> Option<Flush> {
     let waiting = view
         .memtables
@@ -320,18 +326,19 @@ fn held(load: &PartLoad) -> u64 {
 /// How many times the even share of all memory a part may hold where all are flushed together.
 const TOGETHER_SHARES_MAX: u64 = 3;
 
-/// Where nobody says from how many bytes on parts are flushed together, and the log shares the last tier with tables: from so many
-/// on the average
+/// Where nobody says from how many bytes on parts are flushed together, and the log shares the last
+/// tier with tables: from so many on the average
 const TOGETHER_BYTES_MIN: u64 = 64 << 10;
 
 /// while flushes of single parts wait for the log of the others for such a share of their time,
 const LOG_WAIT_SHARE: f64 = 0.2;
 
-/// and writers for such a share of theirs. What is flushed together is freed all at once, so that writers that kept up
-/// with flushes one by one would have to wait.
+/// and writers for such a share of theirs. What is flushed together is freed all at once, so that
+/// writers that kept up with flushes one by one would have to wait.
 const STALLED_SHARE: f64 = 0.1;
 
-/// Bytes that parts have on the average from which those that are about as full are flushed together; 0 for never.
+/// Bytes that parts have on the average from which those that are about as full are flushed
+/// together; 0 for never.
 fn together_bytes_min(view: &View<'_>) -> u64 {
     let given = view.shape.flush_together_bytes_min;
     given.unwrap_or_else(|| {
@@ -346,12 +353,13 @@ fn together_bytes_min(view: &View<'_>) -> u64 {
     })
 }
 
-/// The parts that are flushed with `part`, which holds most, so that nothing that is older stays in memory: all
-/// others that hold something, or none. What another keyspace holds is older, too.
+/// The parts that are flushed with `part`, which holds most, so that nothing that is older stays in
+/// memory: all others that hold something, or none. What another keyspace holds is older, too.
 ///
-/// What is flushed while something older is in memory has its log made durable first, and all of it is
-/// written to the device. Where all goes, the log goes before the device has seen most of it. Where all would be small,
-/// or all but a part that has far more than its share, that goes alone: small runs have to be merged more often.
+/// What is flushed while something older is in memory has its log made durable first, and all of it
+/// is written to the device. Where all goes, the log goes before the device has seen most of it.
+/// Where all would be small, or all but a part that has far more than its share, that goes alone:
+/// small runs have to be merged more often.
 fn together(view: &View<'_>, keyspace: KeyspaceId, part: u32) -> Vec<u32> {
     let filled = (view.memtables.iter()).filter(|(_, load)| load.oldest_segment.is_some());
     let (mut parts, mut bytes, mut most) = (Vec::new(), 0, 0);

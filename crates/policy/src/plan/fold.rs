@@ -11,8 +11,8 @@
 //! is at most half of what is there. And it must be small, as it stays in memory and is
 //! logged in one piece.
 //!
-//! Where options bound the number of sealed memtables, or a part's memory, it must leave room for the next ones: a fold
-//! leaves one.
+//! Where options bound the number of sealed memtables, or a part's memory, it must leave room for
+//! the next ones: a fold leaves one.
 //!
 //! The paper folds what has fewer than 100 keys and flushes the rest of a part's
 //! memtables. Here it is all of them or none: recency is position (I1), and a memtable

@@ -1,9 +1,9 @@
 //! Room on the fast tier with `logstore`: how much is made at once, when, and what is left of it.
 //!
-//! A flush for which the first tier has no room waits ([`super::flush`]), and a merge that makes some takes
-//! seconds on a slow disk. Begun when there is none left, it kept writers standing for all of them. So it
-//! begins while there is room for what is flushed meanwhile, if it rewrites no more than it takes ([`wanted_bytes`]), and
-//! writers are slowed as that fills ([`flush_room`]).
+//! A flush for which the first tier has no room waits ([`super::flush`]), and a merge that makes
+//! some takes seconds on a slow disk. Begun when there is none left, it kept writers standing for
+//! all of them. So it begins while there is room for what is flushed meanwhile, if it rewrites no
+//! more than it takes ([`wanted_bytes`]), and writers are slowed as that fills ([`flush_room`]).
 
 use thermocline_model::view::View;
 
@@ -65,9 +65,9 @@ pub fn flush_room(view: &View<'_>, share: &Share) -> Option<Room> {
     (bytes > 0).then_some(Room { free_bytes, bytes })
 }
 
-/// Bytes that are to leave fast levels that take `share`, 0 for none. They leave when there are more than there may
-/// be; and, with deferred compaction, so many at once that as much is free then as a merge
-/// makes, once what is flushed while that merge runs would have to wait.
+/// Bytes that are to leave fast levels that take `share`, 0 for none. They leave when there are
+/// more than there may be; and, with deferred compaction, so many at once that as much is free then
+/// as a merge makes, once what is flushed while that merge runs would have to wait.
 #[must_use]
 pub fn wanted_bytes(view: &View<'_>, share: &Share, deferred: bool) -> u64 {
     let excess = share.excess_bytes();
@@ -93,9 +93,10 @@ pub fn wanted_bytes(view: &View<'_>, share: &Share, deferred: bool) -> u64 {
     }
 }
 
-/// Whether flushes will have to wait before a merge that frees so many `bytes` has ended, if it begins now. With
-/// keys spread evenly it rewrites the share of the last level that it takes of the fast ones; but those that overlap
-/// least go first, which under a skew is about as much as goes down.
+/// Whether flushes will have to wait before a merge that frees so many `bytes` has ended, if it
+/// begins now. With keys spread evenly it rewrites the share of the last level that it takes of the
+/// fast ones; but those that overlap least go first, which under a skew is about as much as goes
+/// down.
 fn is_late(view: &View<'_>, share: &Share, bytes: u64) -> bool {
     let taken = bytes as f64 / share.fast_bytes.max(bytes).max(1) as f64;
     let below = share.total_bytes.saturating_sub(share.fast_bytes);

@@ -61,8 +61,8 @@ pub struct Solution {
     pub to: Vec<usize>,
     /// The tiers in use, dearest first; the last may be there for what overflows.
     pub chain: Vec<usize>,
-    /// By position in `chain`: the temperature that divides it from the next; 0 where everything may
-    /// be dear, infinite where nothing may.
+    /// By position in `chain`: the temperature that divides it from the next; 0 where everything
+    /// may be dear, infinite where nothing may.
     pub divides: Vec<f64>,
 }
 

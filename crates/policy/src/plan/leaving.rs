@@ -1,19 +1,22 @@
-//! What goes first of that which may leave the fast levels of `logstore` while the store is written to.
+//! What goes first of that which may leave the fast levels of `logstore` while the store is written
+//! to.
 //!
-//! What a merge to the last level costs is what it rewrites there, and what it is worth is the room it
-//! makes, for as long as that lasts. Keys that are written often would be back soon. So those go first whose
-//! bytes, times the age of what they overlap of the last level, are most for each byte that is read or
-//! written there ([`Leaving::worth`]).
+//! What a merge to the last level costs is what it rewrites there, and what it is worth is the room
+//! it makes, for as long as that lasts. Keys that are written often would be back soon. So those go
+//! first whose bytes, times the age of what they overlap of the last level, are most for each byte
+//! that is read or written there ([`Leaving::worth`]).
 //!
-//! Compared like that are those of the colder third of what is known of heat, or all, whichever costs
-//! the slow device less for each byte of room: the merge, and reads of what has gone until as much is to go
-//! again. Where half of the operations read, these reads weigh most; where one of ten does, the merge.
+//! Compared like that are those of the colder third of what is known of heat, or all, whichever
+//! costs the slow device less for each byte of room: the merge, and reads of what has gone until as
+//! much is to go again. Where half of the operations read, these reads weigh most; where one of ten
+//! does, the merge.
 //!
-//! How much goes at once: all that is wanted, as merges should be few, but of what is *dear*, for which
-//! several bytes are rewritten for each that goes, no more than the slow device does meanwhile ([`at_once`]).
-//! What stays is less dear when more has come to it, and what is flushed while the merge runs has
-//! to have room beside all that the merge reads: where keys are written evenly above a large last level
-//! long merges hold back the very bytes that would make them worth it.
+//! How much goes at once: all that is wanted, as merges should be few, but of what is *dear*, for
+//! which several bytes are rewritten for each that goes, no more than the slow device does
+//! meanwhile ([`at_once`]). What stays is less dear when more has come to it, and what is flushed
+//! while the merge runs has to have room beside all that the merge reads: where keys are written
+//! evenly above a large last level long merges hold back the very bytes that would make them worth
+//! it.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -79,8 +82,8 @@ impl Leaving<'_> {
     }
 }
 
-/// Which of `all`, in the order in which they go, if `going_bytes` are to leave. Requires: `all` ascend by
-/// temperature, with what is not known last. They are the first of these.
+/// Which of `all`, in the order in which they go, if `going_bytes` are to leave. Requires: `all`
+/// ascend by temperature, with what is not known last. They are the first of these.
 pub(super) fn first(view: &View<'_>, all: &[Leaving<'_>], going_bytes: u64) -> Vec<usize> {
     let mut by_worth: Vec<usize> = (0..all.len()).collect();
     by_worth.sort_by_cached_key(|&at| Reverse(all[at].worth(view)));
@@ -129,8 +132,9 @@ pub(super) fn at_once<'a>(
     bytes
 }
 
-/// How many of `known` are the colder third of their bytes, or as cold as that. By number it would not do:
-/// what is cold in every sense has few bytes here, and to go it has as much rewritten as all else.
+/// How many of `known` are the colder third of their bytes, or as cold as that. By number it would
+/// not do: what is cold in every sense has few bytes here, and to go it has as much rewritten as
+/// all else.
 fn colder(known: &[Leaving<'_>]) -> usize {
     let all: u64 = known.iter().map(|l| l.known_bytes).sum();
     let mut before = 0.0;
@@ -146,8 +150,8 @@ fn colder(known: &[Leaving<'_>]) -> usize {
     known.partition_point(|l| l.temperature <= most)
 }
 
-/// Seconds of the slow device for each byte of room, if the first of these go until `going_bytes` have: for the
-/// merge, and for reads until what is flushed has filled that room again.
+/// Seconds of the slow device for each byte of room, if the first of these go until `going_bytes`
+/// have: for the merge, and for reads until what is flushed has filled that room again.
 fn cost<'a>(
     view: &View<'_>,
     first: impl Iterator<Item = &'a Leaving<'a>>,

@@ -58,11 +58,13 @@ const BUCKET_SHARE: u64 = 1;
 /// but no longer than up to this score: each is one more place for reads to look.
 pub const WAITING_SCORE: f64 = 2.0;
 
-/// Newest runs from which on they go before levels that have waited for longer, in percent of those at which writers
-/// stop: while one merge of a level runs there come more, and from three quarters on writers are slowed for them.
+/// Newest runs from which on they go before levels that have waited for longer, in percent of those
+/// at which writers stop: while one merge of a level runs there come more, and from three quarters
+/// on writers are slowed for them.
 const RUNS_FIRST_PERCENT: u64 = 55;
 
-/// But for levels that are so many times as large as they may become: what waits there is space, and places to look into.
+/// But for levels that are so many times as large as they may become: what waits there is space,
+/// and places to look into.
 const LEVEL_TIMES_MAX: f64 = 2.0;
 
 /// Newest runs from which on they go before all levels: writers are about to stop.
@@ -309,7 +311,8 @@ fn deferral(view: &View<'_>) -> f64 {
     if view.idle { 1.0 } else { lent.max(1.0) }
 }
 
-/// Whether more newest runs than else are nobody's loss while a merge takes longer, as hardly anybody reads.
+/// Whether more newest runs than else are nobody's loss while a merge takes longer, as hardly
+/// anybody reads.
 fn runs_may_wait(view: &View<'_>) -> bool {
     deferral(view) > 1.0
 }
@@ -421,8 +424,8 @@ fn merge_newest(
     merge_of(view, keyspace, inputs, to, reason)
 }
 
-/// The newest runs that `newest` is about with what the first level has there, straight into the next, where that level is
-/// `due` as well and it pays ([`super::through`]).
+/// The newest runs that `newest` is about with what the first level has there, straight into the
+/// next, where that level is `due` as well and it pays ([`super::through`]).
 fn through(
     view: &View<'_>,
     newest: &Due<'_>,

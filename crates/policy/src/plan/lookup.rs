@@ -9,18 +9,19 @@
 //! as in the paper, one that is not passed over is searched, and counts as that many places.
 //!
 //! What it would save cannot be measured while it is off. So it goes in *turns* of memtables: in
-//! the first half of a turn memtables come to be known to the index, in the second half what it does
-//! is measured. If that was not worth it, memtables stay unknown for a while, twice as long each
-//! time, and then there is another turn.
+//! the first half of a turn memtables come to be known to the index, in the second half what it
+//! does is measured. If that was not worth it, memtables stay unknown for a while, twice as long
+//! each time, and then there is another turn.
 //!
-//! This goes by the index alone and not by a [`View`](thermocline_model::view::View): it is asked with every new memtable, with the
-//! write path held, and there a whole view would cost writers more than the index can give.
+//! This goes by the index alone and not by a [`View`](thermocline_model::view::View): it is asked
+//! with every new memtable, with the write path held, and there a whole view would cost writers
+//! more than the index can give.
 
 use thermocline_model::view::{LookupTurns, LookupUse, LookupView};
 
-/// Places that must be passed over for each use of the index, reads and writes alike. Measured: a get of an
-/// absent key breaks even with 8 that it passes over; one of a key that is there loses with 8 and gains
-/// with 32 (docs/papers/nova.md).
+/// Places that must be passed over for each use of the index, reads and writes alike. Measured: a
+/// get of an absent key breaks even with 8 that it passes over; one of a key that is there loses
+/// with 8 and gains with 32 (docs/papers/nova.md).
 pub const PLACES_PER_USE: u64 = 12;
 
 /// Uses below which nothing is said.
@@ -32,15 +33,16 @@ pub const TURN_MEMTABLES: u64 = 24;
 /// The longest time without the index, in memtables.
 pub const PAUSE_MEMTABLES_MAX: u64 = 64 * TURN_MEMTABLES;
 
-/// Whether an index that was used so gave at least what it cost; `None` where it was too little to tell.
+/// Whether an index that was used so gave at least what it cost; `None` where it was too little to
+/// tell.
 #[must_use]
 pub fn is_worth(used: LookupUse) -> Option<bool> {
     let uses = used.answered + used.in_vain + used.notes;
     (uses >= USES_MIN).then(|| used.passed_over >= uses.saturating_mul(PLACES_PER_USE))
 }
 
-/// What there is to remember once a memtable is made: it is to be known to the index unless that rests
-/// ([`LookupTurns::is_paused`]).
+/// What there is to remember once a memtable is made: it is to be known to the index unless that
+/// rests ([`LookupTurns::is_paused`]).
 #[must_use]
 pub fn turns(lookup: &LookupView) -> LookupTurns {
     let LookupView { used, mut turns } = *lookup;

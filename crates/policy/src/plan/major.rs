@@ -1,13 +1,14 @@
-//! All cuts of a keyspace made anew, from keys sampled of its memtables: Nova-LSM's major reorganisation
-//! (section 4.4), and its duplicated parts (section 4.1).
+//! All cuts of a keyspace made anew, from keys sampled of its memtables: Nova-LSM's major
+//! reorganisation (section 4.4), and its duplicated parts (section 4.1).
 //!
-//! The planner ([`super::ranges`]) says when to look. A view has no entries, so the job that it plans takes
-//! the sample, and asks here, with the view as it is then, what follows from it ([`judged`]): the older half of the sample makes cuts, and the
-//! newer half judges them ([`gains`]). Keys in ascending order fail there, as whatever cuts the past has, what comes
-//! goes to the last part.
+//! The planner ([`super::ranges`]) says when to look. A view has no entries, so the job that it
+//! plans takes the sample, and asks here, with the view as it is then, what follows from it
+//! ([`judged`]): the older half of the sample makes cuts, and the newer half judges them
+//! ([`gains`]). Keys in ascending order fail there, as whatever cuts the past has, what comes goes
+//! to the last part.
 //!
-//! A key with enough even shares ([`RecutTriggers::duplicate_shares`]) gets a part of its own, with as many memtables as
-//! it has even shares: the part is *duplicated* ([`rebuild`]).
+//! A key with enough even shares ([`RecutTriggers::duplicate_shares`]) gets a part of its own, with
+//! as many memtables as it has even shares: the part is *duplicated* ([`rebuild`]).
 
 use thermocline_model::job::{NewPart, Recut};
 use thermocline_model::triggers::RecutTriggers;
@@ -28,8 +29,8 @@ pub enum Judged {
     Better(Vec<NewPart>, Gain),
 }
 
-/// What becomes of the keyspace that `recut` is to cut anew, by `sample`. Requires: the view has the
-/// writes to it, of the parts that were sampled; without them nothing can be said.
+/// What becomes of the keyspace that `recut` is to cut anew, by `sample`. Requires: the view has
+/// the writes to it, of the parts that were sampled; without them nothing can be said.
 #[must_use]
 pub fn judged(view: &View<'_>, recut: &Recut, sample: &Sample) -> Judged {
     let options = RangeOptions {

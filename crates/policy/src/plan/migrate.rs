@@ -17,11 +17,12 @@
 //! change places for ever, and the moves take the device from its readers. Not asked
 //! where the resistance is 0.
 //!
-//! While merges are urgent nothing is moved but for flushes and what they rewrite ([`MakeRoomAhead`]), and nothing while a move is under way, sooner than
-//! the bound on moved bytes allows, or twice within the cool-down. While the store is
-//! written to, moves to the first tier leave a spare there for what the newest
-//! levels grow by until they are merged, as far as flushes of late tell; or each flush would push a table out that
-//! the next merge calls back. Of what the target allows that is little, as the price is to be near it.
+//! While merges are urgent nothing is moved but for flushes and what they rewrite
+//! ([`MakeRoomAhead`]), and nothing while a move is under way, sooner than the bound on moved bytes
+//! allows, or twice within the cool-down. While the store is written to, moves to the first tier
+//! leave a spare there for what the newest levels grow by until they are merged, as far as flushes
+//! of late tell; or each flush would push a table out that the next merge calls back. Of what the
+//! target allows that is little, as the price is to be near it.
 
 use thermocline_model::job::{Job, Reason, Relocate};
 use thermocline_model::tier::TierId;
@@ -60,8 +61,8 @@ impl Planner for Migrate {
     }
 }
 
-/// The coldest table on the first tier of the deepest level that can make room there, for what is flushed; see
-/// [`super::room`].
+/// The coldest table on the first tier of the deepest level that can make room there, for what is
+/// flushed; see [`super::room`].
 #[must_use]
 pub fn gives_way(view: &View<'_>, bytes: u64) -> Option<Relocate> {
     let organisation = Organisation::of(view);
@@ -91,7 +92,8 @@ pub fn gives_way(view: &View<'_>, bytes: u64) -> Option<Relocate> {
     })
 }
 
-/// Makes room on the first tier before flushes need it, and for what urgent merges rewrite. See [`super::room`].
+/// Makes room on the first tier before flushes need it, and for what urgent merges rewrite. See
+/// [`super::room`].
 #[derive(Debug, Default)]
 pub struct MakeRoomAhead;
 
@@ -115,8 +117,9 @@ fn for_flushes(view: &View<'_>) -> Option<Relocate> {
     Some(Relocate { reason, ..moved })
 }
 
-/// The coldest table that belongs lower and makes room for what merges rewrite, while these are urgent:
-/// what they write goes there as soon as it has room, and they leave nobody time to move anything.
+/// The coldest table that belongs lower and makes room for what merges rewrite, while these are
+/// urgent: what they write goes there as soon as it has room, and they leave nobody time to move
+/// anything.
 fn for_merges(view: &View<'_>) -> Option<Relocate> {
     if !merges_are_urgent(view) || !Rewriting::may_count(view) {
         return None;

@@ -7,9 +7,10 @@
 //! the store rests, or room is to be made, all of them are passed on, so that nothing is kept from
 //! these: a merge that makes room makes the more of it, the more there is for what it rewrites.
 //!
-//! Parts do not overlap, so what several pass on lies side by side: each run joins the oldest run of L1
-//! that is above all it overlaps and has room for it (`model/join.rs`). So L1 gets as many runs as the part with most
-//! passes on, however many parts there are, and in each part newer stays above older (I1).
+//! Parts do not overlap, so what several pass on lies side by side: each run joins the oldest run
+//! of L1 that is above all it overlaps and has room for it (`model/join.rs`). So L1 gets as many
+//! runs as the part with most passes on, however many parts there are, and in each part newer stays
+//! above older (I1).
 //!
 //! With deferred compaction switched off the newest runs are merged with what they
 //! overlap of L1, which so has one run, as LevelDB does it.
@@ -69,9 +70,9 @@ impl Planner for Newest {
     }
 }
 
-/// The oldest run of the part with most, and of all parts of its keyspace that are due those which come to lie
-/// in the same run of L1: what each would join by itself, so that L1 has as many runs as if they
-/// were passed on one after the other, by one edit.
+/// The oldest run of the part with most, and of all parts of its keyspace that are due those which
+/// come to lie in the same run of L1: what each would join by itself, so that L1 has as many runs
+/// as if they were passed on one after the other, by one edit.
 fn pass_on(view: &View<'_>, due: &[Due<'_>]) -> Option<Merge> {
     let first = due.first()?;
     let keyspace = first.keyspace;
@@ -92,8 +93,8 @@ fn pass_on(view: &View<'_>, due: &[Due<'_>]) -> Option<Merge> {
     Some(passed)
 }
 
-/// Where `run` comes to lie in L1. Parts do not overlap, so runs of several that would join the same run,
-/// or each begin one in the same place, are one run there.
+/// Where `run` comes to lie in L1. Parts do not overlap, so runs of several that would join the
+/// same run, or each begin one in the same place, are one run there.
 fn joined(keyspace: &Keyspace, run: &Run) -> Join {
     let inputs: Vec<TableId> = run.tables.iter().map(|t| t.id).collect();
     let ranges: Vec<KeyRange> = run.tables.iter().map(|t| t.range.clone()).collect();

@@ -95,8 +95,8 @@ pub fn target(view: &View<'_>) -> Option<f64> {
         .map(|()| target)
 }
 
-/// What placements of all that `view` shows cost. What is stored tells what will be only once there is a
-/// table's worth of data: up to there the prices of tiers are the bounds.
+/// What placements of all that `view` shows cost. What is stored tells what will be only once there
+/// is a table's worth of data: up to there the prices of tiers are the bounds.
 #[must_use]
 pub fn bounds(view: &View<'_>) -> Bounds {
     let fill = Fill::of(view);
@@ -199,9 +199,9 @@ impl<'a> Organisation<'a> {
         }
     }
 
-    /// The temperature that divides `tier` from the next cheaper one, if there is one: colder tables belong
-    /// further down, but for those that lie where they are by resistance, or because they fit
-    /// where a hotter one is too large.
+    /// The temperature that divides `tier` from the next cheaper one, if there is one: colder
+    /// tables belong further down, but for those that lie where they are by resistance, or because
+    /// they fit where a hotter one is too large.
     #[must_use]
     pub fn divide(&self, tier: usize) -> Option<f64> {
         let divide = self.divides.get(self.position(tier)?).copied();

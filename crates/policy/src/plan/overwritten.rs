@@ -22,14 +22,14 @@
 //! of the lower tables, since each such merge makes new ones. All of it is in the `View`: nothing
 //! is to be set.
 //!
-//! The divide is the hottest of the tables that lie on the next tier, but no more than the coldest that
-//! belongs on this one: nobody gains from room that is left to what is not read.
+//! The divide is the hottest of the tables that lie on the next tier, but no more than the coldest
+//! that belongs on this one: nobody gains from room that is left to what is not read.
 //!
-//! What is won back is at most what the upper tables hold: whether their keys are in the lower
-//! ones too nobody knows before they are merged. If they are not, then all that this costs is
-//! that what they overlap was rewritten early. It is no more than `level_ratio` times as much, which is what
-//! merges between levels rewrite for each table too. While the oldest snapshot needs the older entries
-//! beside the newer, nothing is won.
+//! What is won back is at most what the upper tables hold: whether their keys are in the lower ones
+//! too nobody knows before they are merged. If they are not, then all that this costs is that what
+//! they overlap was rewritten early. It is no more than `level_ratio` times as much, which is what
+//! merges between levels rewrite for each table too. While the oldest snapshot needs the older
+//! entries beside the newer, nothing is won.
 //!
 //! While memtables are lent memory, as hardly anybody reads, and while so many newest runs wait
 //! that their merge is urgent, nothing is done.
@@ -58,7 +58,8 @@ const MERGE_TABLES_MAX: u64 = 16;
 /// And so many tables of the upper level, however small they are.
 const UPPER_TABLES_MAX: usize = 64;
 
-/// Nothing counts as having waited for longer, in seconds: for most of that the store was perhaps not open.
+/// Nothing counts as having waited for longer, in seconds: for most of that the store was perhaps
+/// not open.
 pub(super) const WAITED_SECONDS_MAX: f64 = 600.0;
 
 /// See the module.

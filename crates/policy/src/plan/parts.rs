@@ -9,10 +9,10 @@
 //! *Threads.* Merges of different parts run side by side: a few parts for each thread of the
 //! background, so that there is one to merge while others are busy.
 //!
-//! *Load.* This is only how many parts there may be. There is one until they pay ([`super::waits`]). And cuts are only made if keys
-//! written earlier share out those written later ([`super::ranges`]). Keys in order and a single
-//! hot key do not pass that, and stay in one part, whose memtables are as large as those of a
-//! store that may not be cut.
+//! *Load.* This is only how many parts there may be. There is one until they pay
+//! ([`super::waits`]). And cuts are only made if keys written earlier share out those written later
+//! ([`super::ranges`]). Keys in order and a single hot key do not pass that, and stay in one part,
+//! whose memtables are as large as those of a store that may not be cut.
 
 use thermocline_model::version::Keyspace;
 

@@ -4,21 +4,21 @@
 //! 4.2). A part is too hot when each of its memtables gets more than an even share
 //! of the writes and some more. Then one of two things is done:
 //!
-//! - a *minor* reorganisation (4.3) gives tiny ranges of the hot part to its neighbours,
-//!   from its ends, as long as the neighbour has less afterwards than the hot part had
-//!   before. What that makes too hot goes on giving, in the same reorganisation, and where it ends with
-//!   a part that is still too hot, all tiny ranges are shared out anew. It must take a share of what
-//!   the hottest has too much, or it would be done again and again for next to nothing, where
-//!   tiny ranges are too coarse;
+//! - a *minor* reorganisation (4.3) gives tiny ranges of the hot part to its neighbours, from its
+//!   ends, as long as the neighbour has less afterwards than the hot part had before. What that
+//!   makes too hot goes on giving, in the same reorganisation, and where it ends with a part that
+//!   is still too hot, all tiny ranges are shared out anew. It must take a share of what the
+//!   hottest has too much, or it would be done again and again for next to nothing, where tiny
+//!   ranges are too coarse;
 //! - a *major* one (4.4) makes all parts anew, from keys sampled of the memtables
-//!   ([`super::major`]), where that does not balance the load: a single tiny range is too hot, or one
-//!   key is.
+//!   ([`super::major`]), where that does not balance the load: a single tiny range is too hot, or
+//!   one key is.
 //!
 //! Where fewer parts are allowed than the writes have made, as another preset allowed more or as
 //! they do not pay any more ([`super::parts`]), neighbours are joined.
 //!
-//! Whether a major reorganisation is worth it can only be known from the sample. After each look in vain the next
-//! one waits twice as long.
+//! Whether a major reorganisation is worth it can only be known from the sample. After each look in
+//! vain the next one waits twice as long.
 
 use std::sync::Arc;
 
@@ -140,7 +140,8 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
     if after > even * (1.0 + options.major_excess) && writes.since >= wait {
         return major(numbers("major"));
     }
-    // What it hands down is merged before its time, and the next look would hand down as much again.
+    // What it hands down is merged before its time, and the next look would hand down as much
+    // again.
     if hottest - after < triggers.gain_share_min * (hottest - limit) {
         return None;
     }
@@ -247,9 +248,10 @@ pub(super) fn joined(mut tiny: Vec<Tiny>, most: usize) -> Vec<Tiny> {
     tiny
 }
 
-/// Tiny ranges of hot parts given to their neighbours, as far as that helps. Where some stay hot all the same,
-/// as no neighbour of theirs takes any more, all are shared out anew. Parts that
-/// are duplicated keep what they have and get nothing. More than `limit` writes of a memtable are too hot.
+/// Tiny ranges of hot parts given to their neighbours, as far as that helps. Where some stay hot
+/// all the same, as no neighbour of theirs takes any more, all are shared out anew. Parts that are
+/// duplicated keep what they have and get nothing. More than `limit` writes of a memtable are too
+/// hot.
 fn give(parts: &[PartWrites], options: &RangeOptions, limit: f64) -> Vec<Given> {
     let starts: Vec<Box<[u8]>> = parts
         .iter()
@@ -335,8 +337,8 @@ fn given_to_neighbours(parts: &[PartWrites], counts: &[u64], limit: f64) -> Vec<
     bounds
 }
 
-/// The bounds of `parts` if all tiny ranges between two duplicated ones are shared out as evenly as they
-/// can be.
+/// The bounds of `parts` if all tiny ranges between two duplicated ones are shared out as evenly as
+/// they can be.
 fn shared_out(parts: &[PartWrites], counts: &[u64]) -> Vec<usize> {
     let mut bounds = bounds_of(parts);
     let mut first = 0;
@@ -356,7 +358,8 @@ fn shared_out(parts: &[PartWrites], counts: &[u64]) -> Vec<usize> {
     bounds
 }
 
-/// How many of those with so many `writes` come nearest to `share`, from the first on, at least one.
+/// How many of those with so many `writes` come nearest to `share`, from the first on, at least
+/// one.
 pub(super) fn nearest(writes: impl ExactSizeIterator<Item = f64>, share: f64) -> usize {
     let len = writes.len();
     let mut taken = 0.0;

@@ -1,5 +1,6 @@
 //! What it costs that older entries keep room of the fast tier with `logstore`: how many bytes
-//! overlapping tables may have replaced, and what reads of slower tiers take longer for want of them.
+//! overlapping tables may have replaced, and what reads of slower tiers take longer for want of
+//! them.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -64,9 +65,11 @@ pub(super) struct Worth<'a> {
     slower_s: Vec<f64>,
     /// The tables of slower tiers, with their temperatures.
     slow: Vec<(f64, &'a Arc<TableMeta>)>,
-    /// Seconds by which reads of a MiB of one of these take longer in one second than they would here, at most.
+    /// Seconds by which reads of a MiB of one of these take longer in one second than they would
+    /// here, at most.
     most_s: f64,
-    /// Those that are read most: their MiB, and these seconds. The hottest first; put in order when somebody asks.
+    /// Those that are read most: their MiB, and these seconds. The hottest first; put in order when
+    /// somebody asks.
     waiting: OnceCell<Vec<(f64, f64)>>,
 }
 

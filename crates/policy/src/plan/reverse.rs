@@ -150,7 +150,8 @@ impl<'a> Raising<'a> {
         })
     }
 
-    /// Asks of `table`, which lies in the last level of `keyspace` on a slow tier, what [`Reverse`] asks.
+    /// Asks of `table`, which lies in the last level of `keyspace` on a slow tier, what [`Reverse`]
+    /// asks.
     ///
     /// # Errors
     /// What keeps it where it is.
@@ -352,8 +353,8 @@ fn up(
     merge.ok_or_else(|| kept("no job has what goes down for it"))
 }
 
-/// The reason for which others go down: the sizes are to be theirs, so those of the table that comes up
-/// are named as its own.
+/// The reason for which others go down: the sizes are to be theirs, so those of the table that
+/// comes up are named as its own.
 fn of_the_hotter(mut reason: Reason) -> Reason {
     for (name, _) in &mut reason.numbers {
         if name == "bytes" || name == "overlap_bytes" {

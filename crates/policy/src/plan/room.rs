@@ -1,24 +1,28 @@
 //! Room on the first tier for what is flushed, and for what urgent merges write.
 //!
-//! A flush that finds the first tier full goes to the next one. There it is written slowly,
-//! read slowly when it is merged, and read by whoever looks for what is newest meanwhile, while
-//! something older keeps the place. So before such a flush a table is moved down: of the deepest level that has one there
-//! which makes enough room, the one that the preset chooses ([`super::balance::gives_way`],
-//! [`super::migrate::gives_way`]); where no table is so large, the largest. It is the flushes' own thread that moves it, or one
-//! beside it where there is one: another may be in a merge for seconds, and of what that writes nothing makes room, as it
-//! takes the place of what it reads. What is being moved, or merged down to a slower tier, has made its room already
-//! ([`crate::place::fill::Fill::room_for_flush`]), so that flushes that hand it over wait for none of it.
+//! A flush that finds the first tier full goes to the next one. There it is written slowly, read
+//! slowly when it is merged, and read by whoever looks for what is newest meanwhile, while
+//! something older keeps the place. So before such a flush a table is moved down: of the deepest
+//! level that has one there which makes enough room, the one that the preset chooses
+//! ([`super::balance::gives_way`], [`super::migrate::gives_way`]); where no table is so large, the
+//! largest. It is the flushes' own thread that moves it, or one beside it where there is one:
+//! another may be in a merge for seconds, and of what that writes nothing makes room, as it takes
+//! the place of what it reads. What is being moved, or merged down to a slower tier, has made its
+//! room already ([`crate::place::fill::Fill::room_for_flush`]), so that flushes that hand it over
+//! wait for none of it.
 //!
-//! One table after the other, as long as each really goes, for `GIVES_WAY_US_MAX` at most, and then the flush: it goes to the
-//! next tier if that was not enough, as it does where none can move. So a table that cannot be read, a slow tier that fails,
-//! or a reader who keeps what was moved, stop no flush.
+//! One table after the other, as long as each really goes, for `GIVES_WAY_US_MAX` at most, and then
+//! the flush: it goes to the next tier if that was not enough, as it does where none can move. So a
+//! table that cannot be read, a slow tier that fails, or a reader who keeps what was moved, stop no
+//! flush.
 //!
-//! A flush that waits for a table to move has writers wait behind it. So where tables lie by temperature, which fill the first
-//! tier to its end, room is made ahead ([`ahead_bytes`]), in a thread of its own ([`super::migrate::MakeRoomAhead`]), and
-//! merges leave it where it is ([`crate::place::ByHeat`]). While merges are urgent, it makes room for what they write as well.
+//! A flush that waits for a table to move has writers wait behind it. So where tables lie by
+//! temperature, which fill the first tier to its end, room is made ahead ([`ahead_bytes`]), in a
+//! thread of its own ([`super::migrate::MakeRoomAhead`]), and merges leave it where it is
+//! ([`crate::place::ByHeat`]). While merges are urgent, it makes room for what they write as well.
 //!
-//! The bound on moved bytes holds for them, but they borrow from it: a flush does not wait, so up to `AHEAD_US` before it
-//! allows one it begins, and other moves wait for as much longer.
+//! The bound on moved bytes holds for them, but they borrow from it: a flush does not wait, so up
+//! to `AHEAD_US` before it allows one it begins, and other moves wait for as much longer.
 
 use thermocline_model::job::{Job, Relocate};
 use thermocline_model::table::TableId;
@@ -32,14 +36,14 @@ use crate::plan::flush::{FlushSealed, short_bytes};
 /// Chooses the table that gives way where so many bytes more of room are needed on the first tier.
 pub type GivesWay = fn(&View<'_>, u64) -> Option<Relocate>;
 
-/// As much is kept room for as flushes write in so many times the time that a table takes to move down, of which other
-/// users of the devices may have as much.
+/// As much is kept room for as flushes write in so many times the time that a table takes to move
+/// down, of which other users of the devices may have as much.
 const AHEAD_MOVES: f64 = 2.0;
 /// Of the capacity of the first tier, one part in so many at most.
 const AHEAD_SHARE: u64 = 16;
 
-/// Bytes of room that flushes should find on the first tier while a table that makes more is moved; none at rest, or where
-/// nothing is flushed.
+/// Bytes of room that flushes should find on the first tier while a table that makes more is moved;
+/// none at rest, or where nothing is flushed.
 #[must_use]
 pub fn ahead_bytes(view: &View<'_>) -> u64 {
     let [first, _, ..] = view.tiers else {
@@ -73,7 +77,8 @@ struct Giving {
     table: TableId,
 }
 
-/// How long tables give way to one flush, in microseconds: writers go on meanwhile, as half of the memory is theirs.
+/// How long tables give way to one flush, in microseconds: writers go on meanwhile, as half of the
+/// memory is theirs.
 const GIVES_WAY_US_MAX: u64 = 2_000_000;
 /// How far ahead of the bound on moved bytes, in microseconds.
 const AHEAD_US: u64 = 1_000_000;
@@ -105,8 +110,8 @@ impl MakeRoom {
     }
 }
 
-/// Of `tables`, deepest level first and within it in the order in which they would rather go, the first that has `bytes`;
-/// or the largest.
+/// Of `tables`, deepest level first and within it in the order in which they would rather go, the
+/// first that has `bytes`; or the largest.
 pub(super) fn covering<T>(
     tables: impl Iterator<Item = T>,
     bytes: u64,

@@ -1,11 +1,12 @@
 //! Keys sampled of memtables, weighed so that they stand for all writes ([`super::ranges`]).
 //!
-//! Memory has of a part what was written since its last flush. Parts that get many writes are flushed
-//! or folded the most often, so of all that is in memory little is theirs, and of the older half of it
-//! nothing may be. Within a part what is there does tell what its writes are like, and how many
-//! the part gets its counters say. So each key counts for as many writes as the part has counted for each
-//! of its keys, and what is older and what is newer is told part by part. Of a part that was just flushed memory has
-//! too little; there the counters of its tiny ranges do, unless one of these gets more than an even share.
+//! Memory has of a part what was written since its last flush. Parts that get many writes are
+//! flushed or folded the most often, so of all that is in memory little is theirs, and of the older
+//! half of it nothing may be. Within a part what is there does tell what its writes are like, and
+//! how many the part gets its counters say. So each key counts for as many writes as the part has
+//! counted for each of its keys, and what is older and what is newer is told part by part. Of a
+//! part that was just flushed memory has too little; there the counters of its tiny ranges do,
+//! unless one of these gets more than an even share.
 
 use thermocline_model::key::SeqNo;
 use thermocline_model::triggers::RecutTriggers;
@@ -32,8 +33,8 @@ pub struct PartSample {
 }
 
 impl PartSample {
-    /// Its entries as far as they are wanted, weighed; its tiny ranges where these are so few that one
-    /// would stand for more writes than `most`.
+    /// Its entries as far as they are wanted, weighed; its tiny ranges where these are so few that
+    /// one would stand for more writes than `most`.
     fn weighed(&self, most: f64, wanted: impl Fn(SeqNo) -> bool) -> Vec<Weighed<'_>> {
         let tiny = self.tiny.iter().filter(|tiny| tiny.writes > 0);
         if self.is_short(most) {
@@ -98,8 +99,8 @@ impl Sample {
         self.parts.iter().map(PartSample::counted).sum()
     }
 
-    /// The writes that a key may stand for at most where there are so many memtables, so that chance
-    /// makes none a hot one.
+    /// The writes that a key may stand for at most where there are so many memtables, so that
+    /// chance makes none a hot one.
     fn most(&self, slots: usize, triggers: &RecutTriggers) -> f64 {
         let keys = slots.max(1).saturating_mul(triggers.part_keys_min.max(1));
         self.counted() / keys as f64
@@ -133,8 +134,8 @@ impl Sample {
         (older, newer)
     }
 
-    /// Whether its halves can tell how evenly writes come to the memtables: no tiny range with more than an even
-    /// share lacks keys by which it could be divided.
+    /// Whether its halves can tell how evenly writes come to the memtables: no tiny range with more
+    /// than an even share lacks keys by which it could be divided.
     #[must_use]
     pub fn is_enough(&self, slots: usize, triggers: &RecutTriggers) -> bool {
         let even = self.counted() / slots.max(1) as f64;

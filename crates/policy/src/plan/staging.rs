@@ -14,9 +14,9 @@
 //!   a quarter of it is to go: it has taken in that much since it was last in order, and what
 //!   was overwritten falls away without a byte going to the slow tier. Where keys are written
 //!   with skew that makes several times as much room in a second as a merge to a slow tier;
-//! - instead of that merge, and whatever overlaps, if much is to go, that is dear (`plan/leaving.rs`), and the fast
-//!   device takes no longer than the slow one may then: what came last goes down with the rest, so that
-//!   fewer bytes are rewritten for each;
+//! - instead of that merge, and whatever overlaps, if much is to go, that is dear
+//!   (`plan/leaving.rs`), and the fast device takes no longer than the slow one may then: what came
+//!   last goes down with the rest, so that fewer bytes are rewritten for each;
 //! - when what overlaps has cost as much as the merge costs: the older entries that it has replaced
 //!   lie beside it, and what could lie in their place is read from a slower tier
 //!   ([`super::overwritten`] has the same rule for levels of one run);
@@ -25,7 +25,8 @@
 //!   what is cold, so that the cold can make room;
 //! - when L1 has [`RUNS_MAX`] runs, each of which costs every read something.
 //!
-//! Where room is to be made, cold intervals go to the slow tier in the same merge (`plan/deeper.rs`).
+//! Where room is to be made, cold intervals go to the slow tier in the same merge
+//! (`plan/deeper.rs`).
 //!
 //! A merge needs room for its outputs on the device of the fast tier, beside what it
 //! reads. Of the tier's capacity it needs none, as they take the place of that. If all
@@ -218,8 +219,8 @@ fn by_run<'a>(levels: &FastLevels<'a>) -> Vec<Vec<FastTable<'a>>> {
     runs
 }
 
-/// Of the runs that lie one behind the other as many as `fits` lets be merged at once, which take no more than
-/// `room`, the newest of equals; none if these are few.
+/// Of the runs that lie one behind the other as many as `fits` lets be merged at once, which take
+/// no more than `room`, the newest of equals; none if these are few.
 fn window<'a>(
     runs: &[Vec<FastTable<'a>>],
     room: u64,
@@ -326,8 +327,8 @@ fn space(
     both.or_else(|| Some(staging(view, levels, &tables, reason)))
 }
 
-/// The merge of `tables`, all that overlap, which sends down as much as room is to be made, so that what
-/// is overwritten is won beside that, and merges are few; none if nothing can go.
+/// The merge of `tables`, all that overlap, which sends down as much as room is to be made, so that
+/// what is overwritten is won beside that, and merges are few; none if nothing can go.
 fn deeper(
     view: &View<'_>,
     levels: &FastLevels<'_>,

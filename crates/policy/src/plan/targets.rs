@@ -1,16 +1,14 @@
 //! How large each level should be.
 //!
-//! The last level holds almost everything, and its size is what it is. The
-//! levels above are sized from it, upwards, each `level_ratio` times smaller,
-//! until one is no larger than about `first_level_bytes`: the *base*, into which the
-//! newest levels are merged. About: up to twice as large. A level above it would be
-//! a fifth of `first_level_bytes` or less, which the newest runs alone can hold, so
-//! that it would cost a rewrite of the base for every time it fills, and save none. So the levels above the last hold about
-//! `1 / (level_ratio - 1)` of what the last holds, however full the store is,
-//! which bounds the space that stale entries take (1.11 at a ratio of 10; while
-//! memtables are lent memory levels may wait until they are up to twice as large, see
-//! [`super::leveled`]).
-//! Sizing downwards from a fixed first level would let a freshly begun last
+//! The last level holds almost everything, and its size is what it is. The levels above are sized
+//! from it, upwards, each `level_ratio` times smaller, until one is no larger than about
+//! `first_level_bytes`: the *base*, into which the newest levels are merged. About: up to twice as
+//! large. A level above it would be a fifth of `first_level_bytes` or less, which the newest runs
+//! alone can hold, so that it would cost a rewrite of the base for every time it fills, and save
+//! none. So the levels above the last hold about `1 / (level_ratio - 1)` of what the last holds,
+//! however full the store is, which bounds the space that stale entries take (1.11 at a ratio of
+//! 10; while memtables are lent memory levels may wait until they are up to twice as large, see
+//! [`super::leveled`]). Sizing downwards from a fixed first level would let a freshly begun last
 //! level hold less than the one above it.
 //!
 //! For this the last level has a fixed place, [`BOTTOM`]: a young store merges

@@ -1,14 +1,16 @@
-//! Merges of a part through a level: its newest runs, what the level has there, and what both overlap of the next one, at
-//! once.
+//! Merges of a part through a level: its newest runs, what the level has there, and what both
+//! overlap of the next one, at once.
 //!
-//! Newest runs are merged into the first level, and this, part by part, into the next. Where a share of the level is due to
-//! go down as well, what the first of these merges writes is read by the second, and what the second rewrites of the next
-//! level it rewrites for what the level holds alone, while as much may lie in newest runs. So where newest runs and level
-//! together rewrite no more of the next level for each of their bytes than the cheapest share would, they go there together.
-//! It takes longer than either, and the newest runs of other parts wait for it, so it is done while hardly anybody reads.
+//! Newest runs are merged into the first level, and this, part by part, into the next. Where a
+//! share of the level is due to go down as well, what the first of these merges writes is read by
+//! the second, and what the second rewrites of the next level it rewrites for what the level holds
+//! alone, while as much may lie in newest runs. So where newest runs and level together rewrite no
+//! more of the next level for each of their bytes than the cheapest share would, they go there
+//! together. It takes longer than either, and the newest runs of other parts wait for it, so it is
+//! done while hardly anybody reads.
 //!
-//! Why it passes nothing (I1): all newest runs of the part go, none of them is busy, nothing lies above the level in their
-//! keys, and all that it has of these goes along.
+//! Why it passes nothing (I1): all newest runs of the part go, none of them is busy, nothing lies
+//! above the level in their keys, and all that it has of these goes along.
 
 use std::sync::Arc;
 
@@ -33,7 +35,8 @@ pub(super) struct Through<'a> {
 }
 
 impl<'a> Through<'a> {
-    /// Of `part`; `None` while it has fewer runs than are merged, or something is in the way, or it would be too large.
+    /// Of `part`; `None` while it has fewer runs than are merged, or something is in the way, or it
+    /// would be too large.
     pub(super) fn of(between: &'a Between<'a>, part: usize) -> Option<Through<'a>> {
         let Between {
             view,

@@ -1,13 +1,13 @@
 //! Whether parts pay: by what writers wait for.
 //!
 //! A keyspace has one part until writers have had to wait for merges that wait for processors
-//! ([`PartTriggers`](thermocline_model::triggers::PartTriggers)): merges of a part rewrite its share of the next
-//! level and no more, side by side. Where merges wait for a device there is one again: flushes of
-//! parts are smaller, so that each byte is merged more often.
+//! ([`PartTriggers`](thermocline_model::triggers::PartTriggers)): merges of a part rewrite its
+//! share of the next level and no more, side by side. Where merges wait for a device there is one
+//! again: flushes of parts are smaller, so that each byte is merged more often.
 //!
-//! A look makes the next [`Waits`] out of the last, which the view has, and of what was spent since. While
-//! what earlier cuts have handed down to L1 is not merged yet, writers may wait for that, and for a while it
-//! counts for nothing.
+//! A look makes the next [`Waits`] out of the last, which the view has, and of what was spent
+//! since. While what earlier cuts have handed down to L1 is not merged yet, writers may wait for
+//! that, and for a while it counts for nothing.
 
 use thermocline_model::view::{Spent, View, Waits};
 

@@ -18,8 +18,8 @@ pub struct Preset {
     /// What plans flushes, and moves that make room for them: a thread of its own may ask nobody
     /// else.
     pub flush: Box<dyn Planner>,
-    /// What makes room for what merges write, while they run: asked where nothing is to be flushed, and done in a
-    /// thread of its own where one only flushes.
+    /// What makes room for what merges write, while they run: asked where nothing is to be flushed,
+    /// and done in a thread of its own where one only flushes.
     pub room: Option<Box<dyn Planner>>,
     /// What moves cuts, or takes back those that writes have made with another preset; asked
     /// before all others, as it can only act while no flush of the parts concerned runs.
@@ -63,8 +63,8 @@ pub struct PresetEntry {
     pub moves_cuts: bool,
     /// Whether its merges may send intervals on to a deeper level.
     pub goes_deeper: bool,
-    /// Parts that are about as full are flushed together if an even share has so many bytes, unless the options say
-    /// otherwise; 0 for never, `None` for where it pays.
+    /// Parts that are about as full are flushed together if an even share has so many bytes, unless
+    /// the options say otherwise; 0 for never, `None` for where it pays.
     pub flush_together_bytes_min: Option<u64>,
     /// Memtables with fewer keys than this are folded, unless the options say
     /// otherwise; 0 for never.

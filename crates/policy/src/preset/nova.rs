@@ -1,7 +1,7 @@
-//! The preset `nova`: parts that are cut, and cut anew, so that each gets as many
-//! writes (Huang, Ghandeharizadeh, "Nova-LSM: A Distributed, Component-based LSM-tree
-//! Key-value Store", on one machine). The paper has one kind of disk; where there are several tiers tables lie
-//! on them as with [`super::mutant`]. What differs from the paper is in docs/papers/nova.md.
+//! The preset `nova`: parts that are cut, and cut anew, so that each gets as many writes (Huang,
+//! Ghandeharizadeh, "Nova-LSM: A Distributed, Component-based LSM-tree Key-value Store", on one
+//! machine). The paper has one kind of disk; where there are several tiers tables lie on them as
+//! with [`super::mutant`]. What differs from the paper is in docs/papers/nova.md.
 
 use crate::heat::HeatOptions;
 use crate::plan::{Buckets, Migrate, Overwritten};

@@ -65,7 +65,8 @@ struct Shape {
     share: Share,
     /// Whether the coldest tables leave them first, or any.
     informed: bool,
-    /// Bytes that are to leave the fast levels; `None` where newest runs are not passed on as they are.
+    /// Bytes that are to leave the fast levels; `None` where newest runs are not passed on as they
+    /// are.
     wanted_bytes: Option<u64>,
 }
 

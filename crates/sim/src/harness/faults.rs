@@ -388,9 +388,9 @@ impl Recorded<'_> {
     }
 }
 
-/// A crash of either kind at every call of every workload, and another at one
-/// in so many calls of each recovery, in turn a different one. After each, memory is within what the
-/// options say. Prints and returns the number of sites.
+/// A crash of either kind at every call of every workload, and another at one in so many calls of
+/// each recovery, in turn a different one. After each, memory is within what the options say.
+/// Prints and returns the number of sites.
 ///
 /// # Panics
 /// When the store breaks a promise; the message names workload and call.
@@ -458,7 +458,8 @@ pub fn run(seed: u64, tally: &mut Tally) {
         let down = dice.one_of(&[Down::Kill, Down::Power]);
         recorded.crash(site, down, Some((dice.below(17), 17)), tally);
     }
-    // Later calls of the long ones too. Last, so that seed 30479 of `tests/known.rs` meets what it met.
+    // Later calls of the long ones too. Last, so that seed 30479 of `tests/known.rs` meets what it
+    // met.
     let calls = recorded.crashed.len() as u64;
     for _ in 0..8 {
         let (error, lie) = (dice.one_of(&ERRORS), dice.one_of(&LIES));

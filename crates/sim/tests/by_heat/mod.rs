@@ -151,8 +151,8 @@ impl Kind<'_> {
         fast as f64 / all as f64
     }
 
-    /// Whether it has no more than its share and, as `mutant` fills it with whatever there is, no less than
-    /// that but for a table. `logstore` raises only what is read.
+    /// Whether it has no more than its share and, as `mutant` fills it with whatever there is, no
+    /// less than that but for a table. `logstore` raises only what is read.
     pub(crate) fn keeps(&self, db: &Db, share: f64) {
         let now = self.fast_share(db);
         assert!(now <= share + 1e-9, "{now} of {share}");

@@ -497,8 +497,9 @@ a33aa33600000000\n\
 1800000000000000\n\
 1700000000000000";
 
-/// A store that another process wrote to was said to be damaged by nearly every opening to read it: what had
-/// become durable between two looks at the last segment lay behind what the first one had seen.
+/// A store that another process wrote to was said to be damaged by nearly every opening to read it:
+/// what had become durable between two looks at the last segment lay behind what the first one had
+/// seen.
 #[test]
 fn a_log_that_grows_while_it_is_read_ends_where_it_was_read() {
     for options in [MAPPED, PLAIN] {

@@ -69,8 +69,8 @@ fn writers_are_slowed_as_room_fills_that_flushes_wait_for_and_stop_for_memory_al
     assert_eq!(engine.update_brake(), 0);
 }
 
-/// Where three of four bytes are overwritten in memory, writers write four times as much before a byte of room
-/// is gone. They were slowed as if each byte took one.
+/// Where three of four bytes are overwritten in memory, writers write four times as much before a
+/// byte of room is gone. They were slowed as if each byte took one.
 #[test]
 fn what_is_overwritten_in_memory_takes_no_room() {
     let directory = tempfile::tempdir().unwrap();
@@ -358,7 +358,8 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// Every key is new, so that each byte takes room; and there is much in memory before the first flush.
+/// Every key is new, so that each byte takes room; and there is much in memory before the first
+/// flush.
 #[test]
 fn what_is_still_in_memory_is_not_taken_for_overwritten() {
     let directory = tempfile::tempdir().unwrap();

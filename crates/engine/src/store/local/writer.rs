@@ -1,7 +1,7 @@
 //! Writing an object: gathered into large pieces, which the device is given while more is made.
 //!
-//! Invariant: a writer that failed once refuses everything after (I5), whether the system told of it in a write, in a sync,
-//! or while the writer waited for the device.
+//! Invariant: a writer that failed once refuses everything after (I5), whether the system told of
+//! it in a write, in a sync, or while the writer waited for the device.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ pub(crate) const WRITE_BUFFER_BYTES: usize = 512 << 10;
 /// What is written between two requests that it be given to the device. Less, and the file
 /// system would lay the file out in pieces, of which each is a request to read.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
-/// The same of the background where flushes write as well: with each request it waits for the one before.
+/// The same of the background where flushes write as well: with each request it waits for the one
+/// before.
 const WRITE_BACK_BYTES_PACED: u64 = 4 << 20;
 
 /// A page of the cache, at least.
@@ -177,8 +178,9 @@ impl LocalWriter {
     /// made and waited for. On a tier that is read by way of the cache the system decides, as
     /// this advice would also empty it.
     ///
-    /// Where flushes write as well the background waits until the device has what it was given before that: a flush, for
-    /// which writers wait, would be behind whatever a merge has made faster than it is written.
+    /// Where flushes write as well the background waits until the device has what it was given
+    /// before that: a flush, for which writers wait, would be behind whatever a merge has made
+    /// faster than it is written.
     fn write_back(&mut self, end: u64) -> Result<()> {
         let bytes = end.saturating_sub(self.leaving_bytes);
         if !self.shared.options.direct || bytes == 0 {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::store::{Clock, Sleeper};
 
-/// Of the blocks of a table that is four times as large as a full cache, the shares that have a place after they were read
-/// once, and after they were read twice.
+/// Of the blocks of a table that is four times as large as a full cache, the shares that have a
+/// place after they were read once, and after they were read twice.
 fn let_in(clock: Option<Arc<dyn Clock>>, uses_for_one: &[u32]) -> [f64; 2] {
     let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1024]);
     let entries: Vec<Entry> = (0..4000).map(entry).collect();
@@ -36,7 +36,8 @@ fn let_in(clock: Option<Arc<dyn Clock>>, uses_for_one: &[u32]) -> [f64; 2] {
     [share(1), share(2)]
 }
 
-/// Of blocks that are read once nearly each took the place of another, for as long as it takes to read one of them.
+/// Of blocks that are read once nearly each took the place of another, for as long as it takes to
+/// read one of them.
 #[test]
 fn what_costs_next_to_nothing_to_read_is_let_in_the_second_time() {
     // Reads take no time: all is in memory. Alone, and as the slower of two tiers.

@@ -438,8 +438,8 @@ fn opening_pins_and_dropping_unpins() {
     assert_eq!(context.pinned_bytes(), 0);
 }
 
-/// The same table with its data elsewhere, as after a relocation: its metadata is not read or kept again, and it goes
-/// on when the first is dropped.
+/// The same table with its data elsewhere, as after a relocation: its metadata is not read or kept
+/// again, and it goes on when the first is dropped.
 #[test]
 fn a_moved_table_shares_its_metadata_and_reads_its_own_data() {
     let entries = random_entries(&mut Dice(6), 300);

@@ -105,8 +105,8 @@ impl ObjectReader for Noting {
     }
 }
 
-/// What merges read was advised, which the system does in pages of one size: on a disk that seeks a merge took nearly
-/// twice as long as where it reads ahead by itself.
+/// What merges read was advised, which the system does in pages of one size: on a disk that seeks a
+/// merge took nearly twice as long as where it reads ahead by itself.
 #[test]
 fn a_merge_reads_by_a_reader_of_its_own_and_asks_for_nothing() {
     let (entries, stored) = records_of_a_kib();
@@ -148,9 +148,10 @@ fn walk(cursor: &mut TableCursor, forward: bool) -> usize {
 
 const LATEST: SeqNo = SeqNo(u64::MAX >> 8);
 
-/// Ten records of 1 KiB lie in four or five blocks of 4 KiB: from a device that transfers a block in the time of a
-/// request, a scan of them reads no more than eight. It began with two blocks one by one and went on with
-/// 32 KiB, and the system took the two for a file read from end to end and read 32 to 64 KiB more.
+/// Ten records of 1 KiB lie in four or five blocks of 4 KiB: from a device that transfers a block
+/// in the time of a request, a scan of them reads no more than eight. It began with two blocks one
+/// by one and went on with 32 KiB, and the system took the two for a file read from end to end and
+/// read 32 to 64 KiB more.
 #[test]
 fn a_short_scan_reads_little_more_than_it_returns() {
     let (_, stored) = records_of_a_kib();
@@ -178,8 +179,9 @@ fn a_short_scan_reads_little_more_than_it_returns() {
     assert!(times < 3.8 && requests <= 2.0, "{times}, {requests}");
 }
 
-/// Short scans begin in every run and go on in the one that holds most of what there is: the first read of several
-/// blocks is there alone. It was by tier, for all tables alike, and only past the page cache.
+/// Short scans begin in every run and go on in the one that holds most of what there is: the first
+/// read of several blocks is there alone. It was by tier, for all tables alike, and only past the
+/// page cache.
 #[test]
 fn scans_begin_as_those_before_them_went_on_in_the_same_table() {
     let (_, stored) = records_of_a_kib();
@@ -221,8 +223,8 @@ fn scans_begin_as_those_before_them_went_on_in_the_same_table() {
     }
 }
 
-/// The system does not read ahead by itself, so a scan that goes on, and a merge, tell it what they will read
-/// next: then nobody waits for more than the first reads.
+/// The system does not read ahead by itself, so a scan that goes on, and a merge, tell it what they
+/// will read next: then nobody waits for more than the first reads.
 #[test]
 fn what_goes_on_is_asked_for_before_it_is_read() {
     let (entries, stored) = records_of_a_kib();
@@ -239,8 +241,8 @@ fn what_goes_on_is_asked_for_before_it_is_read() {
     }
 }
 
-/// Bytes of each read of a scan of all of `stored`, of which the blocks that `is_cached` says are cached: from a device with this
-/// cost of a request, past the page cache or through it.
+/// Bytes of each read of a scan of all of `stored`, of which the blocks that `is_cached` says are
+/// cached: from a device with this cost of a request, past the page cache or through it.
 fn reads_of_a_scan(
     stored: &Stored,
     (bytes_for_one_read, is_direct): (u64, bool),
@@ -264,9 +266,10 @@ fn reads_of_a_scan(
     noting.read_bytes()
 }
 
-/// A block that was read along with those before it and is cached as well said that what comes is cached: the scan
-/// began anew with one block, and with the next one a few. Past the page cache it did so at each read that began with
-/// a cached one, and never came so far that the next read was under way.
+/// A block that was read along with those before it and is cached as well said that what comes is
+/// cached: the scan began anew with one block, and with the next one a few. Past the page cache it
+/// did so at each read that began with a cached one, and never came so far that the next read was
+/// under way.
 #[test]
 fn a_long_scan_of_which_some_is_cached_reads_as_far_ahead_as_a_cold_one() {
     let entry = |n: u32| (n.to_be_bytes().to_vec(), SeqNo(1), Kind::Put, vec![7; 1024]);
@@ -289,7 +292,8 @@ fn a_long_scan_of_which_some_is_cached_reads_as_far_ahead_as_a_cold_one() {
     }
 }
 
-/// Where most is cached, what is not is read by itself: to read along what lies between would be in vain.
+/// Where most is cached, what is not is read by itself: to read along what lies between would be in
+/// vain.
 #[test]
 fn a_long_scan_of_which_most_is_cached_reads_little_of_that() {
     let (_, stored) = records_of_a_kib();
@@ -371,8 +375,8 @@ fn a_bad_block_that_nobody_wants_fails_no_scan() {
     }
 }
 
-/// Each good block before a bad one had the piece tried again that both lie in, and a disk may try a bad sector for
-/// seconds.
+/// Each good block before a bad one had the piece tried again that both lie in, and a disk may try
+/// a bad sector for seconds.
 #[test]
 fn a_piece_that_cannot_be_read_is_tried_once() {
     let (_, stored) = records_of_a_kib();
@@ -464,8 +468,9 @@ fn a_cursor_that_went_on_from_another_table_begins_anew_once_it_is_sought_again(
     assert!(continued < new + new / 10, "{continued} and {new}");
 }
 
-/// Reads past the page cache doubled, and one was under way, whatever the device: of a scan of 50 KiB 64 and 128 KiB came
-/// nearly all in vain, which cost an SSD more than the requests that it spared.
+/// Reads past the page cache doubled, and one was under way, whatever the device: of a scan of 50
+/// KiB 64 and 128 KiB came nearly all in vain, which cost an SSD more than the requests that it
+/// spared.
 #[test]
 fn a_scan_past_the_page_cache_reads_by_what_a_request_costs() {
     let (_, stored) = records_of_a_kib();
@@ -645,8 +650,8 @@ fn a_merge_reads_a_table_in_as_few_pieces_as_may_be_and_all_of_one_size() {
     }
 }
 
-/// Of an iterator over several runs: before each search it asked for the whole piece again, and each time the disk
-/// tried the bad sector for seconds.
+/// Of an iterator over several runs: before each search it asked for the whole piece again, and
+/// each time the disk tried the bad sector for seconds.
 #[test]
 fn a_bad_piece_is_not_asked_for_again_by_a_search_beside_it() {
     let (_, stored) = records_of_a_kib();

@@ -8,8 +8,8 @@
 //! 1.6 times 1,110 in the same way, and comes out by equation 7 too.
 //! [`Published::rounded_as_there`] takes that step, [`Published::ours`] does not.
 //!
-//! Table V says that it uses the inputs of table IV and of VI-B1. Equation 9 gives
-//! other numbers with them, and no other inputs can have been used for all its rows: see [`fits`]. So the model's
+//! Table V says that it uses the inputs of table IV and of VI-B1. Equation 9 gives other numbers
+//! with them, and no other inputs can have been used for all its rows: see [`fits`]. So the model's
 //! numbers stand beside the paper's, and differ.
 
 use thermocline_model::tier::DeviceProfile;

@@ -1,6 +1,6 @@
-//! Files beside the data: heat, the record of events, requests and answers about the
-//! cost target, and the mark of a repair. Nothing depends on them, so whatever they say, the store opens,
-//! goes on and answers right.
+//! Files beside the data: heat, the record of events, requests and answers about the cost target,
+//! and the mark of a repair. Nothing depends on them, so whatever they say, the store opens, goes
+//! on and answers right.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};

@@ -295,8 +295,8 @@ pub(super) fn crossed(format: u8, whole: &Image) -> Vec<(PathBuf, Image)> {
         if let Some(path) = whole.keys().rfind(|p| name(p).contains(kind)) {
             let mut image = whole.clone();
             seal(format, &mut image, path);
-            // A checksum may take a byte less in the manifest than the one before it: then that ends
-            // before where the log's seal says that it does.
+            // A checksum may take a byte less in the manifest than the one before it: then that
+            // ends before where the log's seal says that it does.
             if manifest_bytes(&image) == manifest_bytes(whole) {
                 images.push((path.clone(), image));
             }

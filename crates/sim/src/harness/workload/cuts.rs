@@ -75,8 +75,8 @@ impl Workload {
         Workload::of_a_new_store("cuts", seed, setting, acts)
     }
 
-    /// A store of overlapping fast levels whose parts pass their newest runs on side by side, while cuts move,
-    /// and which is recovered in between.
+    /// A store of overlapping fast levels whose parts pass their newest runs on side by side, while
+    /// cuts move, and which is recovered in between.
     #[must_use]
     pub fn passes(seed: u64, mapped: bool) -> Workload {
         let mut dice = Dice(seed ^ 8);

@@ -25,9 +25,9 @@ pub(super) fn options(room: Room, options: Options) -> Options {
 }
 
 impl Workload {
-    /// Most of a large write buffer in the log, some of it overwritten or deleted, recovered with an eighth of it: the
-    /// latest versions alone are kept, which is still too much, and is flushed before anybody
-    /// writes.
+    /// Most of a large write buffer in the log, some of it overwritten or deleted, recovered with
+    /// an eighth of it: the latest versions alone are kept, which is still too much, and is flushed
+    /// before anybody writes.
     #[must_use]
     pub fn shrunk(seed: u64, mapped: bool) -> Workload {
         let mut dice = Dice(seed ^ 8);
