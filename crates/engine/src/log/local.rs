@@ -219,16 +219,16 @@ impl LocalLog {
     }
 
     /// As [`LogSink::take_before`].
-    pub fn take_before(&mut self, segment: u64) -> Vec<Closed> {
+    pub fn take_before(&mut self, segment: u64) -> VecDeque<Closed> {
         let count = self.closed.partition_point(|c| c.segment < segment);
-        self.closed.drain(..count).collect()
+        let rest = self.closed.split_off(count);
+        std::mem::replace(&mut self.closed, rest)
     }
 
     /// As [`LogSink::put_back`].
-    pub fn put_back(&mut self, segments: Vec<Closed>) {
-        for closed in segments.into_iter().rev() {
-            self.closed.push_front(closed);
-        }
+    pub fn put_back(&mut self, mut segments: VecDeque<Closed>) {
+        segments.append(&mut self.closed);
+        self.closed = segments;
     }
 
     /// Bytes in all segments, without room reserved ahead.
@@ -537,11 +537,11 @@ impl LogSink for LocalLog {
         self.syncer.clone()
     }
 
-    fn take_before(&mut self, segment: u64) -> Vec<Closed> {
+    fn take_before(&mut self, segment: u64) -> VecDeque<Closed> {
         LocalLog::take_before(self, segment)
     }
 
-    fn put_back(&mut self, segments: Vec<Closed>) {
+    fn put_back(&mut self, segments: VecDeque<Closed>) {
         LocalLog::put_back(self, segments);
     }
 

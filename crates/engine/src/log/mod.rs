@@ -51,6 +51,7 @@ mod syncer;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use thermocline_model::SeqNo;
@@ -103,11 +104,11 @@ pub trait LogSink: Send {
     /// counts them no more, and [`LogPersist::delete`] deletes them, which takes milliseconds that
     /// no append should wait for. Requires: every entry in them is in durable tables and the
     /// manifest says so durably (I3).
-    fn take_before(&mut self, segment: u64) -> Vec<Closed>;
+    fn take_before(&mut self, segment: u64) -> VecDeque<Closed>;
 
     /// Puts those back that could not be deleted, for the next time. Requires: they were taken, and
     /// none that is newer was since.
-    fn put_back(&mut self, segments: Vec<Closed>);
+    fn put_back(&mut self, segments: VecDeque<Closed>);
 
     /// Bytes in all segments, without room reserved ahead.
     fn size_bytes(&self) -> u64;
@@ -146,5 +147,5 @@ pub trait LogPersist: Send + Sync {
     ///
     /// # Errors
     /// `Io`; the rest is left in `segments`.
-    fn delete(&self, segments: &mut Vec<Closed>) -> Result<u64>;
+    fn delete(&self, segments: &mut VecDeque<Closed>) -> Result<u64>;
 }

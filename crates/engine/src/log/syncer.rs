@@ -168,25 +168,21 @@ impl LogSyncer {
     ///
     /// # Errors
     /// `Io`; the rest is left in `segments`.
-    pub fn delete(&self, segments: &mut Vec<Closed>) -> Result<u64> {
+    pub fn delete(&self, segments: &mut VecDeque<Closed>) -> Result<u64> {
         let mut freed_bytes = 0;
-        let mut error = None;
-        let gone = segments.iter().take_while(|closed| {
+        while let Some(closed) = segments.front() {
             let path = segment_path(&self.directory, closed.segment);
             match self.file_system.unlink(&path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    error = Some(Error::io("delete log segment", &path, e));
-                    return false;
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io("delete log segment", &path, error));
                 }
                 _ => {}
             }
             self.forget_before(closed.segment + 1);
             freed_bytes += closed.size_bytes;
-            true
-        });
-        let gone = gone.count();
-        segments.drain(..gone);
-        error.map_or(Ok(freed_bytes), Err)
+            segments.pop_front();
+        }
+        Ok(freed_bytes)
     }
 
     /// The last number appended.
@@ -320,7 +316,7 @@ impl LogPersist for LogSyncer {
         LogSyncer::durable_seq(self)
     }
 
-    fn delete(&self, segments: &mut Vec<Closed>) -> Result<u64> {
+    fn delete(&self, segments: &mut VecDeque<Closed>) -> Result<u64> {
         LogSyncer::delete(self, segments)
     }
 }
