@@ -32,7 +32,7 @@ use crate::options::{Options, Tier};
 use crate::publish::Published;
 use crate::scan::RangeIndex;
 use crate::stats::{Counters, TierCounters};
-use crate::step::{Emptied, Pace, Scheduler};
+use crate::step::{Emptied, Pace, Patience, Scheduler};
 use crate::store::{Environment, IoBudget, Lock, ObjectKind, ObjectName, Store, StoreState};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{ArcSwap, Condvar, Mutex};
@@ -137,7 +137,7 @@ pub(crate) struct Engine {
     /// holds, in bytes.
     pub(crate) leaving_bytes: AtomicUsize,
     /// Held by the thread that works out how hard writers must brake.
-    pub(crate) brake_turn: Mutex<()>,
+    pub(crate) brake_turn: Mutex<Patience>,
     pub(crate) emptied: Mutex<Emptied>,
     pub(crate) pace: Pace,
     pub(crate) commit: Mutex<Commit>,

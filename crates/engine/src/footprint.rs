@@ -16,6 +16,7 @@
 //! of files, among them those of the mapped log: the system takes them back as it needs them.
 
 use serde::{Deserialize, Serialize};
+use thermocline_policy::pressure::patience;
 
 use crate::job::{PIECE_BYTES, stretches_max};
 use crate::options::{Options, Tier};
@@ -155,7 +156,9 @@ impl Options {
     ///   compression, and five times the metadata of one table, reckoned with keys of 64 bytes and
     ///   entries of no less; where cuts move no less than what a sample takes
     ///   ([`RecutTriggers`](crate::RecutTriggers): its bytes, and 192 for each of its keys); all
-    ///   that twice, for the allocator. One job without background threads or with one of them;
+    ///   that twice, for the allocator. There are twice [`Options::newest_runs_stop`] runs and one
+    ///   for each level, and where memtables may be lent more memory than twice their own, up to
+    ///   three times. One job without background threads or with one of them;
     ///   with `n` of them (where no number is given, as many as the machine has processors:
     ///   [`Options::background_threads`]), a flush and `2n - 3` stretches of merges, twice as many
     ///   with `logstore` on several tiers, whose merges send intervals deeper. And where that is
@@ -218,7 +221,7 @@ impl Options {
             _ => STREAM_BUFFERS * self.block_bytes_max().max(STREAM_BYTES_MAX as u64),
         };
         let handed_down = match self.moves_cuts() {
-            true => (self.newest_runs_stop as u64).saturating_mul(2),
+            true => self.newest_runs_max(),
             false => 0,
         };
         let runs = self.runs_max().saturating_add(handed_down);
@@ -333,9 +336,16 @@ impl Options {
     }
 
     fn runs_max(&self) -> u64 {
-        // Small runs count half: see `step/brake.rs`.
-        let runs = (self.newest_runs_stop as u64).saturating_mul(2);
-        runs.saturating_add(LEVELS)
+        self.newest_runs_max().saturating_add(LEVELS)
+    }
+
+    /// The most runs that a part's newest level has before writers stop. Small ones count half, and
+    /// while hardly anybody reads all count for less: see `step/brake.rs`.
+    fn newest_runs_max(&self) -> u64 {
+        let own = self.write_buffer_bytes.max(1);
+        let lent_times = own.saturating_add(self.lendable_bytes()) as f64 / own as f64;
+        let times = patience(lent_times).max(2.0);
+        (self.newest_runs_stop as f64 * times).ceil() as u64
     }
 
     fn block_bytes_max(&self) -> u64 {
@@ -357,13 +367,14 @@ mod tests {
         };
         let run = |is_slow: bool, bytes: u64| MergeRun { is_slow, bytes };
         let sizes: [fn(u64) -> u64; 4] = [|_| 0, |_| 1 << 20, |n| n << 20, |n| 1 << (n % 50)];
-        for runs in 1..=64 {
+        for runs in 1..=96 {
             for size in sizes {
                 let made = |slow: u64| -> Vec<MergeRun> {
                     (0..runs).map(|n| run(n < slow, size(n))).collect()
                 };
-                assert!(sum(&made(0)) <= MERGE_READ_BYTES);
-                assert!(sum(&made(runs)) <= MERGE_READ_BYTES);
+                let all = MERGE_READ_BYTES.max(runs as usize * READ_AHEAD_BYTES_FIRST);
+                assert!(sum(&made(0)) <= all);
+                assert!(sum(&made(runs)) <= all);
                 for slow in 1..runs {
                     let most = MERGE_READ_SLOW_BYTES.max(slow as usize * READ_AHEAD_BYTES_FIRST);
                     let fast = MERGE_READ_BYTES - MERGE_READ_SLOW_BYTES;
@@ -425,9 +436,12 @@ mod tests {
         assert_eq!(growing.lendable_bytes(), 192 << 20);
         let grown = growing.memory_max(1);
         assert_eq!(
-            grown.jobs - max.jobs,
-            (8 << 20) - options.merge_read_bytes().min(8 << 20)
+            grown.jobs - growing.jobs_bytes_max(2),
+            (8 << 20) - growing.merge_read_bytes().min(8 << 20)
         );
+        // And more runs wait while it is lent.
+        let runs = [&options, &growing].map(Options::newest_runs_max);
+        assert_eq!(runs, [2 * 24, 3 * 24]);
         assert_eq!(
             grown.memtables + grown.block_cache,
             max.memtables + max.block_cache

@@ -42,7 +42,7 @@ pub(crate) struct Lent {
     /// Bytes that the cache does without, of those that it may ever have.
     given: AtomicU64,
     /// Of these, bytes that memtables may fill beyond the write buffer.
-    allowed: AtomicU64,
+    pub(crate) allowed: AtomicU64,
     lending: Mutex<Lending>,
     /// When it was looked at last.
     looked_us: AtomicU64,
@@ -96,6 +96,11 @@ impl Engine {
     /// Bytes that memtables may take now.
     pub(crate) fn write_buffer_bytes(&self) -> u64 {
         self.options.write_buffer_bytes + self.borrowable_bytes()
+    }
+
+    /// How many times what the options give them that is.
+    pub(crate) fn lent_times(&self) -> f64 {
+        self.write_buffer_bytes() as f64 / self.options.write_buffer_bytes.max(1) as f64
     }
 
     /// Of these, bytes of the block cache.

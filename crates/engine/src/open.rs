@@ -118,7 +118,7 @@ fn open_once(options: Options, environment: &Environment) -> Result<Engine> {
         lent: Lent::default(),
         spare_threads: SpareThreads::new(options.threads()),
         leaving_bytes: AtomicUsize::new(0),
-        brake_turn: Mutex::new(()),
+        brake_turn: Mutex::default(),
         trimming: Mutex::new(()),
         emptied: Mutex::default(),
         pace: Pace::default(),

@@ -229,6 +229,13 @@ impl ShapeOptions {
     pub fn is_lent(&self) -> bool {
         self.flush_bytes > self.usual_flush_bytes
     }
+
+    /// How many times the memory that the options give them memtables have now, at least 1.
+    #[must_use]
+    pub fn lent_times(&self) -> f64 {
+        let times = self.flush_bytes as f64 / self.usual_flush_bytes.max(1) as f64;
+        times.max(1.0)
+    }
 }
 
 /// Tiers on which levels begin to lie, whatever room there is above them, and that of the log.

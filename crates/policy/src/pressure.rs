@@ -27,14 +27,28 @@ pub fn runs_slow_percent(parts: usize) -> u64 {
     }
 }
 
+/// The most times as many runs that wait while hardly anybody reads.
+pub const PATIENCE_MAX: f64 = 3.0;
+
+/// How many times as many runs may wait before writers do, where memtables have `lent_times` the
+/// memory that options give them, as hardly anybody reads: each run is one more place to look, which
+/// is nobody's loss then, while a merge of more of them rewrites as much of what lies below for more
+/// bytes, so that where a slow device has to write that, writers are taken more from.
+#[must_use]
+pub fn patience(lent_times: f64) -> f64 {
+    lent_times.clamp(1.0, PATIENCE_MAX)
+}
+
 /// As how many `runs` count for that which hold `bytes`, above a level of which the part's share is
 /// `base_bytes` ([`base_shares`]). Half as many up to half of that, and all from as much on: a
 /// merge rewrites the share, so that with little to merge it costs most for each byte written, and
-/// writers that were stopped for it would only be stopped again sooner.
+/// writers that were stopped for it would only be stopped again sooner. And with [`patience`] one
+/// for so many at most.
 #[must_use]
-pub fn counted_runs(runs: u64, bytes: u64, base_bytes: u64) -> u64 {
+pub fn counted_runs(runs: u64, bytes: u64, base_bytes: u64, patience: f64) -> u64 {
     let share = bytes as f64 / base_bytes.max(1) as f64;
-    (runs as f64 * share.clamp(0.5, 1.0)).round() as u64
+    let counts = share.clamp(0.5, 1.0).min(1.0 / patience.max(1.0));
+    (runs as f64 * counts).round() as u64
 }
 
 /// What a merge of a part's newest runs rewrites of `level`, in bytes, by part: what overlaps the
@@ -115,13 +129,25 @@ mod tests {
 
     #[test]
     fn runs_count_half_while_they_hold_less_than_half_of_what_they_are_merged_into() {
-        assert_eq!(counted_runs(0, 0, 0), 0);
-        assert_eq!(counted_runs(24, 1, 0), 24);
-        assert_eq!(counted_runs(24, 100, 100), 24);
-        assert_eq!(counted_runs(24, 1000, 100), 24);
-        assert_eq!(counted_runs(24, 75, 100), 18);
-        assert_eq!(counted_runs(24, 50, 100), 12);
-        assert_eq!(counted_runs(24, 0, 100), 12);
-        assert_eq!(counted_runs(48, 1, u64::MAX), 24);
+        let counted = |runs, bytes, base| counted_runs(runs, bytes, base, 1.0);
+        assert_eq!(counted(0, 0, 0), 0);
+        assert_eq!(counted(24, 1, 0), 24);
+        assert_eq!(counted(24, 100, 100), 24);
+        assert_eq!(counted(24, 1000, 100), 24);
+        assert_eq!(counted(24, 75, 100), 18);
+        assert_eq!(counted(24, 50, 100), 12);
+        assert_eq!(counted(24, 0, 100), 12);
+        assert_eq!(counted(48, 1, u64::MAX), 24);
+    }
+
+    #[test]
+    fn as_many_times_the_runs_may_wait_as_memory_is_lent_up_to_three() {
+        let times = [0.0, 1.0, 1.5, 3.0, 4.0, f64::INFINITY, f64::NAN].map(patience);
+        assert_eq!(times[..6], [1.0, 1.0, 1.5, 3.0, 3.0, 3.0]);
+        // However much they hold.
+        let counted = |bytes, patience| counted_runs(24, bytes, 100, patience);
+        assert_eq!([1.0, 1.5, 3.0].map(|p| counted(100, p)), [24, 16, 8]);
+        assert_eq!([1.0, 1.5, 3.0].map(|p| counted(0, p)), [12, 12, 8]);
+        assert_eq!([0.0, f64::NAN, times[6]].map(|p| counted(100, p)), [24; 3]);
     }
 }

@@ -15,7 +15,7 @@ use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_model::view::{PartLoad, TableHeat};
 use thermocline_policy::place::{ByLevel, Fill};
 use thermocline_policy::plan::Balance;
-use thermocline_policy::pressure::{RUNS_DUE_PERCENT, counted_runs, runs_slow_percent};
+use thermocline_policy::pressure::{RUNS_DUE_PERCENT, counted_runs, patience, runs_slow_percent};
 use thermocline_policy::{Placer, Planner, pressure};
 
 const LARGE: u64 = 1 << 40;
@@ -224,18 +224,18 @@ fn what_memtables_are_lent_merges_wait_for() {
 }
 
 /// Measured: levels that had waited for longer went first, while newest runs came near the number
-/// from which on writers are slowed for them, and beyond; and with newest runs first whatever waits
-/// a level grew to eight times its size.
+/// from which on writers are slowed for them, and beyond.
 #[test]
 fn newest_runs_go_before_levels_before_writers_are_slowed_for_them() {
     let of = |level_mib: u64, count: u64| {
-        let newest = runs(60, count).replace("800000", "10M");
+        let newest = runs(90, count).replace("800000", "10M");
         let level = format!("L6: #10[a..c]{{size=30M}} #11[d..z]{{size={level_mib}M}}");
         let mut world = World::of(&format!("L0.0: {newest} | {level} | {LAST}"), &[LARGE]);
         world.shape.flush_bytes = 3 * world.shape.usual_flush_bytes;
         world
     };
-    let stop = of(30, 1).shape.newest_runs_stop as u64;
+    // Three times as many while hardly anybody reads.
+    let stop = 3 * of(30, 1).shape.newest_runs_stop as u64;
     let first_of = |mib: u64| {
         let is_first = |count: &u64| decide(&of(mib, *count)).starts_with("newest-runs");
         let first = (1..=stop).find(is_first).unwrap();
@@ -244,9 +244,10 @@ fn newest_runs_go_before_levels_before_writers_are_slowed_for_them() {
         first
     };
     let slowed = stop * runs_slow_percent(2) / 100;
-    assert_eq!((first_of(30), slowed, stop), (14, 18, 24));
+    assert_eq!((first_of(30), slowed, stop), (28, 54, 72));
+    assert_eq!(first_of(60), 42);
     // A level that is much too large goes first, until writers are about to stop.
-    assert_eq!(first_of(60), 21);
+    assert_eq!(first_of(400), 62);
 }
 
 /// Once: they waited for more while writers were stopped for them, until nobody had written
@@ -255,7 +256,7 @@ fn newest_runs_go_before_levels_before_writers_are_slowed_for_them() {
 fn no_runs_wait_that_writers_are_slowed_down_for() {
     let mut braked = 0;
     for (merge, stop) in [(4, 24), (4, 8), (2, 3), (8, 24), (1, 2)] {
-        for (runs, mib) in (1..40).flat_map(|runs| [(runs, 1), (runs, 2), (runs, 9)]) {
+        for (runs, mib) in (1..80).flat_map(|runs| [(runs, 1), (runs, 2), (runs, 9)]) {
             let newest = (0..runs).map(|n| format!("#{}[a..c]{{size={mib}M}}", 90 - n));
             let newest: Vec<_> = newest.collect();
             let text = format!(
@@ -270,7 +271,8 @@ fn no_runs_wait_that_writers_are_slowed_down_for() {
                 .size_bytes();
             let base = world.version.keyspaces[&KEYSPACE].levels[5].size_bytes();
             let due = stop as u64 * RUNS_DUE_PERCENT / 100;
-            if runs as usize >= merge && counted_runs(runs, bytes, base) > due {
+            let counted = counted_runs(runs, bytes, base, patience(world.shape.lent_times()));
+            if runs as usize >= merge && counted > due {
                 braked += 1;
                 assert_ne!(
                     decide(&world),

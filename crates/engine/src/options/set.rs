@@ -278,8 +278,11 @@ impl Options {
     /// Runs in a part's newest level at which writes wait; slowdown begins at two fifths of it with
     /// one part, three quarters with several, or with the first where merges of late took a quarter
     /// of a second and more and writers had to be slowed. Twice as many while they hold less than
-    /// half of what they would be merged into. From one more than [`Options::newest_runs_merge`] to
-    /// 10000, default 24.
+    /// half of what they would be merged into; and while hardly any blocks are asked for as many
+    /// times as many as memtables have times the memory that [`Options::write_buffer_bytes`] gives
+    /// them, up to three times ([`Options::write_buffer_grows`]): each is one more place to look,
+    /// which is nobody's loss then. From one more than [`Options::newest_runs_merge`] to 10000,
+    /// default 24.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

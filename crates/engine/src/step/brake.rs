@@ -1,7 +1,8 @@
 //! How hard writers must brake: by memory, by runs, and where flushes wait for room on the first
 //! tier, by that.
 //!
-//! Runs count by what they hold: see [`counted_runs`].
+//! Runs count by what they hold, and while hardly anybody reads for less: see [`counted_runs`] and
+//! [`Patience`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,6 +22,9 @@ use crate::step::flushed::FlushedShare;
 use crate::step::log_waits::LogWaits;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::tree::{RunTables, Tree};
+
+mod patience;
+pub(crate) use patience::Patience;
 
 /// The share of the write buffer, in percent, at which writers begin to slow, where nothing lasts.
 const MEMORY_SLOW_PERCENT: u64 = 60;
@@ -55,12 +59,19 @@ impl Engine {
     /// memtables into what the write buffer has left.
     pub(crate) fn update_brake(&self) -> u64 {
         // One look at a time: an older answer never takes the place of a newer.
-        let _turn = self.brake_turn.lock();
+        let mut patience = self.brake_turn.lock();
+        let stop = self.options.newest_runs_stop as u64;
+        let spaces = self.spaces.load();
+        let views: Vec<_> = spaces.values().map(|space| space.view.load()).collect();
+        patience.look(
+            views.iter().map(|view| &*view.tree),
+            stop,
+            self.lent_times(),
+        );
         let (mut memory, mut newest_runs, mut parts) = (0u64, 0, 1);
-        for space in self.spaces.load().values() {
-            let view = space.view.load();
-            memory += memtable_bytes(&view);
-            let runs = runs_of(&view.tree);
+        for view in &views {
+            memory += memtable_bytes(view);
+            let runs = runs_of(&view.tree, patience.times());
             if runs >= newest_runs {
                 (newest_runs, parts) = (runs, view.tree.parts.len());
             }
@@ -78,7 +89,6 @@ impl Engine {
         let mut emptied = self.emptied.lock();
         let of_memory = &mut emptied.memory;
         let by_memory = of_memory.brake(now_us, memory, limit, MEMORY_SLOW_PERCENT);
-        let stop = self.options.newest_runs_stop as u64;
         let of_runs = &mut emptied.runs;
         let by_runs = of_runs.brake(now_us, newest_runs, stop, runs_slow_percent(parts));
         let by_room = emptied.flush_room.map_or(0, |room| {
@@ -290,15 +300,24 @@ fn memtable_bytes(view: &ReadView) -> u64 {
     held.map(|m| m.size_share() as u64).sum()
 }
 
-/// The runs of the fullest part of `tree`, as they count.
-fn runs_of(tree: &Tree) -> u64 {
-    let bytes = |run: &RunTables| -> u64 { run.tables.iter().map(|t| t.meta.size_bytes()).sum() };
+/// The runs of the fullest part of `tree`, as they count with such [`patience`].
+fn runs_of(tree: &Tree, patience: f64) -> u64 {
     let counted = tree.parts.iter().zip(&tree.base_shares);
-    let counted = counted.map(|(runs, share)| {
-        let held = runs.iter().map(|r| bytes(r)).sum();
-        counted_runs(runs.len() as u64, held, *share)
-    });
+    let counted = counted.map(|(runs, share)| runs_of_part(runs, *share, patience));
     counted.max().unwrap_or(0)
+}
+
+/// The same of a part whose share of what lies below is `base_bytes`.
+fn runs_of_part(runs: &[Arc<RunTables>], base_bytes: u64, patience: f64) -> u64 {
+    let tables = runs.iter().flat_map(|run| &run.tables);
+    let bytes = tables.map(|table| table.meta.size_bytes()).sum();
+    counted_runs(runs.len() as u64, bytes, base_bytes, patience)
+}
+
+/// From where on writers are slowed that stop at `limit`. With few runs some are left to slow
+/// writers by all the same.
+fn slow_at(limit: u64, slow_percent: u64) -> u64 {
+    (limit.saturating_mul(slow_percent) / 100).min(limit.saturating_sub(2))
 }
 
 /// What empties memtables, or newest levels: how many jobs do so now, and how fast they are.
@@ -334,8 +353,7 @@ impl Emptying {
     /// there is room for: then the brake begins with the first byte, so that the room is not gone
     /// long before the next job ends.
     fn brake(&mut self, now_us: u64, value: u64, limit: u64, slow_percent: u64) -> u64 {
-        // With few runs some are left to slow writers by all the same.
-        let slow = (limit.saturating_mul(slow_percent) / 100).min(limit.saturating_sub(2));
+        let slow = slow_at(limit, slow_percent);
         self.want(now_us, value > slow);
         if value >= limit {
             return u64::MAX;

@@ -36,7 +36,7 @@ use crate::plan::parts::are_by_writes;
 use crate::plan::reclaim::reclaim;
 use crate::plan::targets::Targets;
 use crate::plan::through::Through;
-use crate::pressure::{RUNS_DUE_PERCENT, base_shares, counted_runs};
+use crate::pressure::{RUNS_DUE_PERCENT, base_shares, counted_runs, patience};
 
 /// Largest merge between levels, in tables of full size, unless a single table
 /// overlaps more.
@@ -58,16 +58,8 @@ const BUCKET_SHARE: u64 = 1;
 /// but no longer than up to this score: each is one more place for reads to look.
 pub const WAITING_SCORE: f64 = 2.0;
 
-/// Newest runs from which on they go before levels that have waited for longer, in percent of those
-/// at which writers stop: while one merge of a level runs there come more, and from three quarters
-/// on writers are slowed for them.
-const RUNS_FIRST_PERCENT: u64 = 55;
-
-/// But for levels that are so many times as large as they may become: what waits there is space,
-/// and places to look into.
-const LEVEL_TIMES_MAX: f64 = 2.0;
-
-/// Newest runs from which on they go before all levels: writers are about to stop.
+/// Newest runs from which on they wait no longer than where somebody reads, in percent of those at
+/// which writers stop: these are about to.
 const RUNS_STOP_PERCENT: u64 = 85;
 
 /// The most times as long that they wait where hardly anybody reads.
@@ -209,11 +201,6 @@ fn find_due<'a>(
         true => deferral_of_levels,
         false => 1.0,
     };
-    let is_over = |(level, score): (usize, &f64)| *score > LEVEL_TIMES_MAX * most_of(level);
-    let first_percent = match scores.iter().enumerate().any(is_over) {
-        true => RUNS_STOP_PERCENT,
-        false => RUNS_FIRST_PERCENT,
-    };
     for (part, index) in keyspace.parts.iter().zip(0u32..) {
         let runs = oldest_free(view, &part.newest.runs);
         let score = runs.len() as f64 / view.shape.newest_runs_merge.max(1) as f64;
@@ -230,7 +217,7 @@ fn find_due<'a>(
             || score >= waiting_score(view)
             || are_many(view, runs.len(), bytes, below_bytes);
         if score >= 1.0 && worth {
-            let first = count_more_than(first_percent, view, runs.len(), bytes, below_bytes);
+            let first = count_more_than(RUNS_STOP_PERCENT, view, runs.len(), bytes, below_bytes);
             let may_wait = match first {
                 true => 1.0,
                 false => deferral_of_newest,
@@ -295,7 +282,7 @@ fn count_more_than(
     below_bytes: u64,
 ) -> bool {
     let most = view.shape.newest_runs_stop as u64 * percent / 100;
-    counted_runs(runs as u64, bytes, below_bytes) > most
+    counted_runs(runs as u64, bytes, below_bytes, patience(deferral(view))) > most
 }
 
 /// How many times as much may wait for its merge as else would. While hardly anybody reads,
@@ -306,9 +293,10 @@ fn count_more_than(
 /// A level is rewritten by each merge of newest runs, which are four times as large then, so it
 /// waits for the square root only.
 fn deferral(view: &View<'_>) -> f64 {
-    let shape = view.shape;
-    let lent = shape.flush_bytes as f64 / shape.usual_flush_bytes.max(1) as f64;
-    if view.idle { 1.0 } else { lent.max(1.0) }
+    match view.idle {
+        true => 1.0,
+        false => view.shape.lent_times(),
+    }
 }
 
 /// Whether more newest runs than else are nobody's loss while a merge takes longer, as hardly

@@ -21,7 +21,7 @@ use crate::plan::between::{Between, Piece};
 use crate::plan::leveled::{bytes_of, hull, in_the_way, merge_of, overlapping, overlaps_level};
 
 /// The largest, in tables of full size.
-const THROUGH_TABLES_MAX: u64 = 32;
+const THROUGH_TABLES_MAX: u64 = 64;
 
 /// See the module.
 pub(super) struct Through<'a> {

@@ -346,6 +346,81 @@ fn a_pace_is_taken_once_whoever_takes_it() {
     assert_eq!(pace.taken_upto_ns.load(Ordering::Relaxed), 7_000 + 400_000);
 }
 
+/// A store with a part of so many runs, at eight of which writers stop.
+fn with_runs(directory: &std::path::Path, runs: usize) -> Db {
+    let options = Options::at(directory)
+        .preset("ohdb")
+        .cuts(vec![b"m".to_vec()])
+        .newest_runs_stop(8)
+        .background_threads(0);
+    let db = Db::open(options).unwrap();
+    add_runs(&db, runs);
+    db
+}
+
+fn add_runs(db: &Db, runs: usize) {
+    for run in 0..runs {
+        db.put(b"a", &run.to_be_bytes()).unwrap();
+        db.flush().unwrap();
+    }
+}
+
+/// The least patience that an engine has with so many times the memory for memtables.
+fn lend(engine: &Engine, times: f64) -> f64 {
+    let own = engine.options.write_buffer_bytes as f64;
+    let lent = (own * (times - 1.0)) as u64;
+    engine.lent.allowed.store(lent, Ordering::Release);
+    engine.update_brake();
+    engine.brake_turn.lock().times()
+}
+
+#[test]
+fn while_hardly_anybody_reads_more_runs_wait_before_writers_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = with_runs(directory.path(), 0);
+    let engine = db.engine();
+    let times = [1.0, 1.5, 3.0, 4.0].map(|times| lend(engine, times));
+    assert_eq!(times, [1.0, 1.5, 3.0, 3.0]);
+    add_runs(&db, 18);
+    // Of 24 that there may be, as many as where writers begin to slow.
+    assert_eq!(engine.update_brake(), 0);
+    add_runs(&db, 2);
+    let slowed = engine.update_brake();
+    assert!(slowed > 0 && slowed < u64::MAX, "{slowed}");
+    add_runs(&db, 3);
+    assert_eq!(engine.update_brake(), u64::MAX);
+}
+
+/// Writers would wait for merges of all parts that have more than eight runs, one after the other.
+#[test]
+fn who_reads_again_does_not_stop_writers_for_runs_that_were_nobodys_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = with_runs(directory.path(), 0);
+    let engine = db.engine();
+    assert_eq!(lend(engine, 4.0), 3.0);
+    add_runs(&db, 12);
+    // Now as many as when writers begin to slow, of which there are six else.
+    assert_eq!(lend(engine, 1.0), 2.0);
+    assert_eq!(engine.update_brake(), 0);
+    // More are too many, though there are not as many as there were allowed.
+    add_runs(&db, 2);
+    let slowed = engine.update_brake();
+    assert!(slowed > 0 && slowed < u64::MAX, "{slowed}");
+    assert_eq!(engine.brake_turn.lock().times(), 2.0);
+    // So for who opens it.
+    drop(db);
+    let db = with_runs(directory.path(), 0);
+    let engine = db.engine();
+    assert_eq!(engine.update_brake(), 0);
+    assert_eq!(engine.brake_turn.lock().times(), 14.0 / 6.0);
+    // With fewer runs there is less of it, and none in the end.
+    while db.step().unwrap() {}
+    assert_eq!(engine.update_brake(), 0);
+    assert_eq!(engine.brake_turn.lock().times(), 1.0);
+    add_runs(&db, 8);
+    assert_eq!(engine.update_brake(), u64::MAX);
+}
+
 /// So many incompressible bytes.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed;
