@@ -16,7 +16,7 @@
 //! of files, among them those of the mapped log: the system takes them back as it needs them.
 
 use serde::{Deserialize, Serialize};
-use thermocline_policy::pressure::patience;
+use thermocline_policy::pressure::patience_max;
 
 use crate::job::{PIECE_BYTES, stretches_max};
 use crate::options::{Options, Tier};
@@ -344,7 +344,7 @@ impl Options {
     fn newest_runs_max(&self) -> u64 {
         let own = self.write_buffer_bytes.max(1);
         let lent_times = own.saturating_add(self.lendable_bytes()) as f64 / own as f64;
-        let times = patience(lent_times).max(2.0);
+        let times = patience_max(lent_times).max(2.0);
         (self.newest_runs_stop as f64 * times).ceil() as u64
     }
 

@@ -98,11 +98,6 @@ impl Engine {
         self.options.write_buffer_bytes + self.borrowable_bytes()
     }
 
-    /// How many times what the options give them that is.
-    pub(crate) fn lent_times(&self) -> f64 {
-        self.write_buffer_bytes() as f64 / self.options.write_buffer_bytes.max(1) as f64
-    }
-
     /// Of these, bytes of the block cache.
     pub(crate) fn borrowable_bytes(&self) -> u64 {
         self.lent.allowed.load(Ordering::Acquire)

@@ -20,7 +20,7 @@ use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_model::view::{CostOptions, TableHeat, Waits};
-use thermocline_policy::Preset;
+use thermocline_policy::{Preset, pressure};
 
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -205,7 +205,11 @@ impl Engine {
             ..
         } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
-        self.emptied.lock().flush_room = preset.flush.room(&view);
+        {
+            let mut emptied = self.emptied.lock();
+            emptied.flush_room = preset.flush.room(&view);
+            emptied.patience = pressure::patience(&view);
+        }
         let (flushes, merges) = (role != Role::NoFlush, role != Role::FlushOnly);
         let recut = preset.recut.plan(&view);
         let first = recut.or_else(|| flushes.then(|| preset.flush.plan(&view))?);

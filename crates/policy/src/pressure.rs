@@ -1,5 +1,6 @@
 //! How far merges lag behind writes: what the engine slows writers down by.
 
+use thermocline_model::tier::TierId;
 use thermocline_model::version::Keyspace;
 use thermocline_model::view::View;
 
@@ -30,13 +31,42 @@ pub fn runs_slow_percent(parts: usize) -> u64 {
 /// The most times as many runs that wait while hardly anybody reads.
 pub const PATIENCE_MAX: f64 = 3.0;
 
-/// How many times as many runs may wait before writers do, where memtables have `lent_times` the
-/// memory that options give them, as hardly anybody reads: each run is one more place to look, which
-/// is nobody's loss then, while a merge of more of them rewrites as much of what lies below for more
-/// bytes, so that where a slow device has to write that, writers are taken more from.
+/// Of what there is for newest levels, the share up to which they may take it for that.
+const PATIENT_SHARE: f64 = 0.5;
+
+/// How many times as many runs may wait before writers do: as many as memtables have times the
+/// memory that options give them, as hardly anybody reads. Each run is one more place to look,
+/// which is nobody's loss then, while a merge of more of them rewrites as much of what lies below
+/// for more bytes, and where a slow device has to write that it is what bounds writers. The more
+/// newest levels take of the tier on which they begin the less: there is no such room elsewhere.
 #[must_use]
-pub fn patience(lent_times: f64) -> f64 {
+pub fn patience(view: &View<'_>) -> f64 {
+    if view.idle {
+        return 1.0;
+    }
+    let most = patience_max(view.shape.lent_times());
+    let left = (1.0 - newest_share(view)) / (1.0 - PATIENT_SHARE);
+    1.0 + (most - 1.0) * left.clamp(0.0, 1.0)
+}
+
+/// The same with all the room that there may be.
+#[must_use]
+pub fn patience_max(lent_times: f64) -> f64 {
     lent_times.clamp(1.0, PATIENCE_MAX)
+}
+
+/// Of what there is for newest levels on their tier, the share that all of them would take.
+fn newest_share(view: &View<'_>) -> f64 {
+    let TierId(tier) = view.shape.pins.newest.unwrap_or(TierId(0));
+    let Some(tier) = view.tiers.get(tier as usize) else {
+        return 0.0;
+    };
+    let keyspaces = view.version.keyspaces.values();
+    let parts = keyspaces.flat_map(|keyspace| &keyspace.parts);
+    let bytes: u64 = parts.map(|part| part.newest.size_bytes()).sum();
+    let free = tier.device_free_bytes.saturating_sub(tier.reserve_bytes);
+    let room = tier.capacity_bytes.min(bytes.saturating_add(free));
+    bytes as f64 / room.max(1) as f64
 }
 
 /// As how many `runs` count for that which hold `bytes`, above a level of which the part's share is
@@ -142,7 +172,7 @@ mod tests {
 
     #[test]
     fn as_many_times_the_runs_may_wait_as_memory_is_lent_up_to_three() {
-        let times = [0.0, 1.0, 1.5, 3.0, 4.0, f64::INFINITY, f64::NAN].map(patience);
+        let times = [0.0, 1.0, 1.5, 3.0, 4.0, f64::INFINITY, f64::NAN].map(patience_max);
         assert_eq!(times[..6], [1.0, 1.0, 1.5, 3.0, 3.0, 3.0]);
         // However much they hold.
         let counted = |bytes, patience| counted_runs(24, bytes, 100, patience);

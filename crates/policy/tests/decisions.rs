@@ -250,6 +250,38 @@ fn newest_runs_go_before_levels_before_writers_are_slowed_for_them() {
     assert_eq!(first_of(400), 62);
 }
 
+/// Measured: with no such bound newest levels and what they drove down took twice the data's room.
+#[test]
+fn the_more_newest_levels_take_of_their_tier_the_fewer_runs_wait() {
+    let text = format!("L0.0: {} | {LAST}", runs(90, 4).replace("800000", "100M"));
+    let of = |capacity: u64, free: u64| {
+        let mut world = World::of(&text, &[capacity, LARGE]);
+        world.shape.flush_bytes = 4 * world.shape.usual_flush_bytes;
+        world.tiers[0].device_free_bytes = free;
+        world
+    };
+    let bytes = 4 * (100 << 20);
+    let rounded = |times: f64| (1000.0 * times).round() / 1000.0;
+    let patience_of = |capacity, free| rounded(patience(&of(capacity, free).view()));
+    let times = [4, 2, 1].map(|times| patience_of(bytes * times, LARGE));
+    assert_eq!(times, [3.0, 3.0, 1.0]);
+    assert_eq!(patience_of(bytes * 4 / 3, LARGE), 2.0);
+    // By what the device has as well, and never below one.
+    assert_eq!(patience_of(LARGE, bytes), 3.0);
+    assert_eq!(patience_of(LARGE, bytes / 3), 2.0);
+    assert_eq!([patience_of(LARGE, 0), patience_of(0, 0)], [1.0, 1.0]);
+    // Where newest levels begin on another tier, by that.
+    let mut world = of(bytes, LARGE);
+    world.shape.pins.newest = Some(TierId(1));
+    assert_eq!(patience(&world.view()), 3.0);
+    // Nor does anything wait at rest, or while as much is read as memory is there for.
+    world.idle = true;
+    assert_eq!(patience(&world.view()), 1.0);
+    let mut world = of(LARGE, LARGE);
+    world.shape.flush_bytes = world.shape.usual_flush_bytes;
+    assert_eq!(patience(&world.view()), 1.0);
+}
+
 /// Once: they waited for more while writers were stopped for them, until nobody had written
 /// for five seconds.
 #[test]
@@ -271,7 +303,7 @@ fn no_runs_wait_that_writers_are_slowed_down_for() {
                 .size_bytes();
             let base = world.version.keyspaces[&KEYSPACE].levels[5].size_bytes();
             let due = stop as u64 * RUNS_DUE_PERCENT / 100;
-            let counted = counted_runs(runs, bytes, base, patience(world.shape.lent_times()));
+            let counted = counted_runs(runs, bytes, base, patience(&world.view()));
             if runs as usize >= merge && counted > due {
                 braked += 1;
                 assert_ne!(

@@ -280,9 +280,9 @@ impl Options {
     /// of a second and more and writers had to be slowed. Twice as many while they hold less than
     /// half of what they would be merged into; and while hardly any blocks are asked for as many
     /// times as many as memtables have times the memory that [`Options::write_buffer_bytes`] gives
-    /// them, up to three times ([`Options::write_buffer_grows`]): each is one more place to look,
-    /// which is nobody's loss then. From one more than [`Options::newest_runs_merge`] to 10000,
-    /// default 24.
+    /// them, up to three times ([`Options::write_buffer_grows`]), fewer where newest levels take
+    /// more than half of their tier: each is one more place to look, which is nobody's loss then.
+    /// From one more than [`Options::newest_runs_merge`] to 10000, default 24.
     ///
     /// ```
     /// # use thermocline::{Db, Options};

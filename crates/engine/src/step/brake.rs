@@ -63,11 +63,8 @@ impl Engine {
         let stop = self.options.newest_runs_stop as u64;
         let spaces = self.spaces.load();
         let views: Vec<_> = spaces.values().map(|space| space.view.load()).collect();
-        patience.look(
-            views.iter().map(|view| &*view.tree),
-            stop,
-            self.lent_times(),
-        );
+        let planned = self.emptied.lock().patience;
+        patience.look(views.iter().map(|view| &*view.tree), stop, planned);
         let (mut memory, mut newest_runs, mut parts) = (0u64, 0, 1);
         for view in &views {
             memory += memtable_bytes(view);
@@ -440,6 +437,8 @@ pub(crate) struct Emptied {
     room: Emptying,
     /// What is left of the room that flushes wait for, if they do.
     pub(super) flush_room: Option<Room>,
+    /// How many times as many runs may wait, by the planners.
+    pub(super) patience: f64,
     /// Of what writers write, the share that flushes do.
     flushed: FlushedShare,
     /// What flushes of single parts wait for the log of the others.
@@ -460,6 +459,7 @@ impl Default for Emptied {
                 ..Emptying::default()
             },
             flush_room: None,
+            patience: 1.0,
             flushed: FlushedShare::default(),
             log_waits: LogWaits::default(),
             dropped_bytes: 0,

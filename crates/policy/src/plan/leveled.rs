@@ -171,7 +171,7 @@ fn find_due<'a>(
     unit: Unit,
     due: &mut Vec<Due<'a>>,
 ) {
-    let deferral = deferral(view);
+    let (deferral, patience) = (deferral(view), patience(view));
     let deferral_of_levels = deferral.sqrt();
     // So that what waits for as long as it may is as urgent as such a level.
     let deferral_of_newest = (waiting_score(view) / WAITING_SCORE).powi(2);
@@ -208,17 +208,20 @@ fn find_due<'a>(
         let base = share_of(&shares_of_base);
         let below_bytes = shares_below.as_deref().map_or(0, share_of);
         let bytes = bytes_of(runs.iter().flat_map(|r| &r.tables));
+        let counted = counted_runs(runs.len() as u64, bytes, below_bytes, patience);
+        let stop = view.shape.newest_runs_stop as u64;
+        let is_over = |percent: u64| counted > stop * percent / 100;
         let share = match unit {
             Unit::Table => NEWEST_SHARE,
             Unit::Part => BUCKET_SHARE,
         };
         let share = (share as f64 / deferral).max(1.0);
+        // Nobody is slowed down for runs that are left to wait, however little they hold.
         let worth = bytes as f64 * share >= base as f64
             || score >= waiting_score(view)
-            || are_many(view, runs.len(), bytes, below_bytes);
+            || is_over(RUNS_DUE_PERCENT);
         if score >= 1.0 && worth {
-            let first = count_more_than(RUNS_STOP_PERCENT, view, runs.len(), bytes, below_bytes);
-            let may_wait = match first {
+            let may_wait = match is_over(RUNS_STOP_PERCENT) {
                 true => 1.0,
                 false => deferral_of_newest,
             };
@@ -264,25 +267,6 @@ pub fn waiting_score(view: &View<'_>) -> f64 {
 pub fn urgent_runs(view: &View<'_>) -> usize {
     let score = URGENT_SCORE.max(waiting_score(view));
     (view.shape.newest_runs_merge as f64 * score) as usize
-}
-
-/// Whether so many runs of a part are due however little they hold: nobody is slowed down for
-/// runs that are left to wait.
-fn are_many(view: &View<'_>, runs: usize, bytes: u64, below_bytes: u64) -> bool {
-    count_more_than(RUNS_DUE_PERCENT, view, runs, bytes, below_bytes)
-}
-
-/// Whether so many runs count for more than `percent` of those at which writers stop, above
-/// `below_bytes` of the first level that has any.
-fn count_more_than(
-    percent: u64,
-    view: &View<'_>,
-    runs: usize,
-    bytes: u64,
-    below_bytes: u64,
-) -> bool {
-    let most = view.shape.newest_runs_stop as u64 * percent / 100;
-    counted_runs(runs as u64, bytes, below_bytes, patience(deferral(view))) > most
 }
 
 /// How many times as much may wait for its merge as else would. While hardly anybody reads,

@@ -1,12 +1,12 @@
 //! How many times as many runs wait as when somebody reads.
 //!
-//! As many times as memtables have times their own memory, as hardly anybody reads
-//! ([`pressure::patience`]). It comes at once, and goes as merges take runs away: when those who
-//! read are back, parts may have three times the runs at which writers stop, and merging them takes
-//! a while for which nobody could write. So there are as many as that at first, up to where writers
-//! begin to slow, and fewer as there are fewer.
+//! As many as planners say ([`patience`](thermocline_policy::pressure::patience)), while hardly
+//! anybody does. That comes at once, and goes as merges take runs away: when those who read are
+//! back, parts may have three times the runs at which writers stop, and merging them takes a while
+//! for which nobody could write. So there are as many as that at first, up to where writers begin
+//! to slow, and fewer as there are fewer.
 
-use thermocline_policy::pressure::{self, PATIENCE_MAX, runs_slow_percent};
+use thermocline_policy::pressure::{PATIENCE_MAX, runs_slow_percent};
 
 use super::{runs_of_part, slow_at};
 use crate::version::tree::Tree;
@@ -31,16 +31,16 @@ impl Patience {
         self.times
     }
 
-    /// With `trees`, runs at which writers `stop`, and so many times the memory for memtables.
+    /// With `trees`, runs at which writers `stop`, and what planners say.
     pub(super) fn look<'a>(
         &mut self,
         trees: impl Iterator<Item = &'a Tree>,
         stop: u64,
-        lent_times: f64,
+        planned: f64,
     ) {
         let needed = trees.map(|tree| patience_needed(tree, stop));
         let needed = needed.fold(1.0, f64::max);
-        self.times = pressure::patience(lent_times).max(self.times.min(needed));
+        self.times = planned.max(self.times.min(needed));
     }
 }
 

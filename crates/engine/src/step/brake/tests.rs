@@ -2,6 +2,7 @@
 
 use thermocline_model::job::{Deeper, Flush, Reason};
 use thermocline_model::table::TableId;
+use thermocline_policy::pressure::patience_max;
 
 use super::*;
 use crate::job::WentDeeper;
@@ -370,6 +371,7 @@ fn lend(engine: &Engine, times: f64) -> f64 {
     let own = engine.options.write_buffer_bytes as f64;
     let lent = (own * (times - 1.0)) as u64;
     engine.lent.allowed.store(lent, Ordering::Release);
+    engine.emptied.lock().patience = patience_max(times);
     engine.update_brake();
     engine.brake_turn.lock().times()
 }
