@@ -351,7 +351,7 @@ fn newest_runs_go_through_a_full_level_where_that_rewrites_less_of_the_next() {
     assert!(merge.reason.rule != "part-through", "{merge:?}");
     // Nor is it larger than other merges.
     let mut world = full_level_under(&runs(2, "p..z", 20));
-    world.shape.table_bytes = 30 * M;
+    world.shape.table_bytes = 15 * M;
     assert_eq!(through(&world), level_first(&[2, 12]));
 }
 
