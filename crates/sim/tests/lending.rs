@@ -34,6 +34,7 @@ fn key(n: u64) -> Vec<u8> {
 struct Store {
     disk: Disk,
     db: Db,
+    memory_bytes_max: u64,
     puts: u64,
     last: Vec<u64>,
 }
@@ -41,10 +42,12 @@ struct Store {
 impl Store {
     fn open(options: Options) -> Store {
         let disk = Disk::new(3);
+        let memory_bytes_max = options.memory_bytes_max();
         let db = Db::open_in(options, &disk.environment()).unwrap();
         Store {
             disk,
             db,
+            memory_bytes_max,
             puts: 0,
             last: vec![0; 1000],
         }
@@ -56,7 +59,7 @@ impl Store {
         let (used, max) = (memory.used, memory.max);
         assert!(used.memtables <= max.memtables, "{memory:?}");
         assert!(used.block_cache <= max.block_cache, "{memory:?}");
-        assert_eq!(max.total(), options().memory_bytes_max());
+        assert_eq!(max.total(), self.memory_bytes_max);
     }
 
     /// A second of puts.
@@ -161,7 +164,13 @@ fn what_memtables_held_beyond_their_own_memory_is_recovered() {
     assert_eq!(store.lent(), LENDABLE);
     let held = store.db.stats().memory.used.memtables;
     assert!(held > WRITE_BUFFER, "{held}");
-    let Store { disk, db, last, .. } = store;
+    let Store {
+        disk,
+        db,
+        memory_bytes_max,
+        last,
+        ..
+    } = store;
     disk.reboot(Down::Kill);
     drop(db);
     // What is replayed is more than memtables have of their own.
@@ -169,6 +178,7 @@ fn what_memtables_held_beyond_their_own_memory_is_recovered() {
     let store = Store {
         disk,
         db,
+        memory_bytes_max,
         puts: 0,
         last,
     };
