@@ -212,7 +212,7 @@ impl Options {
     ///
     /// ```
     /// # use thermocline::Options;
-    /// assert!(Options::at("/x").iterator_bytes_max() < 32 << 20);
+    /// assert!(Options::at("/x").iterator_bytes_max() < 48 << 20);
     /// ```
     #[must_use]
     pub fn iterator_bytes_max(&self) -> u64 {
