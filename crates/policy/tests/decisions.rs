@@ -227,27 +227,33 @@ fn what_memtables_are_lent_merges_wait_for() {
 /// from which on writers are slowed for them, and beyond.
 #[test]
 fn newest_runs_go_before_levels_before_writers_are_slowed_for_them() {
-    let of = |level_mib: u64, count: u64| {
+    let of = |capacity: u64, level_mib: u64, count: u64| {
         let newest = runs(90, count).replace("800000", "10M");
         let level = format!("L6: #10[a..c]{{size=30M}} #11[d..z]{{size={level_mib}M}}");
-        let mut world = World::of(&format!("L0.0: {newest} | {level} | {LAST}"), &[LARGE]);
+        let text = format!("L0.0: {newest} | {level} | {LAST}");
+        let mut world = World::of(&text, &[capacity, LARGE]);
         world.shape.flush_bytes = 3 * world.shape.usual_flush_bytes;
         world
     };
-    // Three times as many while hardly anybody reads.
-    let stop = 3 * of(30, 1).shape.newest_runs_stop as u64;
-    let first_of = |mib: u64| {
-        let is_first = |count: &u64| decide(&of(mib, *count)).starts_with("newest-runs");
-        let first = (1..=stop).find(is_first).unwrap();
-        let others = (1..first).all(|count| decide(&of(mib, count)).starts_with("level-full"));
-        assert!(others, "before {first} of {mib} MiB");
+    let stop = of(LARGE, 30, 1).shape.newest_runs_stop as u64;
+    let slowed = stop * runs_slow_percent(2) / 100;
+    let first_of = |capacity: u64, mib: u64| {
+        let is_first = |count: &u64| decide(&of(capacity, mib, *count)).starts_with("newest-runs");
+        let first = (1..=3 * stop).find(is_first).unwrap();
+        let others = 1..first;
+        let others = others.map(|count| decide(&of(capacity, mib, count)));
+        let others: Vec<_> = others.filter(|o| !o.starts_with("level-full")).collect();
+        assert!(others.is_empty(), "before {first} of {mib} MiB: {others:?}");
         first
     };
-    let slowed = stop * runs_slow_percent(2) / 100;
-    assert_eq!((first_of(30), slowed, stop), (28, 54, 72));
-    assert_eq!(first_of(60), 42);
+    // Three times as many may wait while hardly anybody reads.
+    assert_eq!((3 * slowed, 3 * stop), (54, 72));
+    assert_eq!([30, 60].map(|mib| first_of(LARGE, mib)), [28, 42]);
     // A level that is much too large goes first, until writers are about to stop.
-    assert_eq!(first_of(400), 62);
+    assert_eq!(first_of(LARGE, 400), 62);
+    // No more than else where their tier has no room for them.
+    assert_eq!((slowed, stop), (18, 24));
+    assert_eq!([30, 60].map(|mib| first_of(1, mib)), [7, 11]);
 }
 
 /// Measured: with no such bound newest levels and what they drove down took twice the data's room.

@@ -105,10 +105,19 @@ pub(super) fn plan(view: &View<'_>, unit_of: fn(&Keyspace) -> Unit) -> Option<Jo
         Unit::Part => Targets::under_buckets(keyspace, view.shape),
     };
     let targets: Vec<Targets> = keyspaces().map(targets_of).collect();
+    let patience = patience(view);
     let mut due = Vec::new();
     for (index, keyspace) in keyspaces().enumerate() {
         let unit = unit_of(keyspace);
-        find_due(view, keyspace, index, &targets[index], unit, &mut due);
+        find_due(
+            view,
+            keyspace,
+            index,
+            &targets[index],
+            unit,
+            patience,
+            &mut due,
+        );
     }
     due.sort_by(|a, b| b.urgency.total_cmp(&a.urgency));
     // Keyspaces whose newest level, or a level of several runs, waits for tables that are busy.
@@ -169,12 +178,14 @@ fn find_due<'a>(
     targets_index: usize,
     targets: &Targets,
     unit: Unit,
+    patience: f64,
     due: &mut Vec<Due<'a>>,
 ) {
-    let (deferral, patience) = (deferral(view), patience(view));
+    let deferral = deferral(view);
     let deferral_of_levels = deferral.sqrt();
-    // So that what waits for as long as it may is as urgent as such a level.
-    let deferral_of_newest = (waiting_score(view) / WAITING_SCORE).powi(2);
+    // So that what waits for as long as it may is as urgent as such a level; and where fewer runs
+    // may wait before writers do, they wait for less.
+    let deferral_of_newest = patience.min(WAITING_TIMES_MAX).powi(2);
     let mut add = |score: f64, may_wait: f64, slot: Slot| {
         due.push(Due {
             score,
