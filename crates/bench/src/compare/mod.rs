@@ -39,6 +39,9 @@ const DRIFT_MAX: f64 = 0.1;
 /// Seconds beyond which no run goes: a month.
 const SECONDS_MAX: f64 = 2_678_400.0;
 
+/// Operations beyond which no run goes.
+const OPERATIONS_MAX: u64 = 1_000_000_000_000;
+
 /// The options of the subcommand.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
@@ -77,6 +80,13 @@ pub(crate) struct CompareArgs {
     /// Seconds before these [default: a third of them].
     #[arg(long)]
     warmup: Option<f64>,
+    /// Operations measured of each run, all clients together, instead of --seconds: the same work
+    /// for all, each as fast as it can, so that time in stalls is that of equal work.
+    #[arg(long, conflicts_with_all = ["seconds", "warmup", "rate", "rate_of"], value_parser = clap::value_parser!(u64).range(1..=OPERATIONS_MAX))]
+    operations: Option<u64>,
+    /// Operations before these [default: a third of them].
+    #[arg(long, requires = "operations", value_parser = clap::value_parser!(u64).range(0..=OPERATIONS_MAX))]
+    warmup_operations: Option<u64>,
     /// How often everything is run [default: 3; quick: 1].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
@@ -170,6 +180,26 @@ impl CompareArgs {
 
     fn warmup(&self) -> f64 {
         self.warmup.unwrap_or(self.seconds() / 3.0)
+    }
+
+    /// Operations of warm-up and those measured, if they are counted.
+    fn operations(&self) -> Option<[u64; 2]> {
+        let measured = self.operations?;
+        Some([self.warmup_operations.unwrap_or(measured / 3), measured])
+    }
+
+    /// How long a run is, in words.
+    fn length(&self) -> String {
+        match self.operations() {
+            Some([warmup, measured]) => {
+                format!("{warmup} operations of warm-up, {measured} measured")
+            }
+            None => format!(
+                "{:.1} s of warm-up, {} s measured",
+                self.warmup(),
+                self.seconds()
+            ),
+        }
     }
 
     fn repeat(&self) -> u32 {
@@ -351,6 +381,7 @@ fn order(args: &CompareArgs, workload: &mix::Workload, [repetition, others]: [u3
         clients: args.clients,
         warmup_seconds: args.warmup(),
         seconds: args.seconds(),
+        operations: args.operations(),
         rate: args.rate,
         seed: (u64::from(repetition) << 16) + u64::from(others) + 1,
         load_only: false,
@@ -528,13 +559,12 @@ fn describe(args: &CompareArgs, places: &Places, loads: &[Load]) -> String {
     };
     let shares: Vec<String> = args.fast_share.iter().map(f64::to_string).collect();
     let mut text = format!(
-        "{pace}; {:.1} s of warm-up, {} s measured, {} repetitions.\n\
+        "{pace}; {}, {} repetitions.\n\
          Rules for all: {}{}, filters of {} bits a key, log written and {}, {} background \
          threads, the same write buffer and block cache; {} % of the data on each tier but the \
          last; reads of tables {}{}.\n\
          {}.\n{}",
-        args.warmup(),
-        args.seconds(),
+        args.length(),
         args.repeat(),
         args.compression.words(),
         match args.compressible {

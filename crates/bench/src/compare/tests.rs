@@ -20,6 +20,7 @@ fn order(rate: Option<f64>, workload: &str) -> RunOrder {
         clients: 1,
         warmup_seconds: 0.0,
         seconds: 10.0,
+        operations: None,
         rate,
         seed: 1,
         load_only: false,
@@ -67,6 +68,43 @@ fn numbers_out_of_range_are_said_in_words() {
         assert!(args(&line).check().is_err(), "{line}");
     }
     assert!(args("--fast-share 16,40 --rate 5").check().is_ok());
+}
+
+#[test]
+fn operations_are_asked_for_instead_of_seconds() {
+    let asked = |line: &str| {
+        let args = args(line);
+        let workload = mix::parse("ycsb-a").unwrap().remove(0);
+        (
+            super::order(&args, &workload, [0, 0]).operations,
+            args.length(),
+        )
+    };
+    let words = |text: &str| text.to_string();
+    assert_eq!(
+        asked("--seconds 6 --warmup 1"),
+        (None, words("1.0 s of warm-up, 6 s measured"))
+    );
+    assert_eq!(
+        asked("--operations 30"),
+        (
+            Some([10, 30]),
+            words("10 operations of warm-up, 30 measured")
+        )
+    );
+    let none = "--operations 1 --warmup-operations 0";
+    assert_eq!(asked(none).0, Some([0, 1]));
+    for line in [
+        "--operations 0",
+        "--operations 1 --seconds 1",
+        "--operations 1 --warmup 1",
+        "--operations 1 --rate 1",
+        "--operations 1 --engines null --rate-of null",
+        "--warmup-operations 1",
+    ] {
+        let words = ["compare"].into_iter().chain(line.split_whitespace());
+        assert!(Line::try_parse_from(words).is_err(), "{line}");
+    }
 }
 
 #[test]

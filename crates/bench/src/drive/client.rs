@@ -67,6 +67,14 @@ impl Shared<'_> {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
+    /// Lets `measured` operations more begin, which are measured.
+    pub(super) fn count(&self, measured: u64) {
+        if let Some(left) = &self.left {
+            left.store(measured, Ordering::Relaxed);
+        }
+        self.set(Phase::Measured);
+    }
+
     fn is(&self, phase: Phase) -> bool {
         self.phase.load(Ordering::Relaxed) == phase as u8
     }

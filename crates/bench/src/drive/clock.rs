@@ -10,7 +10,7 @@ use super::client::{Client, Pace, Phase, Shared};
 use super::content::Content;
 use super::plan::Plan;
 use super::tally::Tally;
-use super::{Inserted, Keys, RunOrder, Start};
+use super::{Inserted, Keys, RunOrder};
 use crate::dice::Dice;
 use crate::engine::{Engine, Result};
 use crate::keys::Chooser;
@@ -40,14 +40,13 @@ impl<'a> Shared<'a> {
         keys: &'a Keys,
         checked: bool,
     ) -> Shared<'a> {
-        let counted = order.workload.start == Start::Empty;
         Shared {
             phase: (Phase::WarmUp as u8).into(),
             failed: false.into(),
             began: Instant::now(),
             inserted,
             done: (0..order.clients).map(|_| Default::default()).collect(),
-            left: counted.then(|| order.records.into()),
+            left: order.counted().map(|_| u64::MAX.into()),
             keys,
             checked,
             may_miss: order.workload.may_miss(),
@@ -65,16 +64,17 @@ pub(super) fn run<E: Engine, M>(
     mark: impl Fn() -> Result<M>,
 ) -> Result<Timed<M>> {
     let barrier = Barrier::new(order.clients as usize + 1);
-    let counted = shared.left.is_some();
-    // A counted run has no warm-up: all of it is measured, so the mark comes
-    // before the first client may begin.
+    let counted = order.counted();
+    // Without a warm-up all of a counted run is measured, so the mark comes before the first
+    // client may begin.
     let at_once = match counted {
-        true => Some(mark()?),
-        false => None,
+        Some([0, measured]) => {
+            let from = mark()?;
+            shared.count(measured);
+            Some(from)
+        }
+        _ => None,
     };
-    if counted {
-        shared.set(Phase::Measured);
-    }
     thread::scope(|scope| {
         let mut handles = Vec::new();
         for number in 0..order.clients {
@@ -113,20 +113,29 @@ pub(super) fn run<E: Engine, M>(
         let from = match at_once {
             Some(from) => Ok(from),
             None => {
-                wait_until(begin + Duration::from_secs_f64(order.warmup_seconds), stop);
+                let warmed = |operations| move || stop() || shared.total() >= operations;
+                match counted {
+                    Some([warmup, _]) => wait_for(warmed(warmup)),
+                    None => {
+                        wait_until(begin + Duration::from_secs_f64(order.warmup_seconds), stop);
+                    }
+                }
                 let from = mark();
                 if from.is_err() {
                     shared.failed.store(true, Ordering::Relaxed);
                 }
-                shared.set(Phase::Measured);
                 begin = Instant::now();
                 first = shared.total();
+                match counted {
+                    Some([_, measured]) => shared.count(measured),
+                    None => shared.set(Phase::Measured),
+                }
                 from
             }
         };
         let end = match counted {
-            true => None,
-            false => Some(begin + Duration::from_secs_f64(order.seconds)),
+            Some(_) => None,
+            None => Some(begin + Duration::from_secs_f64(order.seconds)),
         };
         let mut per_second = Vec::new();
         let mut last = first;
@@ -184,6 +193,13 @@ fn wait_until(moment: Instant, stop: impl Fn() -> bool) -> bool {
             return false;
         }
         thread::sleep(left.min(LOOK));
+    }
+}
+
+/// Waits until `stop` says so.
+fn wait_for(stop: impl Fn() -> bool) {
+    while !stop() {
+        thread::sleep(LOOK);
     }
 }
 

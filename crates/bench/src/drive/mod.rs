@@ -58,6 +58,9 @@ pub(crate) struct RunOrder {
     pub warmup_seconds: f64,
     /// Seconds measured.
     pub seconds: f64,
+    /// Operations of warm-up and those measured, all clients together, instead of seconds.
+    #[serde(default)]
+    pub operations: Option<[u64; 2]>,
     /// Operations a second of an open loop, all clients together.
     pub rate: Option<f64>,
     /// Chooses the dice.
@@ -72,6 +75,17 @@ pub(crate) struct RunOrder {
     /// could begin with.
     #[serde(default)]
     pub keep_inserted: bool,
+}
+
+impl RunOrder {
+    /// Operations of warm-up and those measured, if they are counted; seconds end the run if not.
+    /// A run that fills an empty store is measured from its first operation to its last.
+    fn counted(&self) -> Option<[u64; 2]> {
+        match self.workload.start {
+            Start::Empty => Some([0, self.records]),
+            _ => self.operations,
+        }
+    }
 }
 
 /// What the device of one home did.

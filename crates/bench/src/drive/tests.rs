@@ -165,6 +165,7 @@ fn order(workload: &str) -> RunOrder {
         clients: 3,
         warmup_seconds: 0.02,
         seconds: 0.1,
+        operations: None,
         rate: None,
         seed: 7,
         load_only: false,
@@ -298,6 +299,23 @@ fn an_open_loop_keeps_its_rate() {
         "{}",
         outcome.operations
     );
+}
+
+#[test]
+fn a_counted_run_does_as_many_operations_as_were_asked_for() {
+    let (mut driver, _directory) = driver();
+    let mut order = order("ycsb-a");
+    order.seconds = 1e6;
+    order.warmup_seconds = 1e6;
+    for [warmup, measured] in [[0, 1], [0, 5_000], [1, 5_000], [5_000, 1]] {
+        order.operations = Some([warmup, measured]);
+        let outcome = driver.run(&order).unwrap();
+        let counted = outcome.counts.iter().sum::<u64>();
+        // Some begin or end between the end of the warm-up and the moment from which they count.
+        let most = measured + u64::from(order.clients);
+        assert!(outcome.operations >= measured && counted <= most);
+        assert!(warmup > 0 || [outcome.operations, counted] == [measured; 2]);
+    }
 }
 
 /// Seconds in stalls once were those of warm-up and settling, too.

@@ -508,6 +508,7 @@ pub(super) mod tests {
                 clients: 1,
                 warmup_seconds: 0.0,
                 seconds: 2.0,
+                operations: None,
                 rate: None,
                 seed: 1,
                 load_only: false,
