@@ -90,7 +90,7 @@ pub use slice::Slice;
 pub use snapshot::Snapshot;
 pub use stats::{
     CostStats, KeyspaceStats, LevelStats, LookupStats, MemoryStats, PartStats, RangeIndexStats,
-    Recovery, Stats, TableInfo, TierStats, human_bytes, stats, tables,
+    Recovery, StalledFor, Stats, TableInfo, TierStats, human_bytes, stats, tables,
 };
 /// ```
 /// # use thermocline::{Db, Forecast, Options, WhatIf};

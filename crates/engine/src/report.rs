@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::log;
 use crate::seal::sealed_of;
 use crate::stats::{
-    CostStats, KeyspaceStats, LevelStats, MemoryStats, PartStats, Stats, TableInfo, TierStats,
+    CostStats, KeyspaceStats, LevelStats, MemoryStats, PartStats, StalledFor, Stats, TableInfo,
+    TierStats,
 };
 use crate::version::pointer;
 
@@ -177,6 +178,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         slowdowns: c.slowdowns.get(),
         stall_us: c.stall_micros.get(),
         stalled_us: c.stalled.micros(&*engine.environment.clock),
+        stalled_for: StalledFor::of(c, &*engine.environment.clock),
         brake_ns_per_byte: match c.brake.load(Ordering::Relaxed) {
             u64::MAX => u64::MAX,
             ps => ps.div_ceil(1000),

@@ -19,6 +19,7 @@ use thermocline_model::version::KeyspaceId;
 use crate::engine::{Commit, Engine, LiveMemtable, PartView, ReadView, Space, Spaces};
 use crate::error::Result;
 use crate::stats::Stall;
+use crate::step::What;
 use crate::write::likely_prefix;
 
 /// How many more memtables may be sealed.
@@ -252,7 +253,7 @@ impl Engine {
         let mut stall = Stall::of(&self.counters, &**clock);
         self.counters.slowdowns.add(1);
         while is_stuck(&self.sealed_room()) {
-            stall.look();
+            stall.stop(What::Memory);
             self.check_writable()?;
             if self.options.threads() > 0 {
                 self.wait_for_room()?;

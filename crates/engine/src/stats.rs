@@ -22,6 +22,7 @@ pub use parts::PartStats;
 pub use range_index::RangeIndexStats;
 pub use running::{stats, tables};
 pub(crate) use stalled::Stall;
+pub use stalled::StalledFor;
 
 /// What the last opening found in the log.
 ///
@@ -130,6 +131,9 @@ pub struct Stats {
     pub stall_us: u64,
     /// Microseconds in which a writer waited, or several at a time.
     pub stalled_us: u64,
+    /// What for.
+    #[serde(default)]
+    pub stalled_for: StalledFor,
     /// Nanoseconds that a byte takes of all writers together, as they are slowed now;
     /// none when not at all, `u64::MAX` when writes are stopped.
     pub brake_ns_per_byte: u64,
@@ -543,9 +547,16 @@ impl fmt::Display for Stats {
         writeln!(f, "{}", self.cost)?;
         write!(
             f,
-            "stalls: {} writes slowed, in {:.3} s, {:.3} s of all writers; job errors {}",
+            "stalls: {} writes slowed, in {:.3} s",
             self.slowdowns,
-            self.stalled_us as f64 / 1e6,
+            self.stalled_us as f64 / 1e6
+        )?;
+        if self.stalled_us > 0 {
+            write!(f, " ({})", self.stalled_for)?;
+        }
+        write!(
+            f,
+            ", {:.3} s of all writers; job errors {}",
             self.stall_us as f64 / 1e6,
             self.job_errors
         )?;

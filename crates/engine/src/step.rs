@@ -35,7 +35,7 @@ mod log_waits;
 mod memory;
 mod recalled;
 mod scene;
-pub(crate) use brake::{Emptied, Pace, Patience};
+pub(crate) use brake::{Emptied, Pace, Patience, What};
 pub(crate) use scene::Scene;
 
 /// How long an idle thread waits before it looks again.

@@ -12,7 +12,7 @@ use thermocline_policy::plan::waits::waits;
 
 use crate::engine::Engine;
 use crate::lend::LOOK_MICROS;
-use crate::step::{Scene, Scheduler};
+use crate::step::{Scene, Scheduler, What};
 
 impl Engine {
     /// A store that was cut stays so until something speaks against it.
@@ -26,9 +26,10 @@ impl Engine {
     /// What writers waited for so far, and what merges did.
     pub(crate) fn spent(&self) -> Spent {
         let (counters, clock) = (&self.counters, &*self.environment.clock);
+        let for_runs = &counters.stalled_for[What::Runs as usize];
         Spent {
-            stalled_us: counters.stalled_for_runs.micros(clock),
-            writers_us: counters.stalled_for_runs.writers_micros(clock),
+            stalled_us: for_runs.micros(clock),
+            writers_us: for_runs.writers_micros(clock),
             merges_us: counters.merge_micros.get(),
             running_us: counters.merge_running_micros.get(),
         }
@@ -52,6 +53,7 @@ impl Engine {
 mod tests {
     use std::time::Duration;
 
+    use super::What;
     use crate::{Db, Options, Tier};
 
     /// What writers of a store with these options have waited, as policies see it, once two did.
@@ -59,7 +61,7 @@ mod tests {
         let db = Db::open(options.background_threads(0)).unwrap();
         let engine = &db.handle.engine;
         let (stalled, clock) = (
-            &engine.counters.stalled_for_runs,
+            &engine.counters.stalled_for[What::Runs as usize],
             &*engine.environment.clock,
         );
         let both = [stalled.begin(clock), stalled.begin(clock)];

@@ -275,7 +275,7 @@ impl Engine {
         let mut has_paid = false;
         loop {
             while brake == u64::MAX {
-                stall.look();
+                stall.stop(self.counters.brake_for.get());
                 self.check_writable()?;
                 if !self.options.has_threads() {
                     // Nobody else will make room.
@@ -297,7 +297,7 @@ impl Engine {
             let cost_ns = u128::from(brake) * bytes as u128 / 1000;
             let cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);
             if let Some(owed) = self.pace.take(clock.now_micros(), cost_ns) {
-                stall.look();
+                stall.slow(self.counters.brake_for.get());
                 self.sleep_off(owed);
                 // It may have come to a stop meanwhile.
                 brake = self.counters.brake.load(Ordering::Relaxed);

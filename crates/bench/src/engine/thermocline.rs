@@ -94,6 +94,10 @@ impl Engine for Thermocline {
             Counted::new("lookup index us", stats.lookup.cpu_us),
             Counted::new("stall us", stats.stall_us),
             Counted::new("stalled us", stats.stalled_us),
+            Counted::new("of these for memory", stats.stalled_for.memory_us),
+            Counted::new("for runs", stats.stalled_for.runs_us),
+            Counted::new("for room", stats.stalled_for.room_us),
+            Counted::new("stopped us", stats.stalled_for.stopped_us),
             Counted::new("memtable hits", stats.memtable_hits),
             Counted::new("cached hits", stats.cached_hits),
         ];

@@ -5,7 +5,8 @@ use thermocline_model::tier::{TIERS_MAX, TierId};
 
 use super::stalled::Stalled;
 use crate::error::Error;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::step::What;
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 const SHARDS: usize = 8;
 
@@ -67,6 +68,24 @@ impl TierCounters {
     }
 }
 
+/// What writers are slowed for.
+#[derive(Debug, Default)]
+pub(crate) struct BrakeFor(AtomicU8);
+
+impl BrakeFor {
+    pub(crate) fn get(&self) -> What {
+        match self.0.load(Ordering::Relaxed) {
+            what if what == What::Runs as u8 => What::Runs,
+            what if what == What::Room as u8 => What::Room,
+            _ => What::Memory,
+        }
+    }
+
+    pub(crate) fn set(&self, what: What) {
+        self.0.store(what as u8, Ordering::Relaxed);
+    }
+}
+
 /// Everything counted since the store was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -82,8 +101,10 @@ pub(crate) struct Counters {
     pub(crate) stall_micros: Counter,
     /// When somebody did.
     pub(crate) stalled: Stalled,
-    /// When somebody did because of runs that are not merged yet.
-    pub(crate) stalled_for_runs: Stalled,
+    /// When somebody did for each of what writers fill.
+    pub(crate) stalled_for: [Stalled; What::COUNT],
+    /// When somebody could not go on at all.
+    pub(crate) stopped: Stalled,
     pub(crate) flushes: Counter,
     pub(crate) flushed_bytes: Counter,
     pub(crate) folds: Counter,
@@ -107,8 +128,8 @@ pub(crate) struct Counters {
     pub(crate) job_errors: Counter,
     /// Picoseconds a byte takes of all writers together; `u64::MAX` means stop.
     pub(crate) brake: AtomicU64,
-    /// Whether it is for runs that are not merged yet, and not for memory.
-    pub(crate) brake_for_runs: AtomicBool,
+    /// What it is on for.
+    pub(crate) brake_for: BrakeFor,
     /// Whether live tables fill the capacity of all tiers.
     pub(crate) is_full: AtomicBool,
     last_error: Mutex<Option<Error>>,

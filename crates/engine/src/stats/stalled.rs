@@ -1,10 +1,60 @@
-//! The time in which writers wait, however many do at once, and that of each of them, added up.
+//! The time in which writers wait, however many do at once, and that of each of them, added up; and
+//! what for.
+
+use std::fmt;
 
 use parking_lot::{Mutex, MutexGuard};
+use serde::{Deserialize, Serialize};
 
 use super::Counters;
+use crate::step::What;
 use crate::store::Clock;
-use crate::sync::atomic::Ordering;
+
+/// Of the time in which some writer waited, in microseconds, what for. That of one may overlap that
+/// of another: writers that wait at once may do so for different things.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let db = thermocline::Db::open(thermocline::Options::at(directory.path()))?;
+/// db.put(b"key", b"value")?;
+/// assert_eq!(db.stats().stalled_for, thermocline::StalledFor::default());
+/// # Ok::<(), thermocline::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct StalledFor {
+    /// Memtables fill the write buffer: flushes and folds have to empty it.
+    pub memory_us: u64,
+    /// A part has many newest runs: merges have to take them away.
+    pub runs_us: u64,
+    /// Flushes wait for room on the first tier: merges have to make it.
+    pub room_us: u64,
+    /// Of all of these, the time in which some writer could not go on at all; in the rest they were
+    /// slowed.
+    pub stopped_us: u64,
+}
+
+impl StalledFor {
+    pub(crate) fn of(counters: &Counters, clock: &dyn Clock) -> StalledFor {
+        let micros = |what: What| counters.stalled_for[what as usize].micros(clock);
+        StalledFor {
+            memory_us: micros(What::Memory),
+            runs_us: micros(What::Runs),
+            room_us: micros(What::Room),
+            stopped_us: counters.stopped.micros(clock),
+        }
+    }
+}
+
+impl fmt::Display for StalledFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [memory, runs, room, stopped] =
+            [self.memory_us, self.runs_us, self.room_us, self.stopped_us].map(|us| us as f64 / 1e6);
+        write!(
+            f,
+            "for memory {memory:.3}, runs {runs:.3}, room {room:.3}; stopped {stopped:.3}"
+        )
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -75,7 +125,8 @@ pub(crate) struct Stall<'a> {
     counters: &'a Counters,
     clock: &'a dyn Clock,
     any: Option<StalledWriter<'a>>,
-    for_runs: Option<StalledWriter<'a>>,
+    what_for: Option<(What, StalledWriter<'a>)>,
+    stopped: Option<StalledWriter<'a>>,
 }
 
 impl<'a> Stall<'a> {
@@ -85,21 +136,34 @@ impl<'a> Stall<'a> {
             counters,
             clock,
             any: None,
-            for_runs: None,
+            what_for: None,
+            stopped: None,
         }
     }
 
-    /// It waits from now on, for what the brake is on for.
-    pub(crate) fn look(&mut self) {
+    /// It cannot go on from now on.
+    pub(crate) fn stop(&mut self, what: What) {
+        self.wait(what);
+        let stopped = &self.counters.stopped;
+        self.stopped
+            .get_or_insert_with(|| stopped.begin(self.clock));
+    }
+
+    /// It is slowed from now on.
+    pub(crate) fn slow(&mut self, what: What) {
+        self.stopped = None;
+        self.wait(what);
+    }
+
+    fn wait(&mut self, what: What) {
         let (counters, clock) = (self.counters, self.clock);
         self.any
             .get_or_insert_with(|| counters.stalled.begin(clock));
-        match counters.brake_for_runs.load(Ordering::Relaxed) {
-            false => self.for_runs = None,
-            true => {
-                let runs = &counters.stalled_for_runs;
-                self.for_runs.get_or_insert_with(|| runs.begin(clock));
-            }
+        if self.what_for.as_ref().is_none_or(|(last, _)| *last != what) {
+            // What it waited for before ends first.
+            self.what_for = None;
+            let stalled = &counters.stalled_for[what as usize];
+            self.what_for = Some((what, stalled.begin(clock)));
         }
     }
 }
@@ -116,6 +180,7 @@ impl Drop for StalledWriter<'_> {
 mod tests {
     use super::*;
     use crate::store::Sleeper;
+    use crate::sync::atomic::Ordering;
 
     #[test]
     fn the_time_of_writers_that_wait_together_counts_once_and_for_each() {
@@ -143,5 +208,36 @@ mod tests {
         set(0); // Clocks jump.
         drop(third);
         assert_eq!(stalled.micros(&clock), 42);
+    }
+
+    #[test]
+    fn what_writers_wait_for_is_counted_as_it_changes() {
+        let (clock, counters) = (Sleeper::default(), Counters::default());
+        let at = |us| clock.0.store(us, Ordering::Relaxed);
+        let mut stall = Stall::of(&counters, &clock);
+        at(10);
+        stall.slow(What::Memory);
+        at(30);
+        stall.stop(What::Runs);
+        at(60);
+        stall.stop(What::Room);
+        at(100);
+        stall.slow(What::Memory);
+        at(150);
+        drop(stall);
+        at(1000);
+        assert_eq!(counters.stalled.micros(&clock), 140);
+        let stalled_for = StalledFor::of(&counters, &clock);
+        let expected = StalledFor {
+            memory_us: 20 + 50,
+            runs_us: 30,
+            room_us: 40,
+            stopped_us: 70,
+        };
+        assert_eq!(stalled_for, expected);
+        assert_eq!(
+            stalled_for.to_string(),
+            "for memory 0.000, runs 0.000, room 0.000; stopped 0.000"
+        );
     }
 }

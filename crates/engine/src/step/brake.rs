@@ -99,10 +99,11 @@ impl Engine {
         });
         drop(emptied);
         let brake = by_memory.max(by_runs).max(by_room);
-        let for_runs = by_runs > 0 && by_runs >= brake;
-        self.counters
-            .brake_for_runs
-            .store(for_runs, Ordering::Relaxed);
+        self.counters.brake_for.set(match brake {
+            _ if by_runs > 0 && by_runs >= brake => What::Runs,
+            _ if by_memory >= brake => What::Memory,
+            _ => What::Room,
+        });
         self.counters.brake.store(brake, Ordering::Relaxed);
         if brake == 0 {
             self.pace.clear();
@@ -420,6 +421,7 @@ impl Emptying {
 
 /// What writers fill, and jobs empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub(crate) enum What {
     /// Memory, by flushes and folds.
     Memory,
@@ -427,6 +429,11 @@ pub(crate) enum What {
     Runs,
     /// The first tier, by merges to the ones below, and within the fast levels.
     Room,
+}
+
+impl What {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 3;
 }
 
 /// How each of these is emptied.
