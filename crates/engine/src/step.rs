@@ -205,10 +205,12 @@ impl Engine {
             ..
         } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
+        let adapts = self.options.adapts_parts();
         {
             let mut emptied = self.emptied.lock();
             emptied.flush_room = preset.flush.room(&view);
             emptied.patience = pressure::patience(&view);
+            emptied.parts_may_pay = adapts && view.waits.parts_may_pay(view.now_us);
         }
         let (flushes, merges) = (role != Role::NoFlush, role != Role::FlushOnly);
         let recut = preset.recut.plan(&view);

@@ -29,6 +29,7 @@ impl Engine {
         let for_runs = &counters.stalled_for[What::Runs as usize];
         Spent {
             stalled_us: for_runs.micros(clock),
+            pressed_us: self.emptied.lock().pressed.micros(clock.now_micros()),
             writers_us: for_runs.writers_micros(clock),
             merges_us: counters.merge_micros.get(),
             running_us: counters.merge_running_micros.get(),

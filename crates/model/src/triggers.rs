@@ -68,8 +68,9 @@ impl Default for RecutTriggers {
 #[serde(deny_unknown_fields, default)]
 pub struct PartTriggers {
     /// How long writers must have waited of late for merges that wait for processors before cuts
-    /// are made, in milliseconds: with less, merges keep up, and one part takes puts with fewer
-    /// instructions. From 1 to an hour; 100 by default.
+    /// are made, in milliseconds, or the one part must have had so many runs that they would have
+    /// been slowed if it had to stay one: with less, merges keep up, and one part takes puts with
+    /// fewer instructions. From 1 to an hour; 100 by default.
     pub processor_waits_ms: u64,
     /// The same for merges that wait for devices, before parts are taken back. From 1 to an hour;
     /// 1000 by default.

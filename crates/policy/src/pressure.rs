@@ -19,11 +19,12 @@ const RUNS_SLOW_PERCENT: u64 = 75;
 /// From which share of the runs at which writes stop, in percent, writers begin to slow, with so
 /// many parts. With one of them a merge takes all runs there are at once, and until it ends more of
 /// them come than there is room for between three quarters and the stop; so they are slowed from
-/// where runs are due.
+/// where runs are due, unless parts may be the remedy
+/// ([`Waits::parts_may_pay`](thermocline_model::view::Waits::parts_may_pay)).
 #[must_use]
-pub fn runs_slow_percent(parts: usize) -> u64 {
+pub fn runs_slow_percent(parts: usize, parts_may_pay: bool) -> u64 {
     match parts {
-        0 | 1 => RUNS_DUE_PERCENT,
+        0 | 1 if !parts_may_pay => RUNS_DUE_PERCENT,
         _ => RUNS_SLOW_PERCENT,
     }
 }
@@ -154,7 +155,11 @@ mod tests {
 
     #[test]
     fn writers_are_slowed_later_where_parts_take_turns() {
-        assert_eq!([0, 1, 2, 64].map(runs_slow_percent), [40, 40, 75, 75]);
+        assert_eq!([1, 2].map(|parts| runs_slow_percent(parts, true)), [75; 2]);
+        assert_eq!(
+            [0, 1, 2, 64].map(|parts| runs_slow_percent(parts, false)),
+            [40, 40, 75, 75]
+        );
     }
 
     #[test]

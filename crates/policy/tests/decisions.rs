@@ -236,7 +236,7 @@ fn newest_runs_go_before_levels_before_writers_are_slowed_for_them() {
         world
     };
     let stop = of(LARGE, 30, 1).shape.newest_runs_stop as u64;
-    let slowed = stop * runs_slow_percent(2) / 100;
+    let slowed = stop * runs_slow_percent(2, false) / 100;
     let first_of = |capacity: u64, mib: u64| {
         let is_first = |count: &u64| decide(&of(capacity, mib, *count)).starts_with("newest-runs");
         let first = (1..=3 * stop).find(is_first).unwrap();
@@ -321,7 +321,7 @@ fn no_runs_wait_that_writers_are_slowed_down_for() {
         }
     }
     assert!(braked > 100, "{braked}");
-    assert!((1..100).all(|parts| runs_slow_percent(parts) >= RUNS_DUE_PERCENT));
+    assert!((1..100).all(|parts| runs_slow_percent(parts, false) >= RUNS_DUE_PERCENT));
 }
 
 #[test]

@@ -37,6 +37,10 @@ impl Looks {
         self.0.waits.parts_pay
     }
 
+    fn may_pay(&self) -> bool {
+        self.0.waits.parts_may_pay(self.0.now_us)
+    }
+
     /// The same while cuts are on their way: L1 has a run that was handed down.
     fn look_moving(&mut self, stalled_ms: u64, merges_ms: u64, running_ms: u64) -> bool {
         let one = self.0.version.clone();
@@ -60,6 +64,38 @@ fn parts_pay_while_writers_wait_for_merges_that_wait_for_processors() {
     assert!(looks.look(900, 1000, 400));
     assert!(!looks.look(500, 1000, 400));
     assert!(!looks.look(1000, 50, 50), "too little to say");
+}
+
+/// Parts came only after writers had waited for a tenth of a second.
+#[test]
+fn parts_pay_before_writers_wait_where_one_part_has_too_many_runs() {
+    let mut looks = Looks::default();
+    assert!(looks.may_pay());
+    looks.0.spent.pressed_us += 99_000;
+    assert!(!looks.look(0, 1000, 1000));
+    looks.0.spent.pressed_us += 10_000;
+    assert!(
+        looks.look(0, 1000, 1000) && !looks.may_pay(),
+        "there are some"
+    );
+    // Who waits does so while runs are that many: it is one time.
+    let mut looks = Looks::default();
+    looks.0.spent.pressed_us += 60_000;
+    assert!(!looks.look(60, 1000, 1000));
+    // Where merges wait for devices parts are no remedy.
+    let mut looks = Looks::default();
+    looks.0.spent.pressed_us += 500_000;
+    assert!(!looks.look(0, 1000, 100) && !looks.may_pay());
+    // Nor for a while after they were taken back.
+    let mut looks = with(PartTriggers {
+        waits_fade_ms: 100,
+        ..PartTriggers::default()
+    });
+    looks.0.waits = Waits::beginning(true);
+    assert!(!looks.look(3000, 1000, 0));
+    let may_pay =
+        |looks: &mut Looks| (0..40).position(|_| !looks.look(0, 1000, 1000) && looks.may_pay());
+    assert_eq!(may_pay(&mut looks), Some(29));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use thermocline_model::table::TableMeta;
 use thermocline_model::tier::TierId;
 use thermocline_model::version::{KeyspaceId, Slot};
 use thermocline_policy::pace::{self, Drain, Lump};
-use thermocline_policy::pressure::{Room, counted_runs, runs_slow_percent};
+use thermocline_policy::pressure::{RUNS_DUE_PERCENT, Room, counted_runs, runs_slow_percent};
 
 use crate::engine::{Engine, PartView, ReadView};
 use crate::error::Result;
@@ -84,10 +84,15 @@ impl Engine {
         let memory = if full { memory.max(limit) } else { memory };
         let now_us = self.environment.clock.now_micros();
         let mut emptied = self.emptied.lock();
+        let parts_may_pay = emptied.parts_may_pay;
         let of_memory = &mut emptied.memory;
         let by_memory = of_memory.brake(now_us, memory, limit, MEMORY_SLOW_PERCENT);
         let of_runs = &mut emptied.runs;
-        let by_runs = of_runs.brake(now_us, newest_runs, stop, runs_slow_percent(parts));
+        let slow_percent = runs_slow_percent(parts, parts_may_pay);
+        let by_runs = of_runs.brake(now_us, newest_runs, stop, slow_percent);
+        let due = slow_at(stop, RUNS_DUE_PERCENT);
+        let is_pressed = parts_may_pay && parts == 1 && newest_runs > due;
+        emptied.pressed.look(now_us, is_pressed);
         let by_room = emptied.flush_room.map_or(0, |room| {
             let taken = room.bytes.saturating_sub(room.free_bytes);
             let of_room = &mut emptied.room;
@@ -419,6 +424,27 @@ impl Emptying {
     }
 }
 
+/// The time in which something was so.
+#[derive(Debug, Default)]
+pub(crate) struct Stopwatch {
+    since_us: Option<u64>,
+    us: u64,
+}
+
+impl Stopwatch {
+    /// From now on it is so, or is not.
+    fn look(&mut self, now_us: u64, is_so: bool) {
+        self.us = self.micros(now_us);
+        self.since_us = is_so.then_some(now_us);
+    }
+
+    /// Up to now.
+    pub(crate) fn micros(&self, now_us: u64) -> u64 {
+        let since = self.since_us.map_or(0, |at| now_us.saturating_sub(at));
+        self.us.saturating_add(since)
+    }
+}
+
 /// What writers fill, and jobs empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -446,6 +472,10 @@ pub(crate) struct Emptied {
     pub(super) flush_room: Option<Room>,
     /// How many times as many runs may wait, by the planners.
     pub(super) patience: f64,
+    /// Whether more parts may be the remedy for many runs, by the planners.
+    pub(super) parts_may_pay: bool,
+    /// How long these were so many with one part that writers would have been slowed otherwise.
+    pub(crate) pressed: Stopwatch,
     /// Of what writers write, the share that flushes do.
     flushed: FlushedShare,
     /// What flushes of single parts wait for the log of the others.
@@ -467,6 +497,8 @@ impl Default for Emptied {
             },
             flush_room: None,
             patience: 1.0,
+            parts_may_pay: false,
+            pressed: Stopwatch::default(),
             flushed: FlushedShare::default(),
             log_waits: LogWaits::default(),
             dropped_bytes: 0,

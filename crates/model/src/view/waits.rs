@@ -5,7 +5,10 @@
 pub struct Spent {
     /// Time in which a writer waited, or several did, because of runs that are not merged yet.
     pub stalled_us: u64,
-    /// That of each of them, added up.
+    /// Time in which a keyspace of one part had so many newest runs that writers would have been
+    /// slowed, if parts might not have been the remedy ([`Waits::parts_may_pay`]).
+    pub pressed_us: u64,
+    /// Of the time of `stalled_us`, that of each writer, added up.
     pub writers_us: u64,
     /// By threads, on merges.
     pub merges_us: u64,
@@ -40,7 +43,20 @@ pub struct Waits {
     pub not_before_us: u64,
 }
 
+/// What was waited for devices fades, and is as good as forgotten from here on.
+const FORGOTTEN_US: f64 = 1000.0;
+
 impl Waits {
+    /// Whether more parts than one may be the remedy, should there be more newest runs than merges
+    /// take away: there is one, nothing says yet that merges wait for devices, and parts were not
+    /// taken back just now.
+    #[must_use]
+    pub fn parts_may_pay(&self, now_us: u64) -> bool {
+        !self.parts_pay
+            && now_us >= self.not_before_us
+            && self.for_devices_us <= self.for_processors_us + FORGOTTEN_US
+    }
+
     /// Of a store that just began, with several parts or not.
     #[must_use]
     pub fn beginning(parts_pay: bool) -> Waits {

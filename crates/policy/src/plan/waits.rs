@@ -1,6 +1,7 @@
 //! Whether parts pay: by what writers wait for.
 //!
-//! A keyspace has one part until writers have had to wait for merges that wait for processors
+//! A keyspace has one part until writers have had to wait for merges that wait for processors, or
+//! would have had to if they had been slowed as writers of one part are
 //! ([`PartTriggers`](thermocline_model::triggers::PartTriggers)): merges of a part rewrite its
 //! share of the next level and no more, side by side. Where merges wait for a device there is one
 //! again: flushes of parts are smaller, so that each byte is merged more often.
@@ -28,8 +29,12 @@ pub fn waits(view: &View<'_>) -> Waits {
         *waited_us *= fades;
     }
     waits.looked_us = now_us;
-    let waited_us = spent.stalled_us.saturating_sub(waits.counted.stalled_us);
+    let stalled_us = spent.stalled_us.saturating_sub(waits.counted.stalled_us);
+    let pressed_us = spent.pressed_us.saturating_sub(waits.counted.pressed_us);
+    // Whoever waits does so while runs are that many.
+    let waited_us = stalled_us.max(pressed_us);
     waits.counted.stalled_us = spent.stalled_us;
+    waits.counted.pressed_us = spent.pressed_us;
     if passed_us > 0 {
         let waited_us = spent.writers_us.saturating_sub(waits.counted.writers_us);
         let writers = waited_us as f64 / passed_us as f64;

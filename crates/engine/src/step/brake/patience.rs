@@ -46,7 +46,7 @@ impl Patience {
 
 /// With which patience no part of `tree` has more runs than there may be before writers are slowed.
 fn patience_needed(tree: &Tree, stop: u64) -> f64 {
-    let slow = slow_at(stop, runs_slow_percent(tree.parts.len()));
+    let slow = slow_at(stop, runs_slow_percent(tree.parts.len(), false));
     let parts = tree.parts.iter().zip(&tree.base_shares);
     let many = parts.filter(|(runs, share)| runs_of_part(runs, **share, 1.0) > slow);
     let needed = many.map(|(runs, _)| runs.len() as f64 / slow.max(1) as f64);

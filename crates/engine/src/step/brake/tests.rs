@@ -393,6 +393,42 @@ fn while_hardly_anybody_reads_more_runs_wait_before_writers_do() {
     assert_eq!(engine.update_brake(), u64::MAX);
 }
 
+#[test]
+fn writers_of_one_part_are_slowed_early_unless_parts_may_be_the_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::at(directory.path()).background_threads(0);
+    let db = Db::open(options).unwrap();
+    let engine = db.engine();
+    let pressed_us = || engine.spent().pressed_us;
+    let brake = |parts_may_pay| {
+        engine.emptied.lock().parts_may_pay = parts_may_pay;
+        engine.update_brake()
+    };
+    // Writers stop at 24; each run has all that there is below.
+    add_runs(&db, 9);
+    assert_eq!([false, true].map(brake), [0; 2]);
+    std::thread::sleep(Duration::from_millis(2));
+    assert_eq!(pressed_us(), 0);
+    add_runs(&db, 1);
+    assert!(brake(false) > 0);
+    assert_eq!(brake(true), 0);
+    std::thread::sleep(Duration::from_millis(2));
+    let pressed = pressed_us();
+    assert!(pressed >= 2000);
+    assert!(brake(false) > 0);
+    let stands = pressed_us();
+    std::thread::sleep(Duration::from_millis(2));
+    assert!(pressed_us() == stands && stands >= pressed);
+    // At three quarters it is no remedy any more.
+    add_runs(&db, 8);
+    assert_eq!(brake(true), 0);
+    add_runs(&db, 1);
+    let slowed = brake(true);
+    assert!(slowed > 0 && slowed < u64::MAX, "{slowed}");
+    add_runs(&db, 5);
+    assert_eq!(brake(true), u64::MAX);
+}
+
 /// Writers would wait for merges of all parts that have more than eight runs, one after the other.
 #[test]
 fn who_reads_again_does_not_stop_writers_for_runs_that_were_nobodys_loss() {
