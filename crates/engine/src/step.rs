@@ -205,8 +205,8 @@ impl Engine {
             ..
         } = &mut *scheduler;
         let view = scene.view(busy, busy_outputs);
-        let adapts = self.options.adapts_parts();
         {
+            let adapts = self.options.adapts_parts();
             let mut emptied = self.emptied.lock();
             emptied.flush_room = preset.flush.room(&view);
             emptied.patience = pressure::patience(&view);

@@ -113,9 +113,8 @@ pub(super) fn run<E: Engine, M>(
         let from = match at_once {
             Some(from) => Ok(from),
             None => {
-                let warmed = |operations| move || stop() || shared.total() >= operations;
                 match counted {
-                    Some([warmup, _]) => wait_for(warmed(warmup)),
+                    Some([warmup, _]) => wait_for(|| stop() || shared.total() >= warmup),
                     None => {
                         wait_until(begin + Duration::from_secs_f64(order.warmup_seconds), stop);
                     }

@@ -472,9 +472,9 @@ pub(crate) struct Emptied {
     pub(super) flush_room: Option<Room>,
     /// How many times as many runs may wait, by the planners.
     pub(super) patience: f64,
-    /// Whether more parts may be the remedy for many runs, by the planners.
+    /// Whether more parts than one may be the remedy for many runs, by the planners.
     pub(super) parts_may_pay: bool,
-    /// How long these were so many with one part that writers would have been slowed otherwise.
+    /// How long one part had so many runs that writers would have been slowed otherwise.
     pub(crate) pressed: Stopwatch,
     /// Of what writers write, the share that flushes do.
     flushed: FlushedShare,
