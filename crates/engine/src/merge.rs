@@ -481,6 +481,19 @@ impl MergeCursor {
         self.resettle(moved)
     }
 
+    /// Past the entries of the first source that come before `key` and `seq`: in a memtable at
+    /// once, in a run one, as it has hardly more of a key. Requires: as [`MergeCursor::next`], and
+    /// the first source stands before `key` and `seq`.
+    pub(crate) fn pass(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
+        debug_assert!(self.forward);
+        let top = self.top_mut();
+        let moved = match top {
+            Source::Memory(_) => top.seek(key, seq),
+            Source::Run(_) => top.next(),
+        };
+        self.resettle(moved)
+    }
+
     /// To the previous entry. Requires: valid, and the last move was backward.
     #[inline]
     pub(crate) fn prev(&mut self) -> Result<()> {

@@ -36,6 +36,10 @@ pub use entries::Entries;
 /// one; longer ones are pinned.
 const COPIED_BYTES_MAX: usize = 1024;
 
+/// So many versions of a key are passed one by one; more are searched past, in a memtable in which
+/// a hot key may have most of the entries.
+const STEPS_MAX: usize = 8;
+
 /// Where an iterator is that could not enter a part: in none. The next search enters one.
 const NO_PART: usize = usize::MAX;
 
@@ -538,6 +542,7 @@ impl Iter {
     /// From the cursor's entry to the first one to show.
     #[inline]
     fn find_next(&mut self) -> Result<()> {
+        let mut steps = 0;
         loop {
             let ended = !self.cursor.valid()
                 || (self.high.as_deref()).is_some_and(|high| self.cursor.key() >= high);
@@ -552,9 +557,14 @@ impl Iter {
             let seq = top.seq();
             let passed = self.has_key && key == self.key;
             if seq > self.snapshot || passed {
-                self.cursor.next()?;
+                steps += 1;
+                match steps > STEPS_MAX {
+                    true => self.pass_versions(passed)?,
+                    false => self.cursor.next()?,
+                }
                 continue;
             }
+            steps = 0;
             if top.kind() == Kind::Put && (self.covers.is_empty() || !self.covered(key, seq)) {
                 self.state = State::Forward;
                 return Ok(());
@@ -564,6 +574,17 @@ impl Iter {
             self.has_key = true;
             self.cursor.next()?;
         }
+    }
+
+    /// Past the versions of the cursor's key that its first source has: all of a key that was
+    /// `passed`, of another those that are too new.
+    #[cold]
+    fn pass_versions(&mut self, passed: bool) -> Result<()> {
+        if passed {
+            return self.cursor.pass(&self.key, SeqNo::ZERO);
+        }
+        let key = self.cursor.key().to_vec();
+        self.cursor.pass(&key, self.snapshot)
     }
 
     /// From the cursor's entry backward to the first key to show.
@@ -581,9 +602,14 @@ impl Iter {
             let key = self.cursor.key();
             self.key.clear();
             self.key.extend_from_slice(key);
-            let mut newest = None;
+            let (mut newest, mut steps) = (None, 0);
             // Versions come oldest first; the last visible one counts.
             while self.cursor.valid() && self.cursor.key() == self.key {
+                steps += 1;
+                if steps > STEPS_MAX {
+                    newest = self.newest_version()?;
+                    break;
+                }
                 let top = self.cursor.top();
                 let seq = top.seq();
                 if seq <= self.snapshot {
@@ -601,6 +627,19 @@ impl Iter {
                 return Ok(());
             }
         }
+    }
+
+    /// Remembers the newest visible version of `key`, and goes before all of them.
+    #[cold]
+    fn newest_version(&mut self) -> Result<Option<(SeqNo, Kind)>> {
+        self.cursor.seek(&self.key, self.snapshot)?;
+        let is_there = self.cursor.valid() && self.cursor.key() == self.key;
+        let newest = is_there.then(|| (self.cursor.seq(), self.cursor.kind()));
+        if let Some((_, Kind::Put)) = newest {
+            self.remember();
+        }
+        self.cursor.seek_before(&self.key, SeqNo::MAX)?;
+        Ok(newest)
     }
 
     fn remember(&mut self) {

@@ -3,23 +3,16 @@
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 
+use common::{Dice, walk};
 use thermocline::{Db, LookupIndex, Options};
 
 const KIB: u64 = 1 << 10;
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        ((x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 11) % n
-    }
-}
 
 /// A store without threads, with many memtables and newest runs.
 fn many(path: &Path) -> Options {
@@ -285,26 +278,7 @@ fn an_iterator_crosses_parts_as_if_there_were_none() {
         let mut iter = db.range(bounds.0, bounds.1).unwrap();
         for _ in 0..400 {
             let at = key(dice.below(900));
-            let mut place = if dice.below(2) == 0 {
-                iter.seek(&at).unwrap();
-                within.iter().position(|(k, _)| **k >= at)
-            } else {
-                iter.seek_for_prev(&at).unwrap();
-                within.iter().rposition(|(k, _)| **k <= at)
-            };
-            for _ in 0..dice.below(12) {
-                let found = iter.valid().then(|| (iter.key(), iter.value()));
-                let expected = place.map(|p| (&**within[p].0, &**within[p].1));
-                assert_eq!(found, expected, "from {low} to {high}");
-                let Some(p) = place else { break };
-                place = if dice.below(3) > 0 {
-                    iter.next().unwrap();
-                    Some(p + 1).filter(|&p| p < within.len())
-                } else {
-                    iter.prev().unwrap();
-                    p.checked_sub(1)
-                };
-            }
+            walk(&mut iter, &within, &at, &mut dice);
         }
         iter.seek_to_last().unwrap();
         assert_eq!(iter.key(), within.last().map_or(&b""[..], |(k, _)| &**k));
