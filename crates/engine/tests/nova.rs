@@ -609,38 +609,3 @@ fn copy(from: &Path, to: &Path) {
         std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
     }
 }
-
-/// Of a memtable that is older than the cuts, one part has flushed what is its own, and the log
-/// must keep what the others have not. The deliberate fault that lets it go was caught by no
-/// test.
-#[test]
-fn what_some_parts_have_flushed_of_a_shared_memtable_is_kept_in_the_log_for_the_others() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = Db::open(small(directory.path())).unwrap();
-    let mut dice = Dice(5);
-    let mut model = BTreeMap::new();
-    let mut copies = 0;
-    for round in 0..4_000_u64 {
-        let mut batch = WriteBatch::new();
-        for _ in 0..4 {
-            let (key, value) = (key(round / 8 + dice.below(400)), [round as u8; 90].to_vec());
-            batch.put(&key, &value).unwrap();
-            model.insert(key, value);
-        }
-        db.write(&batch).unwrap();
-        let mut flushes = db.stats().flushes;
-        while round % 4 == 0 && db.step().unwrap() {
-            let before = std::mem::replace(&mut flushes, db.stats().flushes);
-            if flushes > before && flushes.is_multiple_of(3) {
-                let killed = tempfile::tempdir().unwrap();
-                copy(directory.path(), killed.path());
-                let found = contents(&Db::open(small(killed.path())).unwrap());
-                assert!(found == model, "round {round}: entries are gone");
-                copies += 1;
-            }
-        }
-    }
-    let events = db.events(4096);
-    let cut = events.iter().filter(|e| e.job == "recut").count();
-    assert!(cut > 3 && copies > 10, "{cut} cuts, {copies} copies");
-}

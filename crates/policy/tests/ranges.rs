@@ -15,9 +15,9 @@ use thermocline_model::version::KeyspaceId;
 use thermocline_model::view::{KeyspaceWrites, PartLoad, PartWrites, RangeOptions};
 use thermocline_model::{SeqNo, check_edit, check_version};
 use thermocline_policy::Planner;
-use thermocline_policy::plan::MoveCuts;
 use thermocline_policy::plan::major::{Gain, Judged, gains, imbalance, judged, rebuild, shares};
 use thermocline_policy::plan::sample::{PartSample, Sample, Weighed};
+use thermocline_policy::plan::{FlushSealed, MoveCuts};
 
 const K: KeyspaceId = KeyspaceId::DEFAULT;
 
@@ -518,6 +518,37 @@ fn a_hot_part_gives_tiny_ranges_to_its_neighbours() {
     // A balanced keyspace is left alone.
     let even = [(0, &[("", 100)][..]), (0, &[("g", 110)]), (0, &[("p", 90)])];
     assert_eq!(planned(&with(&even, 100_000)), "nothing");
+}
+
+/// What memory holds of the generation before is free once the last of its parts was flushed.
+#[test]
+fn memtables_of_the_generation_before_are_flushed_for_all_parts_at_once() {
+    let parts = [(0, &[("", 10)][..]), (0, &[("g", 10)]), (0, &[("p", 10)])];
+    let mut store = with(&parts, 0);
+    let older = PartLoad {
+        sealed: 1,
+        sealed_bytes: 1000,
+        older: true,
+        oldest_segment: Some(1),
+        ..PartLoad::default()
+    };
+    for part in 0..3 {
+        store.world.memtables.insert((K, part), older);
+    }
+    store.world.memtables.insert((KeyspaceId(7), 0), older);
+    let planned = |store: &Store| match FlushSealed::default().plan(&store.world.view()) {
+        Some(Job::Flush(flush)) => {
+            assert!(!flush.active && flush.reason.rule == "older-generation");
+            let parts: Vec<u32> = flush.parts().collect();
+            (flush.keyspace, parts, flush.reason.numbers[0].1)
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(planned(&store), (K, vec![0, 1, 2], 3000.0));
+    store.world.memtables.get_mut(&(K, 1)).unwrap().flushing = true;
+    assert_eq!(planned(&store), (K, vec![0, 2], 2000.0));
+    store.world.memtables.get_mut(&(K, 2)).unwrap().older = false;
+    assert_eq!(planned(&store), (K, vec![0], 1000.0));
 }
 
 /// After skewed writes, uniform ones found tiny ranges so coarse that cuts went to and fro, twenty

@@ -5,6 +5,7 @@
 //! one is in durable tables, and the manifest says so, so that the log segments
 //! that only they needed can go (I3).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -75,8 +76,7 @@ impl Engine {
         if sealed.is_empty() {
             return Ok(Done::nothing());
         }
-        let memtables = sealed.iter().flat_map(|sealed| &sealed.memtables);
-        let bytes_in = memtables.map(|m| m.table.size_bytes() as u64).sum();
+        let bytes_in = distinct(&sealed).map(|m| m.table.size_bytes() as u64).sum();
         let done = spilling(self, |first_tier| {
             let target = Target {
                 keyspace: job.keyspace,
@@ -273,9 +273,9 @@ impl Engine {
         }
         let tables_out = outputs.keep();
         let bytes_out = tables.iter().map(|t| t.size_bytes()).sum();
-        let memtables: usize = sealed.iter().map(|s| s.memtables.len()).sum();
         let what = format!(
-            "{memtables} memtables into {} tables of {}",
+            "{} memtables into {} tables of {}",
+            distinct(sealed).count(),
             tables.len(),
             slots(sealed)
         );
@@ -286,6 +286,13 @@ impl Engine {
             ..Done::default()
         })
     }
+}
+
+/// The memtables of these, each once: those that are older than the cuts are in several parts.
+fn distinct(sealed: &[Sealed]) -> impl Iterator<Item = &Arc<LiveMemtable>> {
+    let mut seen = HashSet::new();
+    let memtables = sealed.iter().flat_map(|sealed| &sealed.memtables);
+    memtables.filter(move |memtable| seen.insert(Arc::as_ptr(memtable)))
 }
 
 /// The newest levels that these go to, in words.

@@ -114,6 +114,53 @@ fn backward(db: &Db) -> Vec<String> {
     keys.collect()
 }
 
+/// Of a memtable that is older than the cuts one part has flushed what is its own, and the log must
+/// keep what the other has not. The deliberate fault that lets it go was caught by no test.
+#[test]
+fn what_one_part_has_flushed_of_a_shared_memtable_is_kept_in_the_log_for_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(options(directory.path())).unwrap();
+    db.put(b"a", b"1").unwrap();
+    db.put(b"x", b"2").unwrap();
+    recut(&db, &[("", 0), ("m", 0)]);
+    // So that the log has segments that only these two need.
+    for _ in 0..64 {
+        db.put(b"b", &[0; 1024]).unwrap();
+    }
+    flush(&db, 0);
+    let killed = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(directory.path()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), killed.path().join(entry.file_name())).unwrap();
+    }
+    let db = Db::open(options(killed.path())).unwrap();
+    assert_eq!(forward(&db), ["a", "b", "x"]);
+    assert_eq!(get(&db, "x").as_deref(), Some("2"));
+}
+
+/// They were flushed part by part, and freed no memory before the last of these flushes.
+#[test]
+fn memtables_older_than_the_cuts_are_flushed_for_all_parts_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::open(options(directory.path())).unwrap();
+    for key in ["a", "n", "x"] {
+        db.put(key.as_bytes(), &[0; 1024]).unwrap();
+    }
+    recut(&db, &[("", 0), ("g", 0), ("m", 0), ("t", 0)]);
+    db.put(b"b", b"").unwrap();
+    assert!(db.step().unwrap());
+    let event = db.events(1).pop().unwrap();
+    assert_eq!(event.reason.rule, "older-generation");
+    // The part that holds none of it has no table, and what it held counts once.
+    assert_eq!(
+        event.what,
+        "1 memtables into 3 tables of 4 parts, L0.0 to L0.3"
+    );
+    assert!((3072..8192).contains(&event.bytes_in), "{event}");
+    assert_eq!(view(&db).parts[0].sealed.len(), 0);
+    assert_eq!(forward(&db), ["a", "b", "n", "x"]);
+}
+
 /// Two parts became one. The one had never been flushed, so the new part had not either, but for
 /// the keys of the other. What a fold had logged anew of these was recovered by the number of the
 /// part, and stood above the delete that was in a table.

@@ -22,7 +22,8 @@
 //! about to wait for it.
 //!
 //! Before all of these come memtables of an older generation: when cuts move, those that
-//! were there stay in memory until every part that they reach into was flushed.
+//! were there stay in memory until every part that they reach into was flushed. So all parts that
+//! have some are flushed together.
 //!
 //! With `logstore` a flush for which the first tier has no room waits while a job reads tables of
 //! it, most of which make room, or such a job is due: on the slow tier each flush would be one
@@ -203,14 +204,18 @@ impl Planner for FlushSealed {
 }
 
 fn older(view: &View<'_>) -> Option<Flush> {
-    let mut loads = view.memtables.iter();
-    let (&(keyspace, part), load) = loads.find(|(_, load)| load.older && !load.flushing)?;
+    let waiting = view.memtables.iter();
+    let mut waiting = waiting.filter(|(_, load)| load.older && !load.flushing);
+    let (&(keyspace, part), first) = waiting.next()?;
+    let beside: Vec<_> = waiting.filter(|((id, _), _)| *id == keyspace).collect();
+    let bytes = beside.iter().map(|(_, load)| load.sealed_bytes);
+    let bytes = first.sealed_bytes + bytes.sum::<u64>();
     Some(Flush {
         keyspace,
         part,
-        beside: Vec::new(),
+        beside: beside.iter().map(|((_, part), _)| *part).collect(),
         active: false,
-        reason: Reason::new("older-generation").with("sealed_bytes", load.sealed_bytes as f64),
+        reason: Reason::new("older-generation").with("sealed_bytes", bytes as f64),
     })
 }
 
