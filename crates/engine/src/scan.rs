@@ -40,7 +40,8 @@ const COPIED_BYTES_MAX: usize = 1024;
 /// a hot key may have most of the entries.
 const STEPS_MAX: usize = 8;
 
-/// Where an iterator is that could not enter a part: in none. The next search enters one.
+/// Where an iterator is before its first search, and when it could not enter a part: in none. The
+/// next search enters one.
 const NO_PART: usize = usize::MAX;
 
 /// Whose range deletes an iterator must heed.
@@ -196,9 +197,10 @@ impl Iter {
             covers.extend(run.covering(low, high)?.into_iter().map(CoverOf::Table));
         }
         engine.counters.scans.add(1);
-        let mut iter = Iter {
+        // The first search enters a part, mostly another than the first.
+        Ok(Iter {
             cursor: MergeCursor::new(sources),
-            part: first_part,
+            part: NO_PART,
             part_sources: 0,
             first_part,
             last_part,
@@ -217,11 +219,7 @@ impl Iter {
             pinned: None,
             engine: Arc::clone(engine),
             view,
-        };
-        let sources = iter.enter(first_part)?;
-        iter.part_sources = sources.len();
-        iter.cursor.exchange(0, sources);
-        Ok(iter)
+        })
     }
 
     /// Whether it stands on an entry.

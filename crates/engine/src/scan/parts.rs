@@ -162,7 +162,10 @@ impl Iter {
     pub(super) fn enter_anew(&mut self, part: usize) -> Result<()> {
         if part != self.part {
             let old = self.part_sources;
-            let sources = self.go_to(part)?;
+            let sources = match self.part {
+                NO_PART => self.enter(part)?,
+                _ => self.go_to(part)?,
+            };
             self.part_sources = sources.len();
             self.cursor.exchange(old, sources);
         }
@@ -225,9 +228,15 @@ mod tests {
         assert_eq!(db.iter().unwrap().forward().count(), 5);
         let told = db.stats();
         assert_eq!((told.range_index.scans, told.range_index.parts), (2, 3));
+        // It enters the part where its first search ends up, and no other.
+        let mut iter = db.iter().unwrap();
+        iter.seek(b"u").unwrap();
+        assert_eq!(iter.key(), b"u");
+        let told = db.stats();
+        assert_eq!((told.range_index.scans, told.range_index.parts), (3, 3));
         let text = told.to_string();
         assert!(
-            text.contains("range index 2 scans, 3 times to another part"),
+            text.contains("range index 3 scans, 3 times to another part"),
             "{text}"
         );
     }
