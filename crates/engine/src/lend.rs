@@ -13,6 +13,10 @@
 //! that makes the *write buffer in force* larger, by which flushes are planned and writers are
 //! stopped. It grows at once, and shrinks by a little at a time as well, so that writers are not
 //! stopped for as long as it takes to flush all that there may be too much of.
+//!
+//! Where memtables are full and nothing is lent, as somebody reads, they are lent some all the
+//! same, and not again before all of that was given back: a burst of writes, or a flush whose turn
+//! for a processor comes late, costs some blocks of the cache, and stops no writer.
 
 use thermocline_model::view::ShapeOptions;
 use thermocline_policy::lending::{LENT_BUFFERS_MAX, LENT_SHARE_MAX, Lending, MemoryUse};
@@ -28,6 +32,9 @@ pub(crate) const LOOK_MICROS: u64 = 100_000;
 
 /// Of all that may be lent, the share by which the write buffer shrinks in that time.
 const SHRINK_SHARE: u64 = 16;
+
+/// Of all that may be lent, the share that a burst of writes is lent at once.
+const BURST_SHARE: u64 = 4;
 
 /// Of the write buffer, the share that memtables are given at a time, beside what they need.
 const GRANT_SHARE: u64 = 8;
@@ -151,6 +158,28 @@ impl Engine {
         if wanted < allowed {
             self.update_brake();
         }
+    }
+
+    /// Lends full memtables what lets writers go on for a while, if nothing is lent. Says whether
+    /// there is more than before. Stores without threads have no use for it: writers that find
+    /// memory full flush it themselves.
+    pub(crate) fn lend_for_burst(&self) -> bool {
+        let burst = self.options.lendable_bytes() / BURST_SHARE;
+        if burst == 0 || self.borrowable_bytes() > 0 || !self.options.has_threads() {
+            return false;
+        }
+        let lending = self.lent.lending.lock();
+        if self.borrowable_bytes() > 0 {
+            return true;
+        }
+        let pooled = self.options.pooled_bytes();
+        let given = self.home.context.cache.lend(pooled + burst);
+        let given = given.max(self.lent_bytes());
+        self.lent.given.store(given, Ordering::Release);
+        let allowed = given.saturating_sub(pooled);
+        self.lent.allowed.store(allowed, Ordering::Release);
+        drop(lending);
+        allowed > 0
     }
 
     /// Lends what a recovery found in the log beyond what memtables have of their own: they
@@ -318,6 +347,47 @@ mod tests {
             holds_to_its_promise(&db);
         }
         assert!(cache_max() < most - (1 << 19));
+    }
+
+    /// A flush that had to wait for a processor stopped all writers, beside a cache full of blocks
+    /// that next to nobody read.
+    #[test]
+    fn a_burst_of_writes_is_lent_some_of_the_cache_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::at(directory.path())
+            .write_buffer_bytes(1 << 20)
+            .memtable_bytes(128 << 10)
+            .block_cache_bytes(4 << 20);
+        let db = Db::open(options.clone().background_threads(1)).unwrap();
+        let engine = &db.handle.engine;
+        let burst = engine.options.lendable_bytes() / BURST_SHARE;
+        assert_eq!(burst, 768 << 10);
+        // No job begins.
+        let scheduler = engine.scheduler.lock();
+        let mut written = 0;
+        while engine.borrowable_bytes() == 0 {
+            db.put(&u32::to_be_bytes(written), &[7; 1000]).unwrap();
+            written += 1;
+            assert!(written < 1048, "writers would have stopped");
+        }
+        assert!(written > 700, "{written}");
+        assert_ne!(engine.update_brake(), u64::MAX);
+        // A thread may have looked before it came to a stop at the scheduler.
+        let lent = engine.borrowable_bytes();
+        assert!((1..=burst).contains(&lent), "{lent}");
+        assert!(!engine.lend_for_burst());
+        drop(scheduler);
+        holds_to_its_promise(&db);
+        db.flush().unwrap();
+        while engine.borrowable_bytes() > 0 {
+            engine.lend_memory();
+            holds_to_its_promise(&db);
+        }
+        assert!(engine.lend_for_burst());
+        drop(db);
+        // Writers that do the work themselves need no loan for it.
+        let db = Db::open(options.background_threads(0)).unwrap();
+        assert!(!db.handle.engine.lend_for_burst());
     }
 
     #[test]

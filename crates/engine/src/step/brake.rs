@@ -74,13 +74,17 @@ impl Engine {
             }
         }
         let resident = self.memtable_bytes_soon();
-        let limit = self.write_buffer_bytes();
+        // Below half of the limit nothing may be worth a flush, so nothing would
+        // ever let writers go on (see the planner of flushes).
+        let is_full = |limit| resident >= limit && memory >= limit / 2;
+        let mut limit = self.write_buffer_bytes();
+        if (is_full(limit) || memory >= limit) && self.lend_for_burst() {
+            limit = self.write_buffer_bytes();
+        }
         self.arenas
             .shrink_to(limit.saturating_sub(resident) as usize);
         self.grant_memory(0);
-        // Below half of the limit nothing may be worth a flush, so nothing would
-        // ever let writers go on (see the planner of flushes).
-        let full = resident >= limit && memory >= limit / 2;
+        let full = is_full(limit);
         let memory = if full { memory.max(limit) } else { memory };
         let now_us = self.environment.clock.now_micros();
         let mut emptied = self.emptied.lock();
