@@ -168,18 +168,23 @@ impl Engine {
         if burst == 0 || self.borrowable_bytes() > 0 || !self.options.has_threads() {
             return false;
         }
-        let lending = self.lent.lending.lock();
-        if self.borrowable_bytes() > 0 {
-            return true;
+        let _lending = self.lent.lending.lock();
+        // Policy may have lent some meanwhile.
+        if self.borrowable_bytes() == 0 {
+            self.lend_beyond(burst);
         }
+        self.borrowable_bytes() > 0
+    }
+
+    /// Lends memtables `bytes` beyond the write buffer, and for now all of that. Requires: nobody
+    /// else lends.
+    fn lend_beyond(&self, bytes: u64) {
         let pooled = self.options.pooled_bytes();
-        let given = self.home.context.cache.lend(pooled + burst);
+        let given = self.home.context.cache.lend(pooled + bytes);
         let given = given.max(self.lent_bytes());
         self.lent.given.store(given, Ordering::Release);
         let allowed = given.saturating_sub(pooled);
         self.lent.allowed.store(allowed, Ordering::Release);
-        drop(lending);
-        allowed > 0
     }
 
     /// Lends what a recovery found in the log beyond what memtables have of their own: they
@@ -187,11 +192,7 @@ impl Engine {
     pub(crate) fn lend_to_replayed(&self) {
         let pooled = self.options.pooled_bytes();
         let borrowed = self.needed_bytes(0).saturating_sub(pooled);
-        let borrowed = borrowed.min(self.options.lendable_bytes());
-        let given = self.home.context.cache.lend(pooled + borrowed);
-        self.lent.given.store(given, Ordering::Release);
-        let allowed = given.saturating_sub(pooled);
-        self.lent.allowed.store(allowed, Ordering::Release);
+        self.lend_beyond(borrowed.min(self.options.lendable_bytes()));
     }
 
     /// Has the block cache do without what memtables need of the write buffer, where they are about
