@@ -469,6 +469,36 @@ fn a_part_whose_next_memtables_would_take_too_much_memory_is_flushed_before_othe
     assert!(flush.part == 2 && why.starts_with(numbers), "{why}");
 }
 
+/// With 64 parts a flush wrote half a megabyte, and waited for its device as long as one of more.
+#[test]
+fn where_the_fullest_part_holds_little_the_next_ones_are_flushed_with_it() {
+    let active = |&active_bytes: &u64| PartLoad {
+        takers: 1,
+        active_bytes,
+        oldest_segment: Some(1),
+        ..PartLoad::default()
+    };
+    let flushed = |held: &[u64]| {
+        let mut world = loads(&held.iter().map(active).collect::<Vec<_>>());
+        world.log_segments = (1, 9);
+        let Some(Job::Flush(flush)) = world.plan(&mut leveled()) else {
+            panic!("{}", decide(&world));
+        };
+        (flush.part, flush.beside, flush.active)
+    };
+    // Full at 8 MiB, of which a flush takes 0.8 at least.
+    assert_eq!(flushed(&[M; 8]), (0, vec![], true));
+    assert_eq!(flushed(&[M / 2; 16]), (0, vec![1], true));
+    let mut uneven = [M / 4; 40];
+    (uneven[7], uneven[30]) = (M / 2, M / 3);
+    assert_eq!(flushed(&uneven), (7, vec![30], true));
+    uneven[30] = M / 4;
+    assert_eq!(flushed(&uneven), (7, vec![0, 1], true));
+    // However little there is of each.
+    let (_, beside, _) = flushed(&[M / 64; 600]);
+    assert_eq!(beside.len(), 51);
+}
+
 /// A flush without sealed memtables seals first, so it would find nothing, again and again.
 #[test]
 fn no_part_is_flushed_that_has_nothing_sealed_and_no_room_to_seal() {

@@ -37,7 +37,8 @@ impl Options {
     /// Default: 10, or as many as given cuts make if these are more. With `leveled` and `mutant`
     /// one for each 1.5 MiB of `write_buffer_bytes`, but no more than 10, or four for each of
     /// `background_threads` if that is more, and so few that memtables of a given `memtable_bytes`
-    /// fill no more than half of the write buffer.
+    /// fill no more than half of the write buffer. With `nova` on several tiers one for each 328
+    /// KiB of `write_buffer_bytes`, from 10 to 64, and above 10 bounded by `memtable_bytes` too.
     ///
     /// Those two make them only once writers have waited for a tenth of a second, of late, for
     /// merges that wait for processors, and take them back once these have waited for one for
@@ -390,14 +391,14 @@ impl Options {
 
     /// The same with so many threads of the background.
     pub(super) fn parts_max_with(&self, threads: usize) -> usize {
+        let means = parts::Means {
+            write_buffer_bytes: self.write_buffer_bytes,
+            memtable_bytes: self.memtable_bytes,
+            threads,
+        };
         let auto = || match self.entry() {
-            Some(preset) if preset.adapts_parts || preset.cuts_if_asked => {
-                parts::parts_max(&parts::Means {
-                    write_buffer_bytes: self.write_buffer_bytes,
-                    memtable_bytes: self.memtable_bytes,
-                    threads,
-                })
-            }
+            Some(p) if p.adapts_parts || p.cuts_if_asked => parts::parts_max(&means),
+            Some(p) if p.moves_cuts && self.tiers.len() > 1 => parts::parts_on_tiers(&means),
             _ => PARTS,
         };
         let parts = match (self.makes_cuts(), self.partitions) {
@@ -502,6 +503,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tier;
 
     const MIB: u64 = 1 << 20;
 
@@ -554,6 +556,18 @@ mod tests {
         assert_eq!(nova.clone().partitions(1000).parts_expected(), 1000);
         assert_eq!(nova.clone().partitions(1).parts_expected(), 2);
         assert_eq!(nova.moving_cuts(false).parts_expected(), 2);
+        // More where a part that has most of the keys would be merged on a slower tier.
+        let two = |preset: &str| {
+            let two = options.clone().preset(preset);
+            two.tier(Tier::new("slow", "/y"))
+        };
+        assert_eq!(parts(two("nova")), 64);
+        assert_eq!(parts(two("nova").write_buffer_bytes(6 * MIB)), 18);
+        assert_eq!(parts(two("nova").memtable_bytes(MIB)), 23);
+        assert_eq!(parts(two("nova").partitions(7)), 7);
+        assert_eq!(parts(two("ohdb")), 10);
+        assert_eq!(parts(two("ohdb").moving_cuts(true)), 10);
+        assert_eq!(parts(two("leveled")), 10);
         let options = options.preset("logstore");
         assert_eq!(parts(options.clone().partitions(1000)), 1);
         assert_eq!(parts(options.moving_cuts(true)), 10);

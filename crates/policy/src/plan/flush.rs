@@ -10,7 +10,8 @@
 //! Many parts may fill the memory together while none of them holds a flush's
 //! worth: then writers would stop and nobody would make room. So at half of the
 //! memory the part that holds most is flushed, sealed or not; the memtable that takes
-//! writes along with the sealed ones, if it has much of what the part holds.
+//! writes along with the sealed ones, if it has much of what the part holds. Where that is little,
+//! as there are many parts, the next ones go with it (`next_fullest`).
 //!
 //! In both cases all parts are flushed together, with the memtables that take writes, where they
 //! are about as full and options or preset say so, or where the log shares the device of all
@@ -387,6 +388,30 @@ fn together(view: &View<'_>, keyspace: KeyspaceId, part: u32) -> Vec<u32> {
     }
 }
 
+/// Full memory over the bytes that a flush for it takes at least. Of ten parts the one that holds
+/// most has as many.
+const FULL_SHARES: u64 = 10;
+
+/// Parts that are flushed with `part`, which holds most of what fills the memory, because that is
+/// little: the next in order of what they hold. A flush waits for its device some three times,
+/// however little it writes.
+fn next_fullest(view: &View<'_>, keyspace: KeyspaceId, part: u32) -> Vec<u32> {
+    let least = memory_bytes_max(view.shape.flush_bytes) / FULL_SHARES;
+    let mut bytes = view.memtables.get(&(keyspace, part)).map_or(0, held);
+    let others = view.memtables.iter().filter(|&(&(id, at), load)| {
+        let is_free = !load.flushing && !load.older && has_some(view, load);
+        id == keyspace && at != part && load.oldest_segment.is_some() && is_free
+    });
+    let mut others: Vec<(u64, u32)> = others.map(|(&(_, at), load)| (held(load), at)).collect();
+    others.sort_by_key(|&(bytes, at)| (std::cmp::Reverse(bytes), at));
+    let taken = others.into_iter().map_while(|(held_bytes, at)| {
+        let is_little = bytes < least;
+        bytes += held_bytes;
+        is_little.then_some(at)
+    });
+    taken.collect()
+}
+
 /// `reason`, and what says whether other parts are flushed too, if that is up to the log.
 fn with_log(view: &View<'_>, reason: Reason) -> Reason {
     match (view.shape.flush_together_bytes_min, view.log_wait_share) {
@@ -408,7 +433,10 @@ fn largest(view: &View<'_>) -> Option<Flush> {
         .filter(|(_, load)| !load.flushing && load.oldest_segment.is_some())
         .filter(|(_, load)| has_some(view, load));
     let (&(keyspace, part), load) = filled.rev().max_by_key(|(_, load)| held(load))?;
-    let beside = together(view, keyspace, part);
+    let beside = match together(view, keyspace, part) {
+        all if all.is_empty() => next_fullest(view, keyspace, part),
+        all => all,
+    };
     let reason = Reason::new("memory-full")
         .with("memory_bytes", memory_bytes as f64)
         .with("part_bytes", held(load) as f64);

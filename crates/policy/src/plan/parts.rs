@@ -9,6 +9,12 @@
 //! *Threads.* Merges of different parts run side by side: a few parts for each thread of the
 //! background, so that there is one to merge while others are busy.
 //!
+//! *Tiers.* Where levels lie on a slower device a part that has most of the keys, though no more of
+//! the writes than others, is merged for seconds, and writers wait for that while others wait for
+//! its thread. The more parts the less is rewritten at a time. So where parts are made whatever
+//! writers wait for, and there are several tiers, there are more of them, smaller ones
+//! ([`parts_on_tiers`]).
+//!
 //! *Load.* This is only how many parts there may be. There is one until they pay
 //! ([`super::waits`]). And cuts are only made if keys written earlier share out those written later
 //! ([`super::ranges`]). Keys in order and a single hot key do not pass that, and stay in one part,
@@ -24,6 +30,10 @@ const PARTS_PER_THREAD: usize = 4;
 
 /// and with few threads.
 const PARTS_FEW: usize = 10;
+
+/// The most parts of a store on several tiers that are not asked for: those of the paper of
+/// Nova-LSM (section 8).
+const TIERS_PARTS_MAX: u64 = 64;
 
 /// Least and most bytes of a memtable whose size the user does not give.
 const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
@@ -49,14 +59,31 @@ pub struct Means {
 /// Parts that all keyspaces may have together, at least one.
 #[must_use]
 pub fn parts_max(means: &Means) -> usize {
-    let half = means.write_buffer_bytes / 2;
     let by_memory = means.write_buffer_bytes / PART_BYTES_MIN;
-    // Memtables that take writes fill no more than half of the memory.
-    let by_memtables = means.memtable_bytes.map_or(u64::MAX, |bytes| {
-        half / bytes.saturating_add(bytes / 8 + BEYOND_BYTES)
-    });
     let by_threads = PARTS_FEW.max(PARTS_PER_THREAD.saturating_mul(means.threads));
-    (by_memory.min(by_memtables).min(by_threads as u64) as usize).max(1)
+    let fewest = by_memory.min(by_memtables(means)).min(by_threads as u64);
+    (fewest as usize).max(1)
+}
+
+/// Parts of a keyspace that is cut whatever writers wait for, in a store on several tiers: no fewer
+/// than there are on one, and so few that the write buffer has room for a memtable of each.
+#[must_use]
+pub fn parts_on_tiers(means: &Means) -> usize {
+    let by_memory = means.write_buffer_bytes / whole_bytes(MEMTABLE_BYTES_MIN);
+    let fewest = by_memory.min(by_memtables(means)).min(TIERS_PARTS_MAX);
+    (fewest as usize).max(PARTS_FEW)
+}
+
+/// As many parts as leave half of the memory to sealed memtables.
+fn by_memtables(means: &Means) -> u64 {
+    let half = means.write_buffer_bytes / 2;
+    let bytes = means.memtable_bytes;
+    bytes.map_or(u64::MAX, |bytes| half / whole_bytes(bytes))
+}
+
+/// What a memtable of this capacity may take.
+fn whole_bytes(capacity: u64) -> u64 {
+    capacity.saturating_add(capacity / 8 + BEYOND_BYTES)
 }
 
 /// Bytes of a memtable in a store of so many parts: an eighth of the write buffer, or less, so
@@ -112,6 +139,30 @@ mod tests {
         assert_eq!(parts(6 * MIB, 64), 4);
         let grow = (0..20).map(|doublings| parts(MIB << doublings, 64));
         assert!(grow.collect::<Vec<_>>().is_sorted());
+    }
+
+    #[test]
+    fn on_several_tiers_there_are_more_and_smaller_ones_up_to_those_of_the_paper() {
+        let on_tiers = |write_buffer_bytes, memtable_bytes| {
+            parts_on_tiers(&Means {
+                write_buffer_bytes,
+                memtable_bytes,
+                threads: 2,
+            })
+        };
+        assert_eq!(
+            [0, MIB, 2 * MIB].map(|bytes| on_tiers(bytes, None)),
+            [10; 3]
+        );
+        assert_eq!(on_tiers(6 * MIB, None), 18);
+        assert_eq!(
+            [14, 20, 21].map(|mib| on_tiers(mib * MIB, None)),
+            [43, 62, 64]
+        );
+        assert_eq!(on_tiers(u64::MAX, None), 64);
+        // Of a size that was given they fill no more than half.
+        assert_eq!(on_tiers(64 * MIB, Some(MIB)), 23);
+        assert_eq!(on_tiers(64 * MIB, Some(16 * MIB)), 10);
     }
 
     #[test]
