@@ -12,7 +12,7 @@ use thermocline_model::range::KeyRange;
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{TIERS_MAX, TierId};
 use thermocline_model::version::{KeyspaceId, Slot};
-use thermocline_model::view::{PartLoad, TableHeat};
+use thermocline_model::view::{FewKeys, PartLoad, TableHeat};
 use thermocline_policy::place::{ByLevel, Fill};
 use thermocline_policy::plan::Balance;
 use thermocline_policy::pressure::{RUNS_DUE_PERCENT, counted_runs, patience, runs_slow_percent};
@@ -494,6 +494,14 @@ fn where_the_fullest_part_holds_little_the_next_ones_are_flushed_with_it() {
     assert_eq!(flushed(&uneven), (7, vec![30], true));
     uneven[30] = M / 4;
     assert_eq!(flushed(&uneven), (7, vec![0, 1], true));
+    // What will be folded is left alone.
+    let mut world = loads(&uneven.each_ref().map(active));
+    let few = Some(FewKeys::default());
+    world.memtables.get_mut(&(KEYSPACE, 0)).unwrap().active_few = few;
+    let Some(Job::Flush(flush)) = world.plan(&mut leveled()) else {
+        panic!("{}", decide(&world));
+    };
+    assert_eq!((flush.part, flush.beside), (7, vec![1, 2]));
     // However little there is of each.
     let (_, beside, _) = flushed(&[M / 64; 600]);
     assert_eq!(beside.len(), 51);

@@ -393,14 +393,15 @@ fn together(view: &View<'_>, keyspace: KeyspaceId, part: u32) -> Vec<u32> {
 const FULL_SHARES: u64 = 10;
 
 /// Parts that are flushed with `part`, which holds most of what fills the memory, because that is
-/// little: the next in order of what they hold. A flush waits for its device some three times,
-/// however little it writes.
+/// little: the next in order of what they hold, but those of few keys, which are folded when it is
+/// their turn ([`fold`]). A flush waits for its device some three times, however little it writes.
 fn next_fullest(view: &View<'_>, keyspace: KeyspaceId, part: u32) -> Vec<u32> {
     let least = memory_bytes_max(view.shape.flush_bytes) / FULL_SHARES;
     let mut bytes = view.memtables.get(&(keyspace, part)).map_or(0, held);
     let others = view.memtables.iter().filter(|&(&(id, at), load)| {
         let is_free = !load.flushing && !load.older && has_some(view, load);
-        id == keyspace && at != part && load.oldest_segment.is_some() && is_free
+        let is_due = load.oldest_segment.is_some() && is_free;
+        id == keyspace && at != part && is_due && !fold::has_few_keys(load)
     });
     let mut others: Vec<(u64, u32)> = others.map(|(&(_, at), load)| (held(load), at)).collect();
     others.sort_by_key(|&(bytes, at)| (std::cmp::Reverse(bytes), at));

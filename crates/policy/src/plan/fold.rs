@@ -66,6 +66,11 @@ pub fn instead_of(view: &View<'_>, flush: &Flush) -> Option<Fold> {
     })
 }
 
+/// Whether all memtables of a part have few keys.
+pub(crate) fn has_few_keys(load: &PartLoad) -> bool {
+    keys_of(load, load.active_bytes > 0).is_some()
+}
+
 /// The keys of the memtables that would be folded, if each of these has few.
 pub(crate) fn keys_of(load: &PartLoad, with_active: bool) -> Option<FewKeys> {
     let sealed = match load.sealed {
