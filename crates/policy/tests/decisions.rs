@@ -478,14 +478,22 @@ fn where_the_fullest_part_holds_little_the_next_ones_are_flushed_with_it() {
         oldest_segment: Some(1),
         ..PartLoad::default()
     };
-    let flushed = |held: &[u64]| {
-        let mut world = loads(&held.iter().map(active).collect::<Vec<_>>());
+    let on_tiers = |held: &[u64], tiers: usize| {
+        let held: Vec<PartLoad> = held.iter().map(active).collect();
+        World {
+            memtables: loads(&held).memtables,
+            ..World::of("cuts g p", &[LARGE; 2][..tiers])
+        }
+    };
+    let flushed_on = |tiers: usize, held: &[u64]| {
+        let mut world = on_tiers(held, tiers);
         world.log_segments = (1, 9);
         let Some(Job::Flush(flush)) = world.plan(&mut leveled()) else {
             panic!("{}", decide(&world));
         };
         (flush.part, flush.beside, flush.active)
     };
+    let flushed = |held: &[u64]| flushed_on(2, held);
     // Full at 8 MiB, of which a flush takes 0.8 at least.
     assert_eq!(flushed(&[M; 8]), (0, vec![], true));
     assert_eq!(flushed(&[M / 2; 16]), (0, vec![1], true));
@@ -494,8 +502,9 @@ fn where_the_fullest_part_holds_little_the_next_ones_are_flushed_with_it() {
     assert_eq!(flushed(&uneven), (7, vec![30], true));
     uneven[30] = M / 4;
     assert_eq!(flushed(&uneven), (7, vec![0, 1], true));
+    assert_eq!(flushed_on(1, &uneven), (7, vec![], true));
     // What will be folded is left alone.
-    let mut world = loads(&uneven.each_ref().map(active));
+    let mut world = on_tiers(&uneven, 2);
     let few = Some(FewKeys::default());
     world.memtables.get_mut(&(KEYSPACE, 0)).unwrap().active_few = few;
     let Some(Job::Flush(flush)) = world.plan(&mut leveled()) else {

@@ -11,7 +11,7 @@
 //! worth: then writers would stop and nobody would make room. So at half of the
 //! memory the part that holds most is flushed, sealed or not; the memtable that takes
 //! writes along with the sealed ones, if it has much of what the part holds. Where that is little,
-//! as there are many parts, the next ones go with it (`next_fullest`).
+//! as there are many parts on several tiers, the next ones go with it (`next_fullest`).
 //!
 //! In both cases all parts are flushed together, with the memtables that take writes, where they
 //! are about as full and options or preset say so, or where the log shares the device of all
@@ -395,7 +395,12 @@ const FULL_SHARES: u64 = 10;
 /// Parts that are flushed with `part`, which holds most of what fills the memory, because that is
 /// little: the next in order of what they hold, but those of few keys, which are folded when it is
 /// their turn ([`fold`]). A flush waits for its device some three times, however little it writes.
+/// On one tier there are only so many parts if somebody asks for them, and they go one by one: what
+/// stays for longer is overwritten more, and folded with more.
 fn next_fullest(view: &View<'_>, keyspace: KeyspaceId, part: u32) -> Vec<u32> {
+    if view.tiers.len() < 2 {
+        return Vec::new();
+    }
     let least = memory_bytes_max(view.shape.flush_bytes) / FULL_SHARES;
     let mut bytes = view.memtables.get(&(keyspace, part)).map_or(0, held);
     let others = view.memtables.iter().filter(|&(&(id, at), load)| {
