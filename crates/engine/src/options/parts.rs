@@ -37,7 +37,7 @@ impl Options {
     /// Default: 10, or as many as given cuts make if these are more. With `leveled` and `mutant`
     /// one for each 1.5 MiB of `write_buffer_bytes`, but no more than 10, or four for each of
     /// `background_threads` if that is more, and so few that memtables of a given `memtable_bytes`
-    /// fill no more than half of the write buffer. With `nova` on several tiers one for each 328
+    /// fill no more than half of the write buffer. With `nova` on several tiers one for each 192
     /// KiB of `write_buffer_bytes`, from 10 to 64, and above 10 bounded by `memtable_bytes` too.
     ///
     /// Those two make them only once writers have waited for a tenth of a second, of late, for
@@ -562,7 +562,7 @@ mod tests {
             two.tier(Tier::new("slow", "/y"))
         };
         assert_eq!(parts(two("nova")), 64);
-        assert_eq!(parts(two("nova").write_buffer_bytes(6 * MIB)), 18);
+        assert_eq!(parts(two("nova").write_buffer_bytes(6 * MIB)), 32);
         assert_eq!(parts(two("nova").memtable_bytes(MIB)), 23);
         assert_eq!(parts(two("nova").partitions(7)), 7);
         assert_eq!(parts(two("ohdb")), 10);

@@ -31,8 +31,12 @@ const PARTS_PER_THREAD: usize = 4;
 /// and with few threads.
 const PARTS_FEW: usize = 10;
 
-/// The most parts of a store on several tiers that are not asked for: those of the paper of
-/// Nova-LSM (section 8).
+/// Least bytes of the write buffer for each part of a store on several tiers. A memtable of the
+/// least size may take more than that, but with what memtables are lent while hardly anybody reads,
+/// which is when parts pay most, there is room for one of each.
+const TIERS_PART_BYTES_MIN: u64 = 192 << 10;
+
+/// The most parts there that are not asked for: those of the paper of Nova-LSM (section 8).
 const TIERS_PARTS_MAX: u64 = 64;
 
 /// Least and most bytes of a memtable whose size the user does not give.
@@ -65,11 +69,11 @@ pub fn parts_max(means: &Means) -> usize {
     (fewest as usize).max(1)
 }
 
-/// Parts of a keyspace that is cut whatever writers wait for, in a store on several tiers: no fewer
-/// than there are on one, and so few that the write buffer has room for a memtable of each.
+/// Parts of a keyspace that is cut whatever writers wait for, in a store on several tiers; no fewer
+/// than there are on one.
 #[must_use]
 pub fn parts_on_tiers(means: &Means) -> usize {
-    let by_memory = means.write_buffer_bytes / whole_bytes(MEMTABLE_BYTES_MIN);
+    let by_memory = means.write_buffer_bytes / TIERS_PART_BYTES_MIN;
     let fewest = by_memory.min(by_memtables(means)).min(TIERS_PARTS_MAX);
     (fewest as usize).max(PARTS_FEW)
 }
@@ -154,10 +158,10 @@ mod tests {
             [0, MIB, 2 * MIB].map(|bytes| on_tiers(bytes, None)),
             [10; 3]
         );
-        assert_eq!(on_tiers(6 * MIB, None), 18);
+        assert_eq!(on_tiers(6 * MIB, None), 32);
         assert_eq!(
-            [14, 20, 21].map(|mib| on_tiers(mib * MIB, None)),
-            [43, 62, 64]
+            [11, 12, 14].map(|mib| on_tiers(mib * MIB, None)),
+            [58, 64, 64]
         );
         assert_eq!(on_tiers(u64::MAX, None), 64);
         // Of a size that was given they fill no more than half.
