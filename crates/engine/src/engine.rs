@@ -18,7 +18,7 @@ use thermocline_model::key::{Prefix, SeqNo};
 use thermocline_model::table::TableId;
 use thermocline_model::tier::{TierId, TierState};
 use thermocline_model::version::{KeyspaceId, Part, Tiny, Version};
-use thermocline_model::view::RangeOptions;
+use thermocline_model::view::{Division, RangeOptions};
 
 use crate::control::Answered;
 use crate::error::{Error, ErrorKind, Result};
@@ -242,13 +242,13 @@ impl Engine {
             .sharing_takers(takers.chain(will.map(|(_, takers)| takers)))
     }
 
-    /// When and how cuts move, where so many keyspaces share the parts, if these pay.
-    pub(crate) fn ranges(&self, sharers: usize, parts_pay: bool) -> RangeOptions {
+    /// When and how cuts move, where so many keyspaces share the parts and that many pay.
+    pub(crate) fn ranges(&self, sharers: usize, division: Division) -> RangeOptions {
         let ranges = self.options.ranges();
-        let slots = match (self.options.adapts_parts(), parts_pay) {
-            (true, true) => (ranges.slots / sharers.max(1)).max(1),
-            (true, false) => 1,
-            (false, _) => ranges.slots,
+        let paying = self.options.parts_paying(division);
+        let slots = match self.options.adapts_parts() {
+            true => (paying / sharers.max(1)).max(1),
+            false => paying,
         };
         // Each keyspace has one in any case.
         let spared = self.options.active_memtables_total_max.map(|most| {
@@ -258,7 +258,7 @@ impl Engine {
         let slots = slots.min(spared.unwrap_or(slots));
         let joins_above = match self.options.adapts_parts() {
             true => slots,
-            false => ranges.joins_above,
+            false => self.options.joins_above(paying),
         };
         RangeOptions {
             slots,

@@ -9,6 +9,7 @@ use crate::footprint::MemoryBytes;
 
 mod cost;
 mod counters;
+mod job_time;
 mod lookup;
 mod parts;
 mod range_index;
@@ -17,6 +18,7 @@ mod stalled;
 
 pub use cost::CostStats;
 pub(crate) use counters::{Counters, TierCounters};
+pub(crate) use job_time::JobTimes;
 pub use lookup::LookupStats;
 pub use parts::PartStats;
 pub use range_index::RangeIndexStats;

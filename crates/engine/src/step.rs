@@ -210,7 +210,8 @@ impl Engine {
             let mut emptied = self.emptied.lock();
             emptied.flush_room = preset.flush.room(&view);
             emptied.patience = pressure::patience(&view);
-            emptied.parts_may_pay = adapts && view.waits.parts_may_pay(view.now_us);
+            emptied.parts_may_pay =
+                adapts && view.waits.parts_may_pay(view.now_us, view.tiers.len());
         }
         let (flushes, merges) = (role != Role::NoFlush, role != Role::FlushOnly);
         let recut = preset.recut.plan(&view);
@@ -343,7 +344,10 @@ impl Engine {
         let progress = Arc::new(Progress::default());
         let emptying = self.begin_emptying(job, &progress, started_us);
         let ended = catch_unwind(AssertUnwindSafe(|| match job {
-            Job::Flush(flush) => self.run_flush(flush),
+            Job::Flush(flush) => {
+                let times = &self.counters.flush_times;
+                self.timed(times, || self.run_flush(flush))
+            }
             Job::Fold(fold) => self.run_fold(fold),
             Job::Merge(merge) => self.run_merge(merge, &progress),
             Job::Relocate(relocate) => self.run_relocate(relocate),

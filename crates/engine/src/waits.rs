@@ -1,17 +1,17 @@
-//! What writers wait for, looked at several times a second, and whether there should be parts.
+//! What writers wait for, looked at several times a second, and how many parts there should be.
 //!
 //! What follows from it is policy ([`thermocline_policy::plan::waits`]). A store that is opened
 //! begins with the parts it has.
 
 use std::sync::Arc;
 
-use thermocline_model::version::Keyspace;
 use thermocline_model::view::{Spent, Waits};
 use thermocline_policy::plan::parts::are_by_writes;
 use thermocline_policy::plan::waits::waits;
 
 use crate::engine::Engine;
 use crate::lend::LOOK_MICROS;
+use crate::stats::JobTimes;
 use crate::step::{Scene, Scheduler, What};
 
 impl Engine {
@@ -19,34 +19,45 @@ impl Engine {
     pub(crate) fn begin_with_parts(&self) {
         let mut scheduler = self.scheduler.lock();
         let version = Arc::clone(&self.versions.lock().current);
-        let is_cut = |keyspace: &Arc<Keyspace>| are_by_writes(keyspace);
-        scheduler.waits = Waits::beginning(version.keyspaces.values().any(is_cut));
+        let cut = version.keyspaces.values().filter(|k| are_by_writes(k));
+        let parts = cut.map(|keyspace| keyspace.parts.len()).max();
+        scheduler.waits = Waits::beginning(self.options.division_into(parts.unwrap_or(1)));
     }
 
-    /// What writers waited for so far, and what merges did.
-    pub(crate) fn spent(&self) -> Spent {
-        let (counters, clock) = (&self.counters, &*self.environment.clock);
-        let for_runs = &counters.stalled_for[What::Runs as usize];
-        Spent {
-            stalled_us: for_runs.micros(clock),
-            pressed_us: self.emptied.lock().pressed.micros(clock.now_micros()),
-            writers_us: for_runs.writers_micros(clock),
-            merges_us: counters.merge_micros.get(),
-            running_us: counters.merge_running_micros.get(),
+    /// Does `job` in this thread, and counts its time where that matters.
+    pub(crate) fn timed<T>(&self, times: &JobTimes, job: impl FnOnce() -> T) -> T {
+        match self.options.heeds_waits() {
+            true => times.of(&*self.environment.clock, job),
+            false => job(),
         }
     }
 
-    /// Looks what writers wait for, if that is due, and so whether there should be more than one
-    /// part; `scene` shows then what follows from it.
+    /// What writers waited for so far, and what jobs did.
+    pub(crate) fn spent(&self) -> Spent {
+        let (counters, clock) = (&self.counters, &*self.environment.clock);
+        let for_runs = &counters.stalled_for[What::Runs as usize];
+        let for_memory = &counters.stalled_for[What::Memory as usize];
+        Spent {
+            stalled_us: for_runs.micros(clock),
+            memory_us: for_memory.micros(clock),
+            pressed_us: self.emptied.lock().pressed.micros(clock.now_micros()),
+            writers_us: for_runs.writers_micros(clock),
+            merges: counters.merge_times.get(),
+            flushes: counters.flush_times.get(),
+        }
+    }
+
+    /// Looks what writers wait for, if that is due, and so how many parts there should be; `scene`
+    /// shows then what follows from it.
     pub(crate) fn look_what_is_waited_for(&self, scheduler: &mut Scheduler, scene: &mut Scene) {
-        let (adapts, tiers) = (self.options.adapts_parts(), self.options.tiers.len());
-        if (!adapts && tiers < 2) || !scheduler.tended.waits_are_due(scene.now_us, LOOK_MICROS) {
+        let heeds = self.options.heeds_waits();
+        if !heeds || !scheduler.tended.waits_are_due(scene.now_us, LOOK_MICROS) {
             return;
         }
         let view = scene.view(&scheduler.busy, &scheduler.busy_outputs);
         scheduler.waits = waits(&view);
         scene.waits = scheduler.waits;
-        scene.shape.ranges = self.ranges(scene.sharers, scene.waits.parts_pay);
+        scene.shape.ranges = self.ranges(scene.sharers, scene.waits.division);
     }
 }
 

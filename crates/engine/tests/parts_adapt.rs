@@ -1,5 +1,5 @@
 //! Parts of a store whose user names no number: made while writers wait for merges that wait for
-//! processors, taken back while these wait for devices.
+//! processors, taken back while these wait for devices, and on several tiers many of them then.
 
 // Helpers of tests may panic as tests do.
 #![allow(clippy::unwrap_used)]
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use thermocline::store::{Clock, Environment};
-use thermocline::{Db, KeyspaceOptions, Options};
+use thermocline::{Db, KeyspaceOptions, Options, Tier};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -46,15 +46,23 @@ impl Clock for Slow {
 }
 
 fn open(directory: &Path, write_buffer_bytes: u64, clock: &Arc<Slow>) -> Db {
-    let options = Options::at(directory)
+    let options = busy(Options::at(directory), write_buffer_bytes);
+    open_at(options.memtable_bytes(256 * KIB), clock)
+}
+
+/// Options with which there is much to merge.
+fn busy(options: Options, write_buffer_bytes: u64) -> Options {
+    options
         .write_buffer_bytes(write_buffer_bytes)
         .write_buffer_grows(false)
         .newest_runs_merge(2)
         .newest_runs_stop(4)
-        .memtable_bytes(256 * KIB)
         .table_bytes(256 * KIB)
         .first_level_bytes(MIB)
-        .background_threads(0);
+        .background_threads(0)
+}
+
+fn open_at(options: Options, clock: &Arc<Slow>) -> Db {
     let environment = Environment {
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         ..Environment::real()
@@ -117,6 +125,49 @@ fn parts_come_with_writers_who_wait_for_processors_and_go_with_those_who_wait_fo
     db.settle().unwrap();
     let found = contents(&db);
     assert!(found == wanted);
+}
+
+#[test]
+fn on_two_tiers_there_are_many_parts_where_devices_are_slow_and_few_where_processors_are() {
+    for (preset, few) in [("leveled", 2), ("mutant", 2), ("nova", 10)] {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = Arc::new(Slow::default());
+        let options = || {
+            let tier = |name| Tier::new(name, directory.path().join(name));
+            let two = Options::new().tier(tier("fast").capacity_bytes(8 * MIB));
+            busy(two.tier(tier("slow")).preset(preset), 4 * MIB)
+        };
+        let mut db = open_at(options(), &clock);
+        let mut wanted = BTreeMap::new();
+        let mut next = 0u64;
+        let mut write = |db: &Db, until: &dyn Fn(u64) -> bool| {
+            (0..400_000).any(|_| {
+                next += 1;
+                let key = format!("{:08}", next * 7919 % 20_011);
+                let value = vec![next as u8; 512];
+                db.put(key.as_bytes(), &value).unwrap();
+                wanted.insert(key, value);
+                next.is_multiple_of(64) && until(parts(db))
+            })
+        };
+        assert!(write(&db, &|parts| parts > few), "{preset}: {}", db.stats());
+        let many = parts(&db);
+        assert!(many <= 21, "one for each 192 KiB: {many}");
+        drop(db);
+        db = open_at(options(), &clock);
+        assert_eq!(parts(&db), many, "{preset}");
+        let memory = db.stats().memory;
+        assert!(memory.used.memtables <= memory.max.memtables, "{preset}");
+        clock.processors.store(true, Ordering::Relaxed);
+        assert!(
+            write(&db, &|parts| parts <= few),
+            "{preset}: {}",
+            db.stats()
+        );
+        assert!(parts(&db) > 1, "{preset}");
+        db.settle().unwrap();
+        assert!(contents(&db) == wanted, "{preset}");
+    }
 }
 
 fn small(directory: &Path) -> Options {

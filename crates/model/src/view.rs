@@ -13,7 +13,7 @@ mod lookup;
 mod waits;
 
 pub use lookup::{LookupTurns, LookupUse, LookupView};
-pub use waits::{Spent, Waits};
+pub use waits::{Division, JobTime, Spent, Waits};
 
 /// How often a table was used, as its heat tracker tells it: counts since the
 /// table was opened, or since then and fading, whichever the tracker keeps.

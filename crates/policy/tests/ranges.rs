@@ -833,6 +833,21 @@ fn how_many_parts_are_few_is_a_trigger() {
     }
 }
 
+/// Few parts that were uneven, and could be no less so, stayed few.
+#[test]
+fn few_parts_are_cut_anew_however_uneven_they_are() {
+    // 100 of 139, of which 83.4 are not too hot.
+    let uneven = [(0, &[("", 40), ("b", 60)][..]), (0, &[("g", 39)])];
+    let mut store = with(&uneven, 100_000);
+    store.world.shape.ranges.major_excess = 10.0;
+    let mut planned_with = |slots| {
+        store.world.shape.ranges.slots = slots;
+        planned(&store)
+    };
+    assert_eq!(planned_with(3), "nothing");
+    assert_eq!(planned_with(4), "few-parts: ");
+}
+
 #[test]
 fn after_how_many_looks_a_keyspace_is_cut_without_a_full_memtable_is_a_trigger() {
     let planned_after = |looks, since| {

@@ -7,7 +7,7 @@ mod common;
 
 use common::World;
 use thermocline_model::triggers::PartTriggers;
-use thermocline_model::view::Waits;
+use thermocline_model::view::{Division, Waits};
 use thermocline_policy::plan::waits::waits;
 
 /// A store that is looked at, a second apart.
@@ -20,25 +20,30 @@ impl Default for Looks {
 }
 
 fn with(triggers: PartTriggers) -> Looks {
-    let mut world = World::of("L1: #1[a..m]", &[1 << 30]);
+    on_tiers(&[1 << 30], triggers)
+}
+
+fn on_tiers(capacities: &[u64], triggers: PartTriggers) -> Looks {
+    let mut world = World::of("L1: #1[a..m]", capacities);
     world.now_us = 0;
     world.shape.ranges.part_triggers = triggers;
     Looks(world)
 }
 
 impl Looks {
-    /// A look after so much more was spent.
+    /// A look after so much more was spent, and whether there should be more than one part.
     fn look(&mut self, stalled_ms: u64, merges_ms: u64, running_ms: u64) -> bool {
         self.0.now_us += 1_000_000;
         self.0.spent.stalled_us += stalled_ms * 1000;
-        self.0.spent.merges_us += merges_ms * 1000;
-        self.0.spent.running_us += running_ms * 1000;
+        self.0.spent.merges.all_us += merges_ms * 1000;
+        self.0.spent.merges.running_us += running_ms * 1000;
         self.0.waits = waits(&self.0.view());
-        self.0.waits.parts_pay
+        self.0.waits.division > Division::Whole
     }
 
     fn may_pay(&self) -> bool {
-        self.0.waits.parts_may_pay(self.0.now_us)
+        let tiers = self.0.view().tiers.len();
+        self.0.waits.parts_may_pay(self.0.now_us, tiers)
     }
 
     /// The same while cuts are on their way: L1 has a run that was handed down.
@@ -91,11 +96,78 @@ fn parts_pay_before_writers_wait_where_one_part_has_too_many_runs() {
         waits_fade_ms: 100,
         ..PartTriggers::default()
     });
-    looks.0.waits = Waits::beginning(true);
+    looks.0.waits = Waits::beginning(Division::Few);
     assert!(!looks.look(3000, 1000, 0));
     let may_pay =
         |looks: &mut Looks| (0..40).position(|_| !looks.look(0, 1000, 1000) && looks.may_pay());
     assert_eq!(may_pay(&mut looks), Some(29));
+}
+
+/// Of two tiers parts had to be asked for where merges wait for the slower one.
+#[test]
+fn on_several_tiers_many_parts_pay_where_merges_wait_for_devices() {
+    let two = || on_tiers(&[1 << 30, 1 << 34], PartTriggers::default());
+    let mut looks = two();
+    let mut look = |stalled_ms, running_ms| {
+        looks.look(stalled_ms, 1000, running_ms);
+        looks.0.waits.division
+    };
+    assert_eq!(look(90, 100), Division::Whole);
+    assert_eq!(look(20, 100), Division::Many, "a tenth of a second");
+    // Some are taken back for a better reason,
+    assert_eq!(look(900, 1000), Division::Many);
+    assert_eq!(look(400, 1000), Division::Few);
+    // and come again after a while.
+    let again = (1..).find(|_| look(900, 0) == Division::Many);
+    assert_eq!(again, Some(30));
+    assert_eq!(look(30_000, 1000), Division::Few);
+    let again = (1..).find(|_| look(900, 0) == Division::Many);
+    assert_eq!(again, Some(60));
+    // Few become many as late as they would have been taken back on one tier.
+    let mut looks = two();
+    looks.0.waits = Waits::beginning(Division::Few);
+    let mut look = |stalled_ms, running_ms| {
+        looks.look(stalled_ms, 1000, running_ms);
+        looks.0.waits.division
+    };
+    assert_eq!(look(900, 0), Division::Few);
+    assert_eq!(look(400, 0), Division::Many);
+    // What was waited for devices does not keep writers of one part back.
+    let mut looks = two();
+    assert!(looks.may_pay());
+    looks.0.waits.for_devices_us = 90_000.0;
+    assert!(looks.may_pay());
+    let mut one = Looks::default();
+    one.0.waits.for_devices_us = 90_000.0;
+    assert!(!one.may_pay());
+}
+
+/// In W100 on an NVMe and a disk writers of `leveled` waited for memory alone, as flushes waited
+/// while merges kept the devices busy, and there were no more parts for that.
+#[test]
+fn on_several_tiers_flushes_that_wait_for_devices_make_many_parts() {
+    let of = |tiers: &[u64], running_ms: u64| {
+        let mut looks = on_tiers(tiers, PartTriggers::default());
+        looks.0.spent.memory_us += 200_000;
+        looks.0.spent.flushes.all_us += 1_000_000;
+        looks.0.spent.flushes.running_us += running_ms * 1000;
+        // What merges wait for is another matter.
+        looks.look(0, 1000, 1000);
+        looks.0.waits.division
+    };
+    let two = [1 << 30, 1 << 34];
+    assert_eq!(of(&two, 740), Division::Many);
+    assert_eq!(of(&two, 750), Division::Few);
+    assert_eq!(of(&two[..1], 740), Division::Whole);
+    assert_eq!(of(&two[..1], 750), Division::Whole);
+    // It counts once flushes say what for.
+    let mut looks = on_tiers(&two, PartTriggers::default());
+    looks.0.spent.memory_us += 200_000;
+    looks.0.spent.flushes.all_us += 90_000;
+    assert!(!looks.look(0, 1000, 1000));
+    looks.0.spent.flushes.all_us += 20_000;
+    looks.look(0, 0, 0);
+    assert_eq!(looks.0.waits.division, Division::Many);
 }
 
 #[test]
@@ -170,7 +242,7 @@ fn how_long_writers_wait_until_parts_come_and_go_is_a_trigger() {
         };
         let goes = |waited_ms| {
             let mut looks = with(go);
-            looks.0.waits = Waits::beginning(true);
+            looks.0.waits = Waits::beginning(Division::Few);
             !looks.look(waited_ms, 1000, 0)
         };
         assert!(!goes(ms - 1) && goes(ms), "{ms} ms");

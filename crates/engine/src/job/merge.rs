@@ -134,16 +134,10 @@ impl Engine {
             background: true,
             written: Written::default(),
         };
-        let clock = &self.environment.clock;
-        let running_us = || match self.options.adapts_parts() {
-            true => clock.running_micros(),
-            false => 0,
-        };
         let raw_bytes_down = AtomicU64::new(0);
         let run_one = |stretch: &Stretch,
                        failed: &AtomicBool|
          -> Result<(Outputs<'_>, Vec<Arc<TableMeta>>)> {
-            let (begun_us, ran_us) = (clock.now_micros(), running_us());
             let clipped = cover.clip(stretch.low.as_deref(), stretch.high.as_deref());
             let below = Below::new(below.to_vec());
             let survivors = Survivors::new(snapshots.to_vec(), &clipped, Some(below));
@@ -158,11 +152,10 @@ impl Engine {
                 self.merge_stretch(merged, stretch, survivors, &mut outputs, progress, &stop)?;
             raw_bytes_down.fetch_add(down, Ordering::Relaxed);
             let tables = outputs.finish(&stop)?;
-            let took_us = clock.now_micros().saturating_sub(begun_us);
-            let running_us = running_us().saturating_sub(ran_us);
-            self.counters.merge_micros.add(took_us);
-            self.counters.merge_running_micros.add(running_us);
             Ok((outputs, tables))
+        };
+        let run_one = |stretch: &Stretch, failed: &AtomicBool| {
+            self.timed(&self.counters.merge_times, || run_one(stretch, failed))
         };
         let mut results = Vec::new();
         if !merged.is_empty() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use thermocline_model::tier::TierId;
 use thermocline_model::version::Keyspace;
-use thermocline_model::view::TierPins;
+use thermocline_model::view::{Division, TierPins};
 use thermocline_policy::plan::parts;
 use thermocline_policy::{PresetEntry, presets};
 
@@ -34,16 +34,17 @@ impl Options {
     /// whole. Where cuts move, neighbours are joined in a store that has more from before. From 1
     /// to 1024.
     ///
-    /// Default: 10, or as many as given cuts make if these are more. With `leveled` and `mutant`
-    /// one for each 1.5 MiB of `write_buffer_bytes`, but no more than 10, or four for each of
-    /// `background_threads` if that is more, and so few that memtables of a given `memtable_bytes`
-    /// fill no more than half of the write buffer. With `nova` on several tiers one for each 192
-    /// KiB of `write_buffer_bytes`, from 10 to 64, and above 10 bounded by `memtable_bytes` too.
+    /// Default: 10, or as many as given cuts make if these are more. With `nova` more on several
+    /// tiers, once writers have waited for a second, of late, for merges or flushes that wait for
+    /// devices ([`Options::part_triggers`]), until they have for those that wait for processors:
+    /// one for each 192 KiB of `write_buffer_bytes`, up to 64, and so few that memtables of a given
+    /// `memtable_bytes` fill no more than half of it.
     ///
-    /// Those two make them only once writers have waited for a tenth of a second, of late, for
-    /// merges that wait for processors, and take them back once these have waited for one for
-    /// merges that wait for devices ([`Options::part_triggers`]), unless [`Options::moving_cuts`]
-    /// says otherwise.
+    /// `leveled` and `mutant` make them only once writers have waited for a tenth of a second,
+    /// unless [`Options::moving_cuts`] says otherwise. Where that was for processors there is one
+    /// for each 1.5 MiB of `write_buffer_bytes`, but no more than 10, or four for each of
+    /// `background_threads` if that is more, bounded by `memtable_bytes` too. Where it was for
+    /// devices there are as many as with `nova`, and one on one tier.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
@@ -384,6 +385,11 @@ impl Options {
         self.moving_cuts.is_none() && self.entry().is_some_and(|p| p.adapts_parts)
     }
 
+    /// Whether it matters what writers wait for: the number of parts depends on it, or places do.
+    pub(crate) fn heeds_waits(&self) -> bool {
+        self.adapts_parts() || self.tiers.len() > 1
+    }
+
     /// Most parts of keyspaces made without cuts.
     pub(crate) fn parts_max(&self) -> usize {
         self.parts_max_with(self.threads())
@@ -391,15 +397,42 @@ impl Options {
 
     /// The same with so many threads of the background.
     pub(super) fn parts_max_with(&self, threads: usize) -> usize {
+        self.parts_of(Division::Many, threads)
+    }
+
+    /// Most parts of them while so many pay: a few at least, unless [`Options::adapts_parts`].
+    pub(crate) fn parts_paying(&self, division: Division) -> usize {
+        match division {
+            Division::Whole if self.adapts_parts() => 1,
+            division => self.parts_of(division, self.threads()),
+        }
+    }
+
+    /// How a keyspace of so many parts is divided.
+    pub(crate) fn division_into(&self, parts: usize) -> Division {
+        match parts {
+            0 | 1 => Division::Whole,
+            parts if parts <= self.parts_paying(Division::Few) => Division::Few,
+            _ => Division::Many,
+        }
+    }
+
+    /// Most parts of keyspaces made without cuts, few or many, with so many threads of the
+    /// background.
+    fn parts_of(&self, division: Division, threads: usize) -> usize {
         let means = parts::Means {
             write_buffer_bytes: self.write_buffer_bytes,
             memtable_bytes: self.memtable_bytes,
             threads,
         };
-        let auto = || match self.entry() {
+        let few = match self.entry() {
             Some(p) if p.adapts_parts || p.cuts_if_asked => parts::parts_max(&means),
-            Some(p) if p.moves_cuts && self.tiers.len() > 1 => parts::parts_on_tiers(&means),
             _ => PARTS,
+        };
+        let may_be_many = self.tiers.len() > 1 && self.entry().is_some_and(|p| p.moves_cuts);
+        let auto = || match may_be_many && division == Division::Many {
+            true => parts::parts_on_tiers(&means).max(few),
+            false => few,
         };
         let parts = match (self.makes_cuts(), self.partitions) {
             (false, _) => 1,
@@ -540,6 +573,24 @@ mod tests {
     }
 
     #[test]
+    fn a_store_that_is_opened_begins_with_the_parts_it_has() {
+        let options = Options::at("/x").write_buffer_bytes(64 * MIB);
+        let one = options.background_threads(2);
+        let two = one.clone().tier(Tier::new("slow", "/y"));
+        let begins = |options: &Options| [0, 1, 2, 10, 11, 64].map(|n| options.division_into(n));
+        use Division::{Few, Many, Whole};
+        assert_eq!(begins(&two), [Whole, Whole, Few, Few, Many, Many]);
+        let paying = |options: &Options| [Whole, Few, Many].map(|d| options.parts_paying(d));
+        assert_eq!(paying(&two), [1, 10, 64]);
+        assert_eq!(paying(&one), [1, 10, 10]);
+        assert_eq!(paying(&two.clone().partitions(20)), [1, 10, 20]);
+        assert_eq!(paying(&two.clone().partitions(7)), [1, 7, 7]);
+        assert_eq!(paying(&two.write_buffer_bytes(MIB)), [1, 1, 5]);
+        let cut = one.cuts(vec![vec![7]]);
+        assert_eq!(paying(&cut), [1, 10, 10]);
+    }
+
+    #[test]
     fn a_number_of_parts_is_no_more_than_the_memory_is_good_for() {
         let options = Options::at("/x").write_buffer_bytes(64 * MIB);
         let parts = |options: Options| options.background_threads(2).parts_max();
@@ -567,7 +618,11 @@ mod tests {
         assert_eq!(parts(two("nova").partitions(7)), 7);
         assert_eq!(parts(two("ohdb")), 10);
         assert_eq!(parts(two("ohdb").moving_cuts(true)), 10);
-        assert_eq!(parts(two("leveled")), 10);
+        assert_eq!(parts(two("leveled")), 64);
+        assert_eq!(parts(two("mutant").write_buffer_bytes(6 * MIB)), 32);
+        assert_eq!(parts(two("leveled").moving_cuts(true)), 64);
+        let asked = two("logstore").moving_cuts(true);
+        assert_eq!(parts(asked), 10);
         let options = options.preset("logstore");
         assert_eq!(parts(options.clone().partitions(1000)), 1);
         assert_eq!(parts(options.moving_cuts(true)), 10);

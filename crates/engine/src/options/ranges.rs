@@ -189,11 +189,12 @@ impl Options {
     }
 
     /// Memtables that take writes, of a keyspace, above which parts that its writes have made are
-    /// joined: an earlier opening allowed more. As many as given cuts make are always let be.
-    fn joins_above(&self) -> usize {
+    /// joined, if so many `parts` are allowed now: an earlier opening allowed more, or they paid
+    /// then. As many as given cuts make are always let be.
+    pub(crate) fn joins_above(&self, parts: usize) -> usize {
         match (self.adapts_parts(), self.moves_cuts()) {
-            (true, _) => self.parts_max(),
-            (false, true) => self.parts_max().max(self.given_parts()),
+            (true, _) => parts,
+            (false, true) => parts.max(self.given_parts()),
             (false, false) if self.makes_cuts() => usize::MAX,
             (false, false) => 1,
         }
@@ -203,7 +204,7 @@ impl Options {
     pub(crate) fn ranges(&self) -> RangeOptions {
         RangeOptions {
             slots: self.parts_max(),
-            joins_above: self.joins_above(),
+            joins_above: self.joins_above(self.parts_max()),
             once: self.cuts_by_first_memtable(),
             tiny_max: self.tiny_ranges,
             excess: self.recut_excess,

@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 use thermocline_model::tier::{TIERS_MAX, TierId};
 
+use super::job_time::JobTimes;
 use super::stalled::Stalled;
 use crate::error::Error;
 use crate::step::What;
@@ -113,9 +114,9 @@ pub(crate) struct Counters {
     pub(crate) merges: Counter,
     pub(crate) merges_by_edit: Counter,
     pub(crate) merge_in_bytes: Counter,
-    /// Time that threads spent on merges, and how much of it running or waiting for a processor.
-    pub(crate) merge_micros: Counter,
-    pub(crate) merge_running_micros: Counter,
+    /// Time of merges, and of flushes, where [`Options::heeds_waits`](crate::Options).
+    pub(crate) merge_times: JobTimes,
+    pub(crate) flush_times: JobTimes,
     pub(crate) merge_out_bytes: Counter,
     pub(crate) tables_moved: Counter,
     pub(crate) blocks_copied: Counter,

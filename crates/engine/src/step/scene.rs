@@ -160,7 +160,7 @@ impl Engine {
             sealed: self.sealed_memtables(),
             log_bytes: self.log_bytes.load(Ordering::Relaxed),
             shape: ShapeOptions {
-                ranges: self.ranges(sharers, scheduler.waits.parts_pay),
+                ranges: self.ranges(sharers, scheduler.waits.division),
                 ..self.shape()
             },
             cost: scheduler.cost.clone(),

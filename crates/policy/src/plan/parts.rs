@@ -11,11 +11,11 @@
 //!
 //! *Tiers.* Where levels lie on a slower device a part that has most of the keys, though no more of
 //! the writes than others, is merged for seconds, and writers wait for that while others wait for
-//! its thread. The more parts the less is rewritten at a time. So where parts are made whatever
-//! writers wait for, and there are several tiers, there are more of them, smaller ones
+//! its thread. The more parts the less is rewritten at a time. So where writers wait for that, or
+//! parts are made whatever they wait for, there are more of them, smaller ones
 //! ([`parts_on_tiers`]).
 //!
-//! *Load.* This is only how many parts there may be. There is one until they pay
+//! *Load.* This is only how many parts there may be. There is one until more pay
 //! ([`super::waits`]). And cuts are only made if keys written earlier share out those written later
 //! ([`super::ranges`]). Keys in order and a single hot key do not pass that, and stay in one part,
 //! whose memtables are as large as those of a store that may not be cut.
@@ -69,13 +69,12 @@ pub fn parts_max(means: &Means) -> usize {
     (fewest as usize).max(1)
 }
 
-/// Parts of a keyspace that is cut whatever writers wait for, in a store on several tiers; no fewer
-/// than there are on one.
+/// Parts of all keyspaces together that make merges on slower tiers small, at least one.
 #[must_use]
 pub fn parts_on_tiers(means: &Means) -> usize {
     let by_memory = means.write_buffer_bytes / TIERS_PART_BYTES_MIN;
     let fewest = by_memory.min(by_memtables(means)).min(TIERS_PARTS_MAX);
-    (fewest as usize).max(PARTS_FEW)
+    (fewest as usize).max(1)
 }
 
 /// As many parts as leave half of the memory to sealed memtables.
@@ -156,7 +155,7 @@ mod tests {
         };
         assert_eq!(
             [0, MIB, 2 * MIB].map(|bytes| on_tiers(bytes, None)),
-            [10; 3]
+            [1, 5, 10]
         );
         assert_eq!(on_tiers(6 * MIB, None), 32);
         assert_eq!(
@@ -166,7 +165,7 @@ mod tests {
         assert_eq!(on_tiers(u64::MAX, None), 64);
         // Of a size that was given they fill no more than half.
         assert_eq!(on_tiers(64 * MIB, Some(MIB)), 23);
-        assert_eq!(on_tiers(64 * MIB, Some(16 * MIB)), 10);
+        assert_eq!(on_tiers(64 * MIB, Some(16 * MIB)), 1);
     }
 
     #[test]

@@ -130,10 +130,12 @@ fn recut(view: &View<'_>, keyspace: &Keyspace, writes: &KeyspaceWrites) -> Optio
             .with("excess", options.excess)
     };
     let limit = even * (1.0 + options.excess);
+    let few = triggers.few_parts_share * options.slots as f64;
+    if slots as f64 <= few && writes.since >= wait {
+        return major(numbers("few-parts"));
+    }
     if hottest <= limit {
-        let few = triggers.few_parts_share * options.slots as f64;
-        let few = slots as f64 <= few && writes.since >= wait;
-        return few.then(|| major(numbers("few-parts"))).flatten();
+        return None;
     }
     let given = give(parts, options, limit);
     let after = max(&given.iter().map(|p| load_of(&p.writes)).collect::<Vec<_>>());

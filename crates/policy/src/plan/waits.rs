@@ -1,19 +1,29 @@
-//! Whether parts pay: by what writers wait for.
+//! How many parts pay: by what writers wait for.
 //!
-//! A keyspace has one part until writers have had to wait for merges that wait for processors, or
-//! would have had to if they had been slowed as writers of one part are
-//! ([`PartTriggers`](thermocline_model::triggers::PartTriggers)): merges of a part rewrite its
-//! share of the next level and no more, side by side. Where merges wait for a device there is one
-//! again: flushes of parts are smaller, so that each byte is merged more often.
+//! A keyspace has one part until writers have had to wait for merges, or would have had to if they
+//! had been slowed as writers of one part are
+//! ([`PartTriggers`](thermocline_model::triggers::PartTriggers)).
+//!
+//! - Where merges wait for *processors* a few parts pay: merges of a part rewrite its share of the
+//!   next level and no more, side by side.
+//! - Where they wait for *devices*, and levels lie on a slower one than newest runs do, many parts
+//!   pay: the fewer there are the more a merge rewrites at a time, and writers of all of them wait
+//!   for it. So there flushes count, too, which writers wait for while they have filled the memory
+//!   and merges keep devices busy.
+//! - Where they wait for the device of the only tier there is one part again: flushes of parts are
+//!   smaller, so that each byte is merged more often.
+//!
+//! More parts are made at once where there is one; else there must be a better reason, and once
+//! some were taken back it takes a while until there are more again.
 //!
 //! A look makes the next [`Waits`] out of the last, which the view has, and of what was spent
 //! since. While what earlier cuts have handed down to L1 is not merged yet, writers may wait for
 //! that, and for a while it counts for nothing.
 
-use thermocline_model::view::{Spent, View, Waits};
+use thermocline_model::view::{Division, JobTime, View, Waits};
 
-/// What there is to remember after a look, and whether there should be more than one part
-/// ([`Waits::parts_pay`]).
+/// What there is to remember after a look, and how many parts there should be
+/// ([`Waits::division`]).
 #[must_use]
 pub fn waits(view: &View<'_>) -> Waits {
     let (spent, now_us, triggers) = (view.spent, view.now_us, &view.shape.ranges.part_triggers);
@@ -23,23 +33,31 @@ pub fn waits(view: &View<'_>) -> Waits {
     let fades = 0.5f64.powf(passed_us as f64 / fade_us as f64);
     for waited_us in [
         &mut waits.waited_us,
+        &mut waits.waited_for_memory_us,
         &mut waits.for_processors_us,
         &mut waits.for_devices_us,
     ] {
         *waited_us *= fades;
     }
     waits.looked_us = now_us;
-    let stalled_us = spent.stalled_us.saturating_sub(waits.counted.stalled_us);
-    let pressed_us = spent.pressed_us.saturating_sub(waits.counted.pressed_us);
+    let counted = &mut waits.counted;
+    let stalled_us = spent.stalled_us.saturating_sub(counted.stalled_us);
+    let pressed_us = spent.pressed_us.saturating_sub(counted.pressed_us);
     // Whoever waits does so while runs are that many.
     let waited_us = stalled_us.max(pressed_us);
-    waits.counted.stalled_us = spent.stalled_us;
-    waits.counted.pressed_us = spent.pressed_us;
+    counted.stalled_us = spent.stalled_us;
+    counted.pressed_us = spent.pressed_us;
+    let has_tiers = view.tiers.len() > 1;
+    if has_tiers {
+        let memory_us = spent.memory_us.saturating_sub(counted.memory_us);
+        waits.waited_for_memory_us += memory_us as f64;
+    }
+    counted.memory_us = spent.memory_us;
     if passed_us > 0 {
-        let waited_us = spent.writers_us.saturating_sub(waits.counted.writers_us);
+        let waited_us = spent.writers_us.saturating_sub(counted.writers_us);
         let writers = waited_us as f64 / passed_us as f64;
         waits.writers += (writers - waits.writers) * (1.0 - fades);
-        waits.counted.writers_us = spent.writers_us;
+        counted.writers_us = spent.writers_us;
     }
     let moving = are_moving(view);
     waits.moving_us = match moving {
@@ -49,35 +67,91 @@ pub fn waits(view: &View<'_>) -> Waits {
     if !moving || waits.moving_us > triggers.moving_ms.saturating_mul(1000) {
         waits.waited_us += waited_us as f64;
     }
-    let merges_us = spent.merges_us.saturating_sub(waits.counted.merges_us);
-    if merges_us < triggers.merges_ms_min.saturating_mul(1000) {
-        return waits;
-    }
-    let running_us = spent.running_us.saturating_sub(waits.counted.running_us);
-    waits.counted = Spent {
-        writers_us: waits.counted.writers_us,
-        ..spent
+    let counted = &mut waits.counted;
+    let (of_merges, of_flushes) = (&mut counted.merges, &mut counted.flushes);
+    let of_merges = what_for(view, spent.merges, of_merges);
+    let of_flushes = match has_tiers {
+        true => what_for(view, spent.flushes, of_flushes),
+        false => None,
     };
-    let waited_us = std::mem::take(&mut waits.waited_us);
-    match running_us as f64 >= triggers.running_share * merges_us as f64 {
-        true => waits.for_processors_us += waited_us,
-        false => waits.for_devices_us += waited_us,
+    for (what_for, waited_us) in [
+        (of_merges, &mut waits.waited_us),
+        (of_flushes, &mut waits.waited_for_memory_us),
+    ] {
+        let waited_for = match what_for {
+            None => continue,
+            Some(WhatFor::Processors) => &mut waits.for_processors_us,
+            Some(WhatFor::Devices) => &mut waits.for_devices_us,
+        };
+        *waited_for += std::mem::take(waited_us);
     }
-    let (processors_us, devices_us) = (waits.for_processors_us, waits.for_devices_us);
-    let long_us = |ms: u64| ms.saturating_mul(1000) as f64;
-    if waits.parts_pay {
-        if devices_us >= long_us(triggers.device_waits_ms) && devices_us > processors_us {
-            waits.parts_pay = false;
-            let doublings = waits.taken_back.min(triggers.again_doublings_max);
-            let again_us = triggers.again_ms.saturating_mul(1000 << doublings.min(32));
-            waits.not_before_us = now_us.saturating_add(again_us);
-            waits.taken_back = waits.taken_back.saturating_add(1);
-        }
-    } else if now_us >= waits.not_before_us {
-        waits.parts_pay =
-            processors_us >= long_us(triggers.processor_waits_ms) && processors_us > devices_us;
+    if of_merges.or(of_flushes).is_some() {
+        divide(&mut waits, view);
     }
     waits
+}
+
+/// How many parts there should be, after what was waited for of late.
+fn divide(waits: &mut Waits, view: &View<'_>) {
+    let (now_us, triggers) = (view.now_us, &view.shape.ranges.part_triggers);
+    let (processors_us, devices_us) = (waits.for_processors_us, waits.for_devices_us);
+    let (waited_us, division) = match devices_us > processors_us {
+        false => (processors_us, Division::Few),
+        true if view.tiers.len() > 1 => (devices_us, Division::Many),
+        true => (devices_us, Division::Whole),
+    };
+    let least_ms = match waits.division {
+        Division::Whole => triggers.processor_waits_ms,
+        Division::Few | Division::Many => triggers.device_waits_ms,
+    };
+    if waited_us < least_ms.saturating_mul(1000) as f64 {
+        return;
+    }
+    if division == waits.division || (division > waits.division && now_us < waits.not_before_us) {
+        return;
+    }
+    if division < waits.division {
+        let doublings = waits.taken_back.min(triggers.again_doublings_max);
+        let again_us = triggers.again_ms.saturating_mul(1000 << doublings.min(32));
+        waits.not_before_us = now_us.saturating_add(again_us);
+        waits.taken_back = waits.taken_back.saturating_add(1);
+    }
+    waits.division = division;
+    if view.tiers.len() > 1 {
+        // It says nothing of what writers wait for from now on.
+        (waits.for_processors_us, waits.for_devices_us) = (0.0, 0.0);
+    }
+}
+
+/// On several tiers devices are waited for from such a part on of the share of their time that jobs
+/// wait on one tier: they wait for each a part of it, and as often for a processor that others have.
+const TIERS_WAITING: f64 = 0.5;
+
+/// What jobs of a kind wait for.
+#[derive(Clone, Copy)]
+enum WhatFor {
+    Processors,
+    Devices,
+}
+
+/// What they waited for since it was `counted`, if they have taken long enough since to say so; then
+/// that is counted, too.
+fn what_for(view: &View<'_>, spent: JobTime, counted: &mut JobTime) -> Option<WhatFor> {
+    let triggers = &view.shape.ranges.part_triggers;
+    let all_us = spent.all_us.saturating_sub(counted.all_us);
+    if all_us < triggers.merges_ms_min.saturating_mul(1000) {
+        return None;
+    }
+    let running_us = spent.running_us.saturating_sub(counted.running_us);
+    *counted = spent;
+    let running_share = match view.tiers.len() {
+        0 | 1 => triggers.running_share,
+        _ => 1.0 - (1.0 - triggers.running_share) * TIERS_WAITING,
+    };
+    match running_us as f64 >= running_share * all_us as f64 {
+        true => Some(WhatFor::Processors),
+        false => Some(WhatFor::Devices),
+    }
 }
 
 /// Whether what earlier cuts have handed down is not merged yet: with parts L1 has one run.
