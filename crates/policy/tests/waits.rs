@@ -120,7 +120,7 @@ fn on_several_tiers_many_parts_pay_where_merges_wait_for_devices() {
     // and come again after a while.
     let again = (1..).find(|_| look(900, 0) == Division::Many);
     assert_eq!(again, Some(30));
-    assert_eq!(look(30_000, 1000), Division::Few);
+    assert_eq!(look(60_000, 1000), Division::Few);
     let again = (1..).find(|_| look(900, 0) == Division::Many);
     assert_eq!(again, Some(60));
     // Few become many as late as they would have been taken back on one tier.

@@ -48,10 +48,10 @@ pub fn waits(view: &View<'_>) -> Waits {
     counted.stalled_us = spent.stalled_us;
     counted.pressed_us = spent.pressed_us;
     let has_tiers = view.tiers.len() > 1;
-    if has_tiers {
-        let memory_us = spent.memory_us.saturating_sub(counted.memory_us);
-        waits.waited_for_memory_us += memory_us as f64;
-    }
+    let memory_us = match has_tiers {
+        true => spent.memory_us.saturating_sub(counted.memory_us),
+        false => 0,
+    };
     counted.memory_us = spent.memory_us;
     if passed_us > 0 {
         let waited_us = spent.writers_us.saturating_sub(counted.writers_us);
@@ -66,6 +66,7 @@ pub fn waits(view: &View<'_>) -> Waits {
     };
     if !moving || waits.moving_us > triggers.moving_ms.saturating_mul(1000) {
         waits.waited_us += waited_us as f64;
+        waits.waited_for_memory_us += memory_us as f64;
     }
     let counted = &mut waits.counted;
     let (of_merges, of_flushes) = (&mut counted.merges, &mut counted.flushes);
@@ -95,7 +96,11 @@ pub fn waits(view: &View<'_>) -> Waits {
 fn divide(waits: &mut Waits, view: &View<'_>) {
     let (now_us, triggers) = (view.now_us, &view.shape.ranges.part_triggers);
     let (processors_us, devices_us) = (waits.for_processors_us, waits.for_devices_us);
-    let (waited_us, division) = match devices_us > processors_us {
+    let times = match waits.division {
+        Division::Many => MANY_TIMES,
+        Division::Whole | Division::Few => 1.0,
+    };
+    let (waited_us, division) = match devices_us * times > processors_us {
         false => (processors_us, Division::Few),
         true if view.tiers.len() > 1 => (devices_us, Division::Many),
         true => (devices_us, Division::Whole),
@@ -117,11 +122,15 @@ fn divide(waits: &mut Waits, view: &View<'_>) {
         waits.taken_back = waits.taken_back.saturating_add(1);
     }
     waits.division = division;
-    if view.tiers.len() > 1 {
-        // It says nothing of what writers wait for from now on.
-        (waits.for_processors_us, waits.for_devices_us) = (0.0, 0.0);
+    if division == Division::Many {
+        // That of fewer parts.
+        waits.for_processors_us = 0.0;
     }
 }
+
+/// Many parts stay unless processors were waited for so many times as long as devices: jobs of many
+/// parts are smaller and take more of them.
+const MANY_TIMES: f64 = 4.0;
 
 /// On several tiers devices are waited for from such a part on of the share of their time that jobs
 /// wait on one tier: they wait for each a part of it, and as often for a processor that others have.
