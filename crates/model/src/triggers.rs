@@ -72,9 +72,8 @@ pub struct PartTriggers {
     /// many runs that they would have been slowed if it had to stay one: with less, merges keep up,
     /// and one part takes puts with fewer instructions. From 1 to an hour; 100 by default.
     pub processor_waits_ms: u64,
-    /// The same for merges that wait for devices, before parts are taken back, or on several tiers
-    /// more are made; and there for merges that wait for processors, before these go again. From 1
-    /// to an hour; 1000 by default.
+    /// The same for those that wait for devices, before parts are taken back, or on several tiers
+    /// more are made. From 1 to an hour; 1000 by default.
     pub device_waits_ms: u64,
     /// After so many milliseconds what was waited counts half. From 100 to an hour; 10,000 by
     /// default.
@@ -86,8 +85,8 @@ pub struct PartTriggers {
     /// are held to wait for processors: on several tiers if it leaves half as much for devices.
     /// From 0 to 1; 0.5 by default.
     pub running_share: f64,
-    /// Milliseconds from taking parts back, all or some, until there may be more again; twice as
-    /// many after each time. From 0 to a day; 30,000 by default.
+    /// Milliseconds from taking parts back until there may be some again; twice as many after each
+    /// time. From 0 to a day; 30,000 by default.
     pub again_ms: u64,
     /// How often these double. From 0 to 16; 7 by default.
     pub again_doublings_max: u32,

@@ -36,8 +36,8 @@ impl Options {
     ///
     /// Default: 10, or as many as given cuts make if these are more. With `nova` more on several
     /// tiers, once writers have waited for a second, of late, for merges or flushes that wait for
-    /// devices ([`Options::part_triggers`]), until they have for those that wait for processors:
-    /// one for each 192 KiB of `write_buffer_bytes`, up to 64, and so few that memtables of a given
+    /// devices ([`Options::part_triggers`]), until nobody has waited for some two minutes: one for
+    /// each 192 KiB of `write_buffer_bytes`, up to 64, and so few that memtables of a given
     /// `memtable_bytes` fill no more than half of it.
     ///
     /// `leveled` and `mutant` make them only once writers have waited for a tenth of a second,

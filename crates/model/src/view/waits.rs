@@ -62,16 +62,16 @@ pub struct Waits {
     pub writers: f64,
     /// For how long cuts have been on their way, less what has passed since.
     pub moving_us: u64,
-    /// How often parts were taken back, all or some.
+    /// How often parts were taken back.
     pub taken_back: u32,
-    /// No more parts before this moment, in microseconds since the Unix epoch.
+    /// No parts before this moment, in microseconds since the Unix epoch.
     pub not_before_us: u64,
 }
 
-/// What was waited for devices fades, and is as good as forgotten from here on.
-const FORGOTTEN_US: f64 = 1000.0;
-
 impl Waits {
+    /// What was waited fades, and is as good as forgotten from here on.
+    pub const FORGOTTEN_US: f64 = 1000.0;
+
     /// Whether more parts than one may be the remedy, should there be more newest runs than merges
     /// take away: there is one, parts were not taken back just now, and on one tier nothing says
     /// yet that merges wait for its device.
@@ -79,7 +79,7 @@ impl Waits {
     pub fn parts_may_pay(&self, now_us: u64, tiers: usize) -> bool {
         self.division == Division::Whole
             && now_us >= self.not_before_us
-            && (tiers > 1 || self.for_devices_us <= self.for_processors_us + FORGOTTEN_US)
+            && (tiers > 1 || self.for_devices_us <= self.for_processors_us + Waits::FORGOTTEN_US)
     }
 
     /// Of a store that just began, divided like that.

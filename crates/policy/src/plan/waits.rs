@@ -13,8 +13,10 @@
 //! - Where they wait for the device of the only tier there is one part again: flushes of parts are
 //!   smaller, so that each byte is merged more often.
 //!
-//! More parts are made at once where there is one; else there must be a better reason, and once
-//! some were taken back it takes a while until there are more again.
+//! Where there is one part it takes little to make some, else there must be a better reason; and
+//! where they were taken back it takes a while until there are some again. Many parts stay until
+//! what was waited for is as good as forgotten, in some two minutes: their jobs are small and take
+//! more of the processors, so that what they wait for does not say what a few would.
 //!
 //! A look makes the next [`Waits`] out of the last, which the view has, and of what was spent
 //! since. While what earlier cuts have handed down to L1 is not merged yet, writers may wait for
@@ -96,41 +98,34 @@ pub fn waits(view: &View<'_>) -> Waits {
 fn divide(waits: &mut Waits, view: &View<'_>) {
     let (now_us, triggers) = (view.now_us, &view.shape.ranges.part_triggers);
     let (processors_us, devices_us) = (waits.for_processors_us, waits.for_devices_us);
-    let times = match waits.division {
-        Division::Many => MANY_TIMES,
-        Division::Whole | Division::Few => 1.0,
-    };
-    let (waited_us, division) = match devices_us * times > processors_us {
+    let has_tiers = view.tiers.len() > 1;
+    if has_tiers && waits.division == Division::Many {
+        if processors_us + devices_us < Waits::FORGOTTEN_US {
+            waits.division = Division::Few;
+        }
+        return;
+    }
+    let (waited_us, division) = match devices_us > processors_us {
         false => (processors_us, Division::Few),
-        true if view.tiers.len() > 1 => (devices_us, Division::Many),
+        true if has_tiers => (devices_us, Division::Many),
         true => (devices_us, Division::Whole),
     };
-    let least_ms = match waits.division {
-        Division::Whole => triggers.processor_waits_ms,
-        Division::Few | Division::Many => triggers.device_waits_ms,
+    let (least_ms, not_before_us) = match waits.division {
+        Division::Whole => (triggers.processor_waits_ms, waits.not_before_us),
+        Division::Few | Division::Many => (triggers.device_waits_ms, 0),
     };
-    if waited_us < least_ms.saturating_mul(1000) as f64 {
+    let is_due = waited_us >= least_ms.saturating_mul(1000) as f64 && now_us >= not_before_us;
+    if !is_due || division == waits.division {
         return;
     }
-    if division == waits.division || (division > waits.division && now_us < waits.not_before_us) {
-        return;
-    }
-    if division < waits.division {
+    waits.division = division;
+    if division == Division::Whole {
         let doublings = waits.taken_back.min(triggers.again_doublings_max);
         let again_us = triggers.again_ms.saturating_mul(1000 << doublings.min(32));
         waits.not_before_us = now_us.saturating_add(again_us);
         waits.taken_back = waits.taken_back.saturating_add(1);
     }
-    waits.division = division;
-    if division == Division::Many {
-        // That of fewer parts.
-        waits.for_processors_us = 0.0;
-    }
 }
-
-/// Many parts stay unless processors were waited for so many times as long as devices: jobs of many
-/// parts are smaller and take more of them.
-const MANY_TIMES: f64 = 4.0;
 
 /// On several tiers devices are waited for from such a part on of the share of their time that jobs
 /// wait on one tier: they wait for each a part of it, and as often for a processor that others have.
