@@ -21,7 +21,8 @@ impl Engine {
         let version = Arc::clone(&self.versions.lock().current);
         let cut = version.keyspaces.values().filter(|k| are_by_writes(k));
         let parts = cut.map(|keyspace| keyspace.parts.len()).max();
-        scheduler.waits = Waits::beginning(self.options.division_into(parts.unwrap_or(1)));
+        let division = self.options.division_into(parts.unwrap_or(1));
+        scheduler.waits = Waits::beginning(division);
     }
 
     /// Does `job` in this thread, and counts its time where that matters.

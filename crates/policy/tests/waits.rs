@@ -6,7 +6,9 @@
 mod common;
 
 use common::World;
+use thermocline_model::Cuts;
 use thermocline_model::triggers::PartTriggers;
+use thermocline_model::version::{Keyspace, KeyspaceId, Tiny, Version};
 use thermocline_model::view::{Division, Waits};
 use thermocline_policy::plan::waits::waits;
 
@@ -103,66 +105,75 @@ fn parts_pay_before_writers_wait_where_one_part_has_too_many_runs() {
     assert_eq!(may_pay(&mut looks), Some(29));
 }
 
+/// Of two tiers, with a few parts that its writes have made, if `cut`.
+fn two(cut: bool) -> Looks {
+    let mut looks = on_tiers(&[1 << 30, 1 << 34], PartTriggers::default());
+    if cut {
+        looks.0.waits = Waits::beginning(Division::Few);
+        let cuts = Cuts::new(vec![(*b"g").into()]).unwrap();
+        let mut keyspace = Keyspace::new(KeyspaceId::DEFAULT, "default", cuts);
+        keyspace.parts[0].tiny = vec![Tiny {
+            start: Box::default(),
+            writes: 1,
+        }];
+        looks.0.version = Version::default();
+        let keyspaces = &mut looks.0.version.keyspaces;
+        keyspaces.insert(KeyspaceId::DEFAULT, keyspace.into());
+    }
+    looks
+}
+
 /// Of two tiers parts had to be asked for where merges wait for the slower one.
 #[test]
 fn on_several_tiers_many_parts_pay_where_merges_wait_for_devices() {
-    let two = || on_tiers(&[1 << 30, 1 << 34], PartTriggers::default());
-    let mut looks = two();
-    let mut look = |stalled_ms, running_ms| {
+    let divided = |looks: &mut Looks, stalled_ms, running_ms| {
         looks.look(stalled_ms, 1000, running_ms);
         looks.0.waits.division
     };
-    assert_eq!(look(90, 100), Division::Whole);
-    assert_eq!(look(20, 100), Division::Many, "a tenth of a second");
+    // One becomes a few, whatever is waited for, and no more before there are some.
+    let mut one = two(false);
+    assert!(one.may_pay());
+    assert_eq!(divided(&mut one, 90, 100), Division::Whole);
+    assert!(one.may_pay(), "writers are not slowed for that");
+    assert_eq!(divided(&mut one, 20, 100), Division::Few);
+    assert!((0..100).all(|_| divided(&mut one, 900, 0) == Division::Few));
+    // With a few it takes a second.
+    let mut few = two(true);
+    few.0.waits.for_devices_us = one.0.waits.for_devices_us;
+    assert_eq!(divided(&mut few, 900, 740), Division::Few);
+    assert_eq!(divided(&mut few, 900, 750), Division::Few);
+    assert_eq!(divided(&mut few, 900, 740), Division::Many);
     // They stay, whatever writers wait for, until they have not for two minutes,
-    assert!((0..100).all(|_| look(900, 1000) == Division::Many));
-    let calm = (1..).find(|_| look(0, 1000) == Division::Few);
+    assert!((0..100).all(|_| divided(&mut few, 900, 1000) == Division::Many));
+    let calm = (1..).find(|_| divided(&mut few, 0, 1000) == Division::Few);
     assert!((100..140).contains(&calm.unwrap()), "{calm:?}");
     // and come again.
-    assert_eq!(look(900, 0), Division::Few);
-    assert_eq!(look(400, 0), Division::Many);
-    // Few become many as late as they would have been taken back on one tier.
-    let mut looks = two();
-    looks.0.waits = Waits::beginning(Division::Few);
-    let mut look = |stalled_ms, running_ms| {
-        looks.look(stalled_ms, 1000, running_ms);
-        looks.0.waits.division
-    };
-    assert_eq!(look(900, 0), Division::Few);
-    assert_eq!(look(400, 0), Division::Many);
-    // What was waited for devices does not keep writers of one part back.
-    let mut looks = two();
-    assert!(looks.may_pay());
-    looks.0.waits.for_devices_us = 90_000.0;
-    assert!(looks.may_pay());
-    let mut one = Looks::default();
-    one.0.waits.for_devices_us = 90_000.0;
-    assert!(!one.may_pay());
+    assert_eq!(divided(&mut few, 900, 0), Division::Few);
+    assert_eq!(divided(&mut few, 400, 0), Division::Many);
 }
 
 /// In W100 on an NVMe and a disk writers of `leveled` waited for memory alone, as flushes waited
 /// while merges kept the devices busy, and there were no more parts for that.
 #[test]
 fn on_several_tiers_flushes_that_wait_for_devices_make_many_parts() {
-    let of = |tiers: &[u64], running_ms: u64| {
-        let mut looks = on_tiers(tiers, PartTriggers::default());
-        looks.0.spent.memory_us += 200_000;
+    let of = |mut looks: Looks, running_ms: u64| {
+        looks.0.spent.memory_us += 1_200_000;
         looks.0.spent.flushes.all_us += 1_000_000;
         looks.0.spent.flushes.running_us += running_ms * 1000;
         // What merges wait for is another matter.
         looks.look(0, 1000, 1000);
         looks.0.waits.division
     };
-    let two = [1 << 30, 1 << 34];
-    assert_eq!(of(&two, 740), Division::Many);
-    assert_eq!(of(&two, 750), Division::Few);
-    assert_eq!(of(&two[..1], 740), Division::Whole);
-    assert_eq!(of(&two[..1], 750), Division::Whole);
+    assert_eq!(of(two(true), 740), Division::Many);
+    assert_eq!(of(two(true), 750), Division::Few);
+    assert_eq!(of(two(false), 740), Division::Few);
+    assert_eq!(of(Looks::default(), 740), Division::Whole);
     // It counts once flushes say what for.
-    let mut looks = on_tiers(&two, PartTriggers::default());
-    looks.0.spent.memory_us += 200_000;
+    let mut looks = two(true);
+    looks.0.spent.memory_us += 1_200_000;
     looks.0.spent.flushes.all_us += 90_000;
-    assert!(!looks.look(0, 1000, 1000));
+    looks.look(0, 1000, 1000);
+    assert_eq!(looks.0.waits.division, Division::Few);
     looks.0.spent.flushes.all_us += 20_000;
     looks.look(0, 0, 0);
     assert_eq!(looks.0.waits.division, Division::Many);

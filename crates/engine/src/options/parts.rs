@@ -408,10 +408,11 @@ impl Options {
         }
     }
 
-    /// How a keyspace of so many parts is divided.
+    /// How a keyspace of so many parts is divided: into a few at least, unless
+    /// [`Options::adapts_parts`].
     pub(crate) fn division_into(&self, parts: usize) -> Division {
         match parts {
-            0 | 1 => Division::Whole,
+            0 | 1 if self.adapts_parts() => Division::Whole,
             parts if parts <= self.parts_paying(Division::Few) => Division::Few,
             _ => Division::Many,
         }
@@ -580,6 +581,8 @@ mod tests {
         let begins = |options: &Options| [0, 1, 2, 10, 11, 64].map(|n| options.division_into(n));
         use Division::{Few, Many, Whole};
         assert_eq!(begins(&two), [Whole, Whole, Few, Few, Many, Many]);
+        let nova = two.clone().preset("nova");
+        assert_eq!(begins(&nova), [Few, Few, Few, Few, Many, Many]);
         let paying = |options: &Options| [Whole, Few, Many].map(|d| options.parts_paying(d));
         assert_eq!(paying(&two), [1, 10, 64]);
         assert_eq!(paying(&one), [1, 10, 10]);

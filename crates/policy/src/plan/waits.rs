@@ -13,8 +13,9 @@
 //! - Where they wait for the device of the only tier there is one part again: flushes of parts are
 //!   smaller, so that each byte is merged more often.
 //!
-//! Where there is one part it takes little to make some, else there must be a better reason; and
-//! where they were taken back it takes a while until there are some again. Many parts stay until
+//! Where there is one part it takes little to make a few, and many are only made of these. It takes
+//! more to make them, and to take parts back; and where these were taken back it takes a while until
+//! there are some again. Many parts stay until
 //! what was waited for is as good as forgotten, in some two minutes: their jobs are small and take
 //! more of the processors, so that what they wait for does not say what a few would.
 //!
@@ -23,6 +24,8 @@
 //! that, and for a while it counts for nothing.
 
 use thermocline_model::view::{Division, JobTime, View, Waits};
+
+use crate::plan::parts::are_by_writes;
 
 /// What there is to remember after a look, and how many parts there should be
 /// ([`Waits::division`]).
@@ -66,7 +69,8 @@ pub fn waits(view: &View<'_>) -> Waits {
         true => waits.moving_us.saturating_add(passed_us),
         false => waits.moving_us.saturating_sub(passed_us),
     };
-    if !moving || waits.moving_us > triggers.moving_ms.saturating_mul(1000) {
+    let has_come = !moving || waits.moving_us > triggers.moving_ms.saturating_mul(1000);
+    if has_come && !is_to_be_cut(view) {
         waits.waited_us += waited_us as f64;
         waits.waited_for_memory_us += memory_us as f64;
     }
@@ -106,9 +110,10 @@ fn divide(waits: &mut Waits, view: &View<'_>) {
         return;
     }
     let (waited_us, division) = match devices_us > processors_us {
+        true if !has_tiers => (devices_us, Division::Whole),
+        true if waits.division == Division::Few => (devices_us, Division::Many),
+        true => (devices_us, Division::Few),
         false => (processors_us, Division::Few),
-        true if has_tiers => (devices_us, Division::Many),
-        true => (devices_us, Division::Whole),
     };
     let (least_ms, not_before_us) = match waits.division {
         Division::Whole => (triggers.processor_waits_ms, waits.not_before_us),
@@ -124,6 +129,9 @@ fn divide(waits: &mut Waits, view: &View<'_>) {
         let again_us = triggers.again_ms.saturating_mul(1000 << doublings.min(32));
         waits.not_before_us = now_us.saturating_add(again_us);
         waits.taken_back = waits.taken_back.saturating_add(1);
+    } else if has_tiers {
+        // Whether so many are enough is another question.
+        (waits.for_processors_us, waits.for_devices_us) = (0.0, 0.0);
     }
 }
 
@@ -156,6 +164,14 @@ fn what_for(view: &View<'_>, spent: JobTime, counted: &mut JobTime) -> Option<Wh
         true => Some(WhatFor::Processors),
         false => Some(WhatFor::Devices),
     }
+}
+
+/// Whether there are several tiers and should be a few parts, but no cuts were made: keys in order
+/// get none. Whether a few are enough only shows where there are some.
+fn is_to_be_cut(view: &View<'_>) -> bool {
+    let mut keyspaces = view.version.keyspaces.values();
+    let is_cut = keyspaces.any(|keyspace| are_by_writes(keyspace));
+    view.tiers.len() > 1 && view.waits.division == Division::Few && !is_cut
 }
 
 /// Whether what earlier cuts have handed down is not merged yet: with parts L1 has one run.
