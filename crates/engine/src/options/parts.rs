@@ -34,17 +34,17 @@ impl Options {
     /// whole. Where cuts move, neighbours are joined in a store that has more from before. From 1
     /// to 1024.
     ///
-    /// Default: 10, or as many as given cuts make if these are more. With `nova` more on several
-    /// tiers, once writers have waited for a second, of late, for merges or flushes that wait for
-    /// devices ([`Options::part_triggers`]), until nobody has waited for some two minutes: one for
-    /// each 192 KiB of `write_buffer_bytes`, up to 64, and so few that memtables of a given
-    /// `memtable_bytes` fill no more than half of it.
+    /// Default: 10, or as many as given cuts make if these are more. `leveled` and `mutant` make
+    /// them only once writers have waited for a tenth of a second, of late, for merges that wait
+    /// for processors, or on several tiers for devices ([`Options::part_triggers`]), unless
+    /// [`Options::moving_cuts`] says otherwise: one for each 1.5 MiB of `write_buffer_bytes`, but no
+    /// more than 10, or four for each of `background_threads` if that is more, and so few that
+    /// memtables of a given `memtable_bytes` fill no more than half of it. On one tier they take
+    /// them back once writers have waited for a second for merges that wait for its device.
     ///
-    /// `leveled` and `mutant` make them only once writers have waited for a tenth of a second,
-    /// unless [`Options::moving_cuts`] says otherwise. Where that was for processors there is one
-    /// for each 1.5 MiB of `write_buffer_bytes`, but no more than 10, or four for each of
-    /// `background_threads` if that is more, bounded by `memtable_bytes` too. Where it was for
-    /// devices there are as many as with `nova`, and one on one tier.
+    /// On several tiers these two and `nova` make more, once writers have waited for a second for
+    /// merges or flushes that wait for devices, until nobody has waited for some two minutes: one
+    /// for each 192 KiB of `write_buffer_bytes`, up to 64, bounded by `memtable_bytes` too.
     ///
     /// ```
     /// # use thermocline::{Db, Options};
