@@ -37,8 +37,8 @@ impl Options {
     /// Default: 10, or as many as given cuts make if these are more. `leveled` and `mutant` make
     /// them only once writers have waited for a tenth of a second, of late, for merges that wait
     /// for processors, or on several tiers for devices ([`Options::part_triggers`]), unless
-    /// [`Options::moving_cuts`] says otherwise: one for each 1.5 MiB of `write_buffer_bytes`, but no
-    /// more than 10, or four for each of `background_threads` if that is more, and so few that
+    /// [`Options::moving_cuts`] says otherwise: one for each 1.5 MiB of `write_buffer_bytes`, but
+    /// no more than 10, or four for each of `background_threads` if that is more, and so few that
     /// memtables of a given `memtable_bytes` fill no more than half of it. On one tier they take
     /// them back once writers have waited for a second for merges that wait for its device.
     ///

@@ -14,10 +14,10 @@
 //!   smaller, so that each byte is merged more often.
 //!
 //! Where there is one part it takes little to make a few, and many are only made of these. It takes
-//! more to make them, and to take parts back; and where these were taken back it takes a while until
-//! there are some again. Many parts stay until
-//! what was waited for is as good as forgotten, in some two minutes: their jobs are small and take
-//! more of the processors, so that what they wait for does not say what a few would.
+//! more to make them, and to take parts back; and where these were taken back it takes a while
+//! until there are some again. Many parts stay until what was waited for is as good as forgotten,
+//! in some two minutes: their jobs are small and take more of the processors, so that what they
+//! wait for does not say what a few would.
 //!
 //! A look makes the next [`Waits`] out of the last, which the view has, and of what was spent
 //! since. While what earlier cuts have handed down to L1 is not merged yet, writers may wait for
@@ -135,8 +135,8 @@ fn divide(waits: &mut Waits, view: &View<'_>) {
     }
 }
 
-/// On several tiers devices are waited for from such a part on of the share of their time that jobs
-/// wait on one tier: they wait for each a part of it, and as often for a processor that others have.
+/// On several tiers devices are waited for from such a part on of the share of their time for which
+/// jobs wait on one tier: on an NVMe and a disk flushes and merges waited for a fifth to all of it.
 const TIERS_WAITING: f64 = 0.5;
 
 /// What jobs of a kind wait for.
@@ -146,8 +146,8 @@ enum WhatFor {
     Devices,
 }
 
-/// What they waited for since it was `counted`, if they have taken long enough since to say so; then
-/// that is counted, too.
+/// What they waited for since it was `counted`, if they have taken long enough since to say so;
+/// then that is counted, too.
 fn what_for(view: &View<'_>, spent: JobTime, counted: &mut JobTime) -> Option<WhatFor> {
     let triggers = &view.shape.ranges.part_triggers;
     let all_us = spent.all_us.saturating_sub(counted.all_us);
