@@ -11,9 +11,8 @@
 //!
 //! *Tiers.* Where levels lie on a slower device a part that has most of the keys, though no more of
 //! the writes than others, is merged for seconds, and writers wait for that while others wait for
-//! its thread. The more parts the less is rewritten at a time. So where writers wait for that, or
-//! parts are made whatever they wait for, there are more of them, smaller ones
-//! ([`parts_on_tiers`]).
+//! its thread. The more parts the less is rewritten at a time. So once writers wait for that there
+//! are more of them, smaller ones ([`parts_on_tiers`], [`super::waits`]).
 //!
 //! *Load.* This is only how many parts there may be. There is one until more pay
 //! ([`super::waits`]). And cuts are only made if keys written earlier share out those written later
