@@ -176,7 +176,7 @@ pub(crate) fn stats(engine: &Engine) -> Stats {
         misses: c.misses.get(),
         scans: c.scans.get(),
         slowdowns: c.slowdowns.get(),
-        stall_us: c.stall_micros.get(),
+        stall_us: c.stalled.writers_micros(&*engine.environment.clock),
         stalled_us: c.stalled.micros(&*engine.environment.clock),
         stalled_for: StalledFor::of(c, &*engine.environment.clock),
         brake_ns_per_byte: match c.brake.load(Ordering::Relaxed) {

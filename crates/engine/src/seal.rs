@@ -248,9 +248,7 @@ impl Engine {
     /// still may not.
     #[cold]
     pub(crate) fn wait_to_seal(&self, is_stuck: impl Fn(&SealedRoom) -> bool) -> Result<()> {
-        let clock = &self.environment.clock;
-        let started = clock.now_micros();
-        let mut stall = Stall::of(&self.counters, &**clock);
+        let mut stall = Stall::of(&self.counters, &*self.environment.clock);
         self.counters.slowdowns.add(1);
         while is_stuck(&self.sealed_room()) {
             stall.stop(What::Memory);
@@ -262,8 +260,6 @@ impl Engine {
                 self.flush_listed()?;
             }
         }
-        let waited = clock.now_micros().saturating_sub(started);
-        self.counters.stall_micros.add(waited);
         Ok(())
     }
 

@@ -129,7 +129,8 @@ pub struct Stats {
     pub scans: u64,
     /// Writes slowed down or stopped because the background fell behind.
     pub slowdowns: u64,
-    /// Microseconds that writers spent so, of all of them together.
+    /// Microseconds that writers waited so, of all of them together. What a slowed writer that need
+    /// not sleep waits for a processor, which it gives to the background first, does not count.
     pub stall_us: u64,
     /// Microseconds in which a writer waited, or several at a time.
     pub stalled_us: u64,

@@ -270,7 +270,6 @@ impl Engine {
     #[cold]
     fn brake(&self, mut brake: u64, bytes: usize) -> Result<()> {
         let clock = &self.environment.clock;
-        let started = clock.now_micros();
         let mut stall = Stall::of(&self.counters, &**clock);
         let mut has_paid = false;
         loop {
@@ -301,10 +300,11 @@ impl Engine {
                 self.sleep_off(owed);
                 // It may have come to a stop meanwhile.
                 brake = self.counters.brake.load(Ordering::Relaxed);
+            } else {
+                // What empties memory and levels may be waiting for this very processor.
+                crate::sync::yield_now();
             }
         }
-        let waited = clock.now_micros().saturating_sub(started);
-        self.counters.stall_micros.add(waited);
         Ok(())
     }
 }

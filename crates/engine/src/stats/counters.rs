@@ -99,8 +99,7 @@ pub(crate) struct Counters {
     pub(crate) misses: Counter,
     tier_hits: [Counter; TIERS_MAX],
     pub(crate) slowdowns: Counter,
-    pub(crate) stall_micros: Counter,
-    /// When somebody did.
+    /// When writers waited.
     pub(crate) stalled: Stalled,
     /// When somebody did for each of what writers fill.
     pub(crate) stalled_for: [Stalled; What::COUNT],

@@ -41,7 +41,7 @@ use super::Mapped;
 const POPULATE_BYTES: usize = 64 << 10;
 
 /// How far behind the write position pages stay mapped.
-const KEPT_BYTES: usize = 1 << 20;
+const KEPT_BYTES: usize = 0;
 
 /// Most files mapped at one time in the process; further ones are refused and
 /// written without a map.
@@ -130,8 +130,8 @@ impl MappedFile {
 
     /// Makes pages present beyond `end`, and lets go of those far behind it.
     #[cold]
-    fn populate(&mut self, end: usize) -> io::Result<()> {
-        self.release(end);
+    fn populate(&mut self, offset: usize, end: usize) -> io::Result<()> {
+        self.release(offset);
         let target = end
             .saturating_add(POPULATE_BYTES)
             .next_multiple_of(POPULATE_BYTES)
@@ -194,7 +194,7 @@ impl Mapped for MappedFile {
             return Err(failed());
         }
         if end > self.populated {
-            self.populate(end)?;
+            self.populate(offset as usize, end)?;
         }
         // SAFETY: `offset + bytes.len()` was just found to be within the
         // mapping, which is writable and which no Rust reference points into.
