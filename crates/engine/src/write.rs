@@ -302,7 +302,7 @@ impl Engine {
                 brake = self.counters.brake.load(Ordering::Relaxed);
             } else {
                 // What empties memory and levels may be waiting for this very processor.
-                crate::sync::yield_now();
+                clock.give_way();
             }
         }
         Ok(())

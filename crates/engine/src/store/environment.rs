@@ -26,6 +26,9 @@ pub trait Clock: Send + Sync + Debug {
     /// short turn each time; in all it gets no more than without. Does nothing where there is no
     /// such thing.
     fn take_short_turns(&self) {}
+    /// Lets threads that wait for a processor have that of the calling one first, if there are any.
+    /// Does nothing where there is no such thing.
+    fn give_way(&self) {}
 }
 
 /// Chance. Good for spreading things, not for secrets.
@@ -102,6 +105,10 @@ impl Clock for RealClock {
     fn take_short_turns(&self) {
         #[cfg(target_os = "linux")]
         super::turns::shorten();
+    }
+
+    fn give_way(&self) {
+        std::thread::yield_now();
     }
 }
 

@@ -15,9 +15,10 @@
 //!    on; the writer looks at the mark after every copy and returns the error.
 //!    A fault anywhere else goes to the handler that was there before.
 //!
-//! What is written stays in the page cache whether it is mapped or not, so pages well behind the
-//! write position are let go from the map: otherwise every process would seem to hold whole
-//! segments, and under a limit of memory does.
+//! What is written stays in the page cache whether it is mapped or not, so pages behind the write
+//! position are let go from the map: otherwise every process would seem to hold whole segments, and
+//! under a limit of memory does; and a sync, which has to know what is written after it, would take
+//! the right to write from each of them and tell all processors so, one page after the other.
 //!
 //! The third signal of a write that cannot be done, SIGXFSZ, is dealt with here
 //! as well.
@@ -39,9 +40,6 @@ use super::Mapped;
 
 /// How far ahead of the write position pages are made present.
 const POPULATE_BYTES: usize = 64 << 10;
-
-/// How far behind the write position pages stay mapped.
-const KEPT_BYTES: usize = 0;
 
 /// Most files mapped at one time in the process; further ones are refused and
 /// written without a map.
@@ -128,7 +126,8 @@ impl MappedFile {
         })
     }
 
-    /// Makes pages present beyond `end`, and lets go of those far behind it.
+    /// Makes pages present beyond `end`, and lets go of those before `offset`, from where on is
+    /// written.
     #[cold]
     fn populate(&mut self, offset: usize, end: usize) -> io::Result<()> {
         self.release(offset);
@@ -160,14 +159,14 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Takes pages far behind `end` out of the map, not out of the file. A write that comes back
+    /// Takes pages before `offset` out of the map, not out of the file. A write that comes back
     /// there finds them again.
-    fn release(&mut self, end: usize) {
-        let behind = end.saturating_sub(KEPT_BYTES) / POPULATE_BYTES * POPULATE_BYTES;
+    fn release(&mut self, offset: usize) {
+        let behind = offset / POPULATE_BYTES * POPULATE_BYTES;
         if behind <= self.released {
             return;
         }
-        // SAFETY: the range lies inside our mapping (`end` does) and begins at a page. The mapping
+        // SAFETY: the range lies inside our mapping (`offset` does) and begins at a page. The mapping
         // is shared, so that what was written is the file's, dirty or not, whether mapped or not.
         let released = unsafe {
             mm::madvise(
@@ -414,7 +413,10 @@ mod tests {
             map.write(at as u64, &record).unwrap();
         }
         let resident = resident_bytes(map.start as usize);
-        assert!(resident <= 2 * KEPT_BYTES, "{resident} bytes are resident");
+        assert!(
+            resident <= 3 * POPULATE_BYTES,
+            "{resident} bytes are resident"
+        );
 
         map.write(500, b"come back").unwrap();
         let mut found = vec![0; length];

@@ -6,6 +6,7 @@ use thermocline_policy::pressure::patience_max;
 
 use super::*;
 use crate::job::WentDeeper;
+use crate::store::{Clock, Environment};
 use crate::{Db, Error, ErrorKind, Options, Tier};
 
 #[test]
@@ -345,6 +346,55 @@ fn a_pace_is_taken_once_whoever_takes_it() {
         }
     });
     assert_eq!(pace.taken_upto_ns.load(Ordering::Relaxed), 7_000 + 400_000);
+}
+
+/// A clock that counts who gave way.
+#[derive(Debug, Default)]
+struct GivenWay(AtomicU64);
+
+impl Clock for GivenWay {
+    fn now_micros(&self) -> u64 {
+        // Each look a millisecond after the last: to wait would show.
+        (self.0.fetch_add(1 << 32, Ordering::Relaxed) >> 32) * 1000
+    }
+
+    fn sleep(&self, _: Duration) {}
+
+    fn give_way(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Eight clients on two processors filled the memory while a flush waited for one of these.
+#[test]
+fn who_is_slowed_and_need_not_sleep_gives_way_and_that_is_no_stall() {
+    let ways = |threads: usize| {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = Arc::new(GivenWay::default());
+        let environment = Environment {
+            clock: Arc::clone(&clock) as _,
+            ..Environment::real()
+        };
+        let options = Options::at(directory.path()).background_threads(threads);
+        let db = Db::open_in(options, &environment).unwrap();
+        let engine = &db.handle.engine;
+        let ways = || clock.0.load(Ordering::Relaxed) as u32;
+        // Nobody else says how hard to brake.
+        let turn = engine.brake_turn.lock();
+        engine.counters.brake.store(0, Ordering::Relaxed);
+        db.put(b"a", b"1").unwrap();
+        let free = ways();
+        engine.counters.brake.store(1, Ordering::Relaxed);
+        db.put(b"a", b"2").unwrap();
+        let slowed = ways();
+        drop(turn);
+        let stats = db.stats();
+        assert_eq!((stats.stall_us, stats.stalled_us), (0, 0));
+        (free, slowed, stats.slowdowns)
+    };
+    assert_eq!(ways(1), (0, 1, 1));
+    // Without threads there is nobody to give way to.
+    assert_eq!(ways(0), (0, 0, 0));
 }
 
 /// A store with a part of so many runs, at eight of which writers stop.
