@@ -166,8 +166,8 @@ impl MappedFile {
         if behind <= self.released {
             return;
         }
-        // SAFETY: the range lies inside our mapping (`offset` does) and begins at a page. The mapping
-        // is shared, so that what was written is the file's, dirty or not, whether mapped or not.
+        // SAFETY: the range lies inside our mapping (`offset` does) and begins at a page. That is
+        // shared, so that what was written is the file's, dirty or not, whether mapped or not.
         let released = unsafe {
             mm::madvise(
                 self.start.add(self.released).cast(),
