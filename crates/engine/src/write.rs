@@ -300,7 +300,7 @@ impl Engine {
                 self.sleep_off(owed);
                 // It may have come to a stop meanwhile.
                 brake = self.counters.brake.load(Ordering::Relaxed);
-            } else {
+            } else if self.pace.gives_way(bytes as u64) {
                 // What empties memory and levels may be waiting for this very processor.
                 clock.give_way();
             }

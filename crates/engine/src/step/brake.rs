@@ -50,6 +50,9 @@ const SLEEP_NS_MIN: u64 = 1_000_000;
 /// Nor for longer, whatever those before it have written: they may be very many, or their batches
 /// very large, and then what is left to them is to stop at the limit.
 const SLEEP_NS_MAX: u64 = 1_000_000_000;
+/// Of what all writers bring while they are slowed, every so many bytes one of them lets others
+/// have its processor: to do so takes a microsecond or two, which is more than a small write.
+const GIVE_WAY_BYTES: u64 = 1 << 10;
 /// In so long the brake may be off, and nobody owes anything.
 const NAP: Duration = Duration::from_millis(10);
 
@@ -560,12 +563,20 @@ impl Emptied {
 pub(crate) struct Pace {
     /// Nanoseconds of the clock up to which it is taken.
     taken_upto_ns: AtomicU64,
+    /// Bytes of writers that were slowed and did not sleep.
+    passed_bytes: AtomicU64,
 }
 
 impl Pace {
     /// Nobody owes anything any more.
     fn clear(&self) {
         self.taken_upto_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a writer of `bytes` that is slowed and need not sleep is to give way.
+    pub(crate) fn gives_way(&self, bytes: u64) -> bool {
+        let before = self.passed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        before / GIVE_WAY_BYTES < before.wrapping_add(bytes) / GIVE_WAY_BYTES
     }
 
     /// Takes `cost_ns` for a writer, which is to sleep as long as this says, if it says so. It owes

@@ -385,16 +385,21 @@ fn who_is_slowed_and_need_not_sleep_gives_way_and_that_is_no_stall() {
         db.put(b"a", b"1").unwrap();
         let free = ways();
         engine.counters.brake.store(1, Ordering::Relaxed);
-        db.put(b"a", b"2").unwrap();
-        let slowed = ways();
+        for _ in 0..20 {
+            db.put(b"a", &[2; 100]).unwrap();
+        }
+        let small = ways();
+        db.put(b"a", &[3; 1 << 10]).unwrap();
+        let slowed = (small, ways() - small);
         drop(turn);
         let stats = db.stats();
         assert_eq!((stats.stall_us, stats.stalled_us), (0, 0));
         (free, slowed, stats.slowdowns)
     };
-    assert_eq!(ways(1), (0, 1, 1));
+    // 20 of less than 120 bytes, and one of 1 KiB and more.
+    assert_eq!(ways(1), (0, (2, 1), 21));
     // Without threads there is nobody to give way to.
-    assert_eq!(ways(0), (0, 0, 0));
+    assert_eq!(ways(0), (0, (0, 0), 0));
 }
 
 /// A store with a part of so many runs, at eight of which writers stop.
