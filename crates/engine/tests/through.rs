@@ -22,7 +22,7 @@ struct Ticks(AtomicU64);
 
 impl Clock for Ticks {
     fn now_micros(&self) -> u64 {
-        self.0.fetch_add(20, Ordering::Relaxed)
+        self.0.fetch_add(40, Ordering::Relaxed)
     }
 
     fn sleep(&self, time: Duration) {
