@@ -60,6 +60,7 @@ mod meta;
 mod mode;
 mod read;
 mod read_cost;
+mod recorded;
 pub(crate) mod salvage;
 mod share;
 mod trailer;
